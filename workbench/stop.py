@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from workbench.errors import RequestStopped
 
@@ -67,6 +68,24 @@ def stop_of_all(stops: Sequence[CancellationToken | None]) -> Iterator[Cancellat
     finally:
         for stop in known:
             stop.remove(check)
+
+
+_of_run: ContextVar[CancellationToken | None] = ContextVar("workbench-stop", default=None)
+
+
+@contextmanager
+def running_until(stop: CancellationToken | None) -> Iterator[None]:
+    """A context in which a function runs for a request that *stop* ends."""
+    token = _of_run.set(stop)
+    try:
+        yield
+    finally:
+        _of_run.reset(token)
+
+
+def stop_of_run() -> CancellationToken | None:
+    """The token of the request that the calling function runs for; ``None`` outside of one."""
+    return _of_run.get()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import inspect
 import json
 import threading
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 from workbench import Float32, Int32, Text, Workbench
-from workbench.errors import ModelNotFound, RunFailed, UsageError
+from workbench.errors import DeadlineExceeded, ModelNotFound, RunFailed, UsageError
 from workbench.events import ModelUnloaded
 
 X = {"x": ("FP32", [-1])}
@@ -296,3 +297,77 @@ def test_a_function_without_hints(wb: Workbench) -> None:
         UsageError, match=r"the function does not say what 'x' is: write x: Float32"
     ):
         wb.register(lambda x: x, name="f")
+
+
+class Forever:
+    """The model *forever*, an ``async`` function, or generator, that only a cancellation ends."""
+
+    def __init__(self, wb: Workbench, *, streams: bool = False) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+        async def wait() -> None:
+            self.begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.ended.set()
+
+        async def once(x: Float32["n"]) -> Float32["n"]:
+            await wait()
+            return x
+
+        async def several(x: Float32["n"]) -> AsyncIterator[Float32["n"]]:
+            yield x
+            await wait()
+
+        wb.register(several if streams else once, name="forever")
+
+
+def test_a_cancelled_task_ends_an_async_function(wb: Workbench) -> None:
+    """A task that no longer waits for an async function cancels it, and its model is free again."""
+    forever = Forever(wb)
+
+    async def ask() -> None:
+        task = asyncio.create_task(wb.ainfer("forever", [1.0]))
+        await asyncio.to_thread(forever.begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(ask())
+    assert forever.ended.wait(30)
+    wb.unload("forever")
+    assert "forever:1 raised" not in wb.logs
+
+
+def test_a_deadline_ends_an_async_function(wb: Workbench) -> None:
+    """So does the end of a timeout."""
+    forever = Forever(wb)
+    with pytest.raises(DeadlineExceeded):
+        wb.infer("forever", [1.0], timeout_s=0.2)
+    assert forever.ended.wait(30)
+
+
+def test_a_client_that_leaves_ends_an_async_function(wb: Workbench) -> None:
+    """So does a client that closes its connection."""
+    forever = Forever(wb)
+    body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
+    client = http.client.HTTPConnection(wb.url.removeprefix("http://"))
+    client.request("POST", "/v2/models/forever/infer", json.dumps(body))
+    assert forever.begun.wait(30)
+    client.close()
+    assert forever.ended.wait(30)
+
+
+def test_who_leaves_a_stream_ends_an_async_generator(wb: Workbench) -> None:
+    """A stream that nobody wants any more cancels the generator where it waits."""
+    forever = Forever(wb, streams=True)
+    body = json.dumps({"x": [1.0]})
+    client = http.client.HTTPConnection(wb.url.removeprefix("http://"))
+    client.request("POST", "/v2/models/forever/generate_stream", body)
+    response = client.getresponse()
+    assert response.readline().startswith(b"data: ")
+    assert forever.begun.wait(30)
+    response.close()
+    client.close()
+    assert forever.ended.wait(30)

@@ -33,7 +33,8 @@ class Inference(Lifetime):
         """Run *model* on what you have, as a request over HTTP would, without the wire.
 
         An interrupt, or the end of *timeout_s*, ends the call at once, and the run at the next
-        node of the model. A function runs to its end, and a load goes on for the next request.
+        node of the model. An ``async`` function is cancelled, any other runs to its end, and a load
+        goes on for the next request.
 
         *inputs* is one value for a model of one input, else a dict by name; names may be keywords
         too: ``wb.infer("m", a=1, b=2)``. A value is an array, whose numbers are rounded or widened

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import closing
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,7 @@ from workbench.model import (
     Signature,
     TensorSpec,
 )
-from workbench.stop import CancellationToken
+from workbench.stop import CancellationToken, stop_of_run
 from workbench.tensor import Array, Tensor
 
 _log = logging.getLogger("workbench")
@@ -79,7 +80,7 @@ class FunctionSession:
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,  # noqa: ARG002  # it makes its own arrays
-        stop: CancellationToken | None = None,  # noqa: ARG002  # it runs to its end
+        stop: CancellationToken | None = None,  # noqa: ARG002  # see ``stop_of_run``
         parameters: Mapping[str, Parameter] = _NO_PARAMETERS,
     ) -> list[Tensor]:
         """Call the function; it returns one array, a tuple in order, or a dict by name."""
@@ -93,7 +94,7 @@ class FunctionSession:
         return self._tensors(returned, outputs, "return")
 
     def cancel(self) -> None:
-        """A function cannot be stopped from outside."""
+        """The stop of a request ends it if it is ``async``; any other function runs to its end."""
 
     def close(self) -> None:
         """Nothing is held."""
@@ -104,8 +105,11 @@ class FunctionSession:
         given: dict[str, Any] = {n: _read_only(tensor.array) for n, tensor in inputs.items()}
         return given | {"parameters": dict(parameters)} if self._takes_parameters else given
 
-    def _blamed(self, error: BaseException) -> RunFailed:
+    def _blamed(self, error: BaseException) -> RunFailed | RequestStopped:
         """What to raise for an *error* of the function, in its handler."""
+        stop = stop_of_run()
+        if isinstance(error, CancelledError) and stop is not None and stop.error is not None:
+            return RequestStopped(str(stop.error))
         _log.exception("model %s raised", self._model)
         return RunFailed(f"{self._model} raised {type(error).__name__}: {line_of(error)}")
 

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from workbench.conversion.hints import Hint, returns_stream
+from workbench.stop import CancellationToken, stop_of_run
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
 
@@ -32,9 +33,15 @@ class Loop:
             tuple[asyncio.AbstractEventLoop, threading.Event, threading.Thread] | None
         ) = None
 
-    def run(self, coroutine: Coroutine[Any, Any, Any]) -> object:
-        """What *coroutine* returns, for a thread that is not the loop's."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running()).result()
+    def run(
+        self, coroutine: Coroutine[Any, Any, Any], stop: CancellationToken | None = None
+    ) -> object:
+        """What *coroutine* returns, for a thread that is not the loop's; *stop* cancels it.
+
+        Raises as it does, and ``CancelledError``; it has ended then.
+        """
+        ended = coroutine if stop is None else _cancelled_by(stop, coroutine)
+        return asyncio.run_coroutine_threadsafe(ended, self._running()).result()
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
@@ -55,6 +62,18 @@ class Loop:
             loop, ended, thread = started
             asyncio.run_coroutine_threadsafe(_end(loop, ended), loop)
             thread.join(_END_S)
+
+
+async def _cancelled_by(stop: CancellationToken, coroutine: Coroutine[Any, Any, Any]) -> object:
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None
+
+    def cancel() -> None:
+        with suppress(RuntimeError):  # the loop was closed just now, and all tasks have ended
+            loop.call_soon_threadsafe(task.cancel)
+
+    with stop.calls(cancel):
+        return await coroutine
 
 
 def _run(loop: asyncio.AbstractEventLoop, ended: threading.Event) -> None:
@@ -103,7 +122,7 @@ def called_with(
                 arrays[name] = unpack(arrays[name])
         returned = function(**arrays)
         if may_be_async and inspect.iscoroutine(returned):  # a decorator may have awaited it
-            returned = loop.run(returned)
+            returned = loop.run(returned, stop_of_run())
         if is_stream:
             return _each(returned, loop, tuple(outputs), packed)
         return _packed(returned, tuple(outputs), packed)
@@ -154,7 +173,7 @@ def _awaited(answers: AsyncGenerator[object], loop: Loop) -> Generator[object]:
         return await anext(answers, _END)
 
     try:
-        while (answer := loop.run(step())) is not _END:
+        while (answer := loop.run(step(), stop_of_run())) is not _END:
             yield answer
     finally:
         loop.run(_closed(answers))

@@ -9,10 +9,11 @@ from weakref import WeakSet
 
 from workbench.backends.base import Runnable, Session
 from workbench.backends.ensemble import EnsembleSession
-from workbench.backends.function import GeneratorSession
+from workbench.backends.function import FunctionSession, GeneratorSession
 from workbench.core.inference.batched import Batched, Workers
 from workbench.core.inference.cached import Cached
 from workbench.core.inference.call import Dependencies
+from workbench.core.inference.calling import Calling
 from workbench.core.inference.direct import Direct
 from workbench.core.inference.ensembles import EnsembleRunner
 from workbench.core.inference.response_cache import ResponseCache
@@ -63,8 +64,7 @@ class Runners:
         return Cached(runner, self._cache, self._runs.learned(model, session).requests)
 
     def _that_runs(self, model: ModelId, runnable: Runnable) -> Runner[Any]:
-        kind = Streaming if isinstance(runnable, GeneratorSession) else Direct
-        direct = kind(self._runs, self._memory(model), model, runnable)
+        direct = _kind(runnable)(self._runs, self._memory(model), model, runnable)
         if runnable.schedule is None:
             return direct
         return self._in_batches(direct, runnable.schedule)
@@ -85,3 +85,9 @@ class Runners:
             all_batched = list(self._batched)
         for batched in all_batched:
             batched.close()
+
+
+def _kind(runnable: Runnable) -> type[Direct]:
+    if isinstance(runnable, GeneratorSession):
+        return Streaming
+    return Calling if isinstance(runnable, FunctionSession) else Direct

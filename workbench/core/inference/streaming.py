@@ -11,6 +11,7 @@ from workbench.core.inference.direct import Direct, check_allowed
 from workbench.core.runs import finish
 from workbench.errors import ManyAnswers
 from workbench.inference import InferRequest, InferResponse
+from workbench.stop import running_until
 from workbench.tensor import Tensor
 
 
@@ -43,6 +44,7 @@ class Streaming(Direct):
             session.end.calls(end),
             self._runs.on_behalf((held.model,)),
             self._memory.watch(held.model),
+            running_until(request.stop),
             closing(session.stream(request.inputs, wanted, request.parameters)) as answers,
         ):
             for tensors in answers:
