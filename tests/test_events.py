@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError, fields, is_dataclass
 from itertools import count
+from types import FrameType
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from inside import until
 
 from workbench.events import (
     DeviceChosen,
@@ -221,22 +224,32 @@ def test_wait_ends_without_an_event() -> None:
 def test_wait_for_an_event() -> None:
     """A waiting reader is woken by the next event and gets it."""
     log = make_log(2)
-    waiting = threading.Event()
     got: list[tuple[Entry, ...]] = []
-    condition = log._grown
-    real_wait = condition.wait
-
-    def wait(timeout: float | None = None) -> bool:
-        waiting.set()
-        return real_wait(timeout)
-
-    condition.wait = wait  # type: ignore[method-assign]
     reader = threading.Thread(target=lambda: got.append(log.wait(2, 30)))
     reader.start()
-    assert waiting.wait(30)
-    log.append(ServerStopped())  # only once the reader, inside wait, has let go of the lock
+    until(lambda: bool(log._waiting))
+    log.append(ServerStopped())
     reader.join(30)
     assert got == [(Entry(3, 2, ServerStopped()),)]
+    assert not log._waiting
+
+
+def test_an_interrupt_of_a_wait_leaves_no_lock_taken() -> None:
+    """A wait enters none of the code of Python's locks, where an interrupt leaves one taken."""
+    entered: list[str] = []
+
+    def note(frame: FrameType, _: str, __: object) -> None:
+        if frame.f_code.co_filename == threading.__file__:
+            entered.append(frame.f_code.co_name)
+
+    log = make_log(2)
+    sys.setprofile(note)
+    try:
+        assert log.wait(2, 0.001) == ()
+        assert numbers(log.wait(1, 0.001)) == [2]
+    finally:
+        sys.setprofile(None)
+    assert entered == []
 
 
 def test_a_waiting_reader_sees_past_an_overflow() -> None:

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import ClassVar, NamedTuple
 
 from workbench.model import ModelId
@@ -344,9 +345,8 @@ class EventLog:
         self._entries: deque[Entry] = deque(maxlen=capacity)
         self._clock = clock
         self._last = 0
-        self._readers = 0  # waiting readers; notifying without any is slow
+        self._waiting: set[SimpleQueue[None]] = set()  # one of each waiting reader
         self._lock = threading.Lock()
-        self._grown = threading.Condition(self._lock)
 
     def append(self, event: Event) -> float:
         """Add *event* under the next number. Returns the time, in Unix seconds."""
@@ -354,8 +354,8 @@ class EventLog:
             self._last += 1
             at_s = self._clock()
             self._entries.append(Entry(self._last, at_s, event))
-            if self._readers:
-                self._grown.notify_all()
+            for grown in self._waiting:
+                grown.put(None)
             return at_s
 
     @property
@@ -370,13 +370,20 @@ class EventLog:
 
     def wait(self, cursor: int, timeout_s: float) -> tuple[Entry, ...]:
         """Like ``since``, but waits up to *timeout_s* for an entry."""
-        with self._grown:
-            self._readers += 1
-            try:
-                self._grown.wait_for(lambda: self._last > cursor, timeout_s)
-            finally:
-                self._readers -= 1
-            return self._after(cursor)
+        until_s = time.monotonic() + timeout_s
+        # not by a ``Condition``: an interrupt of the main thread may leave its lock taken for ever
+        grown: SimpleQueue[None] = SimpleQueue()
+        try:
+            with self._lock:
+                self._waiting.add(grown)
+            while self._last <= cursor:
+                grown.get(timeout=max(0.0, until_s - time.monotonic()))
+        except Empty:
+            return ()
+        finally:
+            with self._lock:
+                self._waiting.discard(grown)
+        return self.since(cursor)
 
     def _after(self, cursor: int) -> tuple[Entry, ...]:
         fresh = min(self._last - cursor, len(self._entries))
