@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import signal
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ import pytest
 
 from workbench import Workbench
 from workbench.errors import ThreadsExhausted
-from workbench.threads import SharedPool, ThreadPool
+from workbench.threads import SharedPool, ThreadPool, shielded
 
 
 @contextmanager
@@ -310,3 +311,43 @@ def test_shared_threads_that_cannot_be_started() -> None:
     assert do(pool, int, "key").told.result(30) == 0
     assert not refused.told.done()
     pool.close()
+
+
+def interrupt_soon(begun: threading.Event) -> None:
+    """Interrupt the main thread once *begun* is set."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        begun.wait(30)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+
+
+def test_shielded_work_ends_before_an_interrupt_is_raised() -> None:
+    """An interrupt is told to the work, and raised once that has ended."""
+    begun, told = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def work() -> None:
+        begun.set()
+        ended.append(told.wait(30))
+
+    interrupt_soon(begun)
+    with pytest.raises(KeyboardInterrupt):
+        shielded(work, "test", told.set)
+    assert ended == [True]
+
+
+def test_shielded_work_is_answered() -> None:
+    """It returns what the work returned, or raises what that raised."""
+    assert shielded(threading.current_thread, "test").name == "test"
+    with pytest.raises(ZeroDivisionError):
+        shielded(lambda: divmod(7, 0), "test")
+
+
+def test_shielded_work_without_threads() -> None:
+    """It is done also if the system starts no more threads of Python's."""
+    with no_threads():
+        assert shielded(lambda: 7, "test") == 7

@@ -6,6 +6,7 @@ exit: a model that runs for minutes must not keep a kernel from restarting.
 
 from __future__ import annotations
 
+import _thread
 import logging
 import math
 import threading
@@ -128,6 +129,48 @@ def queue_when_done(future: Future[T]) -> SimpleQueue[Future[T]]:
     ended: SimpleQueue[Future[T]] = SimpleQueue()
     future.add_done_callback(ended.put)
     return ended
+
+
+def shielded(
+    work: Callable[[], T], name: str, interrupted: Callable[[], object] = lambda: None
+) -> T:
+    """Do *work* in a thread of its own, and wait for its end: interrupts do not stop it midway.
+
+    Each interrupt of the main thread calls *interrupted*, and is raised once *work* has ended.
+    """
+    outcome: list[Future[T]] = []
+    begun = threading.Lock()
+    ended: SimpleQueue[None] = SimpleQueue()  # after an interrupt, ``join`` would not wait
+
+    def do() -> None:
+        if not begun.acquire(blocking=False):
+            return
+        future: Future[T] = Future()
+        try:
+            future.set_result(work())
+        except BaseException as error:  # the caller gets it
+            future.set_exception(error)
+        outcome.append(future)
+        ended.put(None)
+
+    def begin() -> None:
+        try:
+            threading.Thread(target=do, name=name, daemon=False).start()
+        except RuntimeError:  # there are no more threads
+            do()
+
+    interrupt: KeyboardInterrupt | None = None
+    while not outcome:
+        try:
+            if not begun.locked():
+                _thread.start_new_thread(begin, ())  # one call of C, unlike ``Thread.start``
+            ended.get()
+        except KeyboardInterrupt as error:
+            interrupt = error
+            interrupted()
+    if interrupt is not None:
+        raise interrupt
+    return outcome[0].result()
 
 
 def start_thread(work: Callable[[], object], name: str) -> None:

@@ -79,6 +79,9 @@ class _Threads:
         self._lock = Lock()
         self._crowded = Event()
         self._closed = Event()
+
+    def start(self) -> None:
+        """Start those that are always there; ``close`` ends them. Raises ``ThreadsExhausted``."""
         self._add(_FEW)
         start_thread(self._watch, "workbench-grpc-watch")
 
@@ -173,11 +176,12 @@ class GrpcServer:
         Raises ``PortInUse``, and ``SettingError`` for an address that cannot be listened on.
         """
         self._threads = _Threads()
-        server = grpc.server(
-            self._threads, options=self._options, maximum_concurrent_rpcs=_MOST_CALLS
-        )
-        server.add_generic_rpc_handlers((self._router,))
         try:
+            self._threads.start()
+            server = grpc.server(
+                self._threads, options=self._options, maximum_concurrent_rpcs=_MOST_CALLS
+            )
+            server.add_generic_rpc_handlers((self._router,))
             if self._host.startswith(UNIX):
                 self._url = _listen_at(server, Path(self._host.removeprefix(UNIX)))
             else:

@@ -9,8 +9,8 @@ import threading
 import time
 import weakref
 from contextlib import closing
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from workbench.core import ServerCore
@@ -27,6 +27,7 @@ from workbench.host.listeners import (
 from workbench.host.logs import LogRing
 from workbench.running import announce, withdraw
 from workbench.settings import Folders, Settings
+from workbench.threads import shielded
 from workbench.tokens import AUTO
 
 if TYPE_CHECKING:
@@ -70,10 +71,14 @@ class Serving:
             self.logs.attach()
             atexit.register(self._stop)
             self._listeners = self._started = [http, *others]
-            try:
+
+            def listen() -> None:
                 http.start(listening or listening_socket(self.settings, self.token))
                 for other in others:
                     other.start()
+
+            try:
+                shielded(listen, "workbench-start")
                 self.core.open()
             except BaseException:
                 self._stop()
@@ -89,25 +94,7 @@ class Serving:
         Running requests have *timeout_s* to finish, by default the setting *exit_timeout*. An
         interrupt ends them, and so does another call with less time.
         """
-        # an interrupt can stop the main thread between any two steps: so another thread does it
-        ended: SimpleQueue[None] = SimpleQueue()  # after an interrupt, ``join`` would not wait
-
-        def stop() -> None:
-            try:
-                self._stop(timeout_s)
-            finally:
-                ended.put(None)
-                ended.put(None)  # if the interrupt came just after the first wait
-
-        stopping = threading.Thread(target=stop, name="workbench-stop")
-        try:
-            stopping.start()
-            ended.get()
-        except BaseException:
-            self._drain(0.0)
-            if stopping.ident is not None:
-                ended.get()
-            raise
+        shielded(partial(self._stop, timeout_s), "workbench-stop", partial(self._drain, 0.0))
 
     def _stop(self, timeout_s: float | None = None) -> None:
         timeout_s = self.settings.exit_timeout if timeout_s is None else timeout_s
