@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
+from inside import until
 
 from workbench import Workbench
+from workbench.core import ServerCore
 from workbench.errors import PortInUse, SettingError
 from workbench.events import ModelLoaded, ModelUnloaded
 from workbench.model import ModelState
@@ -114,3 +118,41 @@ def test_a_restart_of_what_does_not_run(sample_models: Path) -> None:
         workbench.restart(budget="64MiB")
         (gone,) = [e.event for e in workbench.events if isinstance(e.event, ModelUnloaded)]
         assert gone.reason == "the server stopped"
+
+
+def test_starts_and_restarts_at_the_same_time(sample_models: Path) -> None:
+    """Those that come while another one goes on wait for it: no server is left behind."""
+    before = set(threading.enumerate())
+    workbench = Workbench(sample_models, device="cpu")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: workbench.start(), range(8)))
+        list(pool.map(lambda number: workbench.restart(budget=2**26 + number), range(8)))
+    workbench.stop()
+    until(lambda: not http_threads() - before)
+
+
+def http_threads() -> set[threading.Thread]:
+    return {each for each in threading.enumerate() if each.name == "workbench-http"}
+
+
+def test_a_stop_during_a_restart(sample_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for the restart, and stops the server that this started."""
+    workbench = Workbench(sample_models, device="cpu").start()
+    inside, gate = threading.Event(), threading.Event()
+    choose = ServerCore.choose_devices
+
+    def slowly(core: ServerCore) -> None:
+        inside.set()
+        gate.wait(30)
+        choose(core)
+
+    monkeypatch.setattr(ServerCore, "choose_devices", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        restarts = pool.submit(workbench.restart, budget="64MiB")
+        assert inside.wait(30)
+        stops = pool.submit(workbench.stop)
+        until(lambda: not workbench.is_running)  # the stop has begun
+        gate.set()
+        restarts.result(30)
+        stops.result(30)
+    assert not workbench.is_running

@@ -155,9 +155,11 @@ class ServerHost:
     def duplicate_socket(self) -> socket.socket | None:
         """A second descriptor of the socket it listens on, for its successor.
 
-        While one descriptor is open, new connections wait instead of being refused.
+        While one descriptor is open, new connections wait instead of being refused. ``None`` if it
+        listens no more.
         """
-        return self._socket.dup() if self._socket is not None else None
+        listening = self._socket
+        return listening.dup() if listening is not None and listening.fileno() >= 0 else None
 
     def start(self, listening: socket.socket | None = None) -> None:
         """Listen, on *listening* if it is given, and return once requests are answered.

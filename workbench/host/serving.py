@@ -49,6 +49,7 @@ class Serving:
         self.logs = LogRing(lambda: self.core.log_settings)
         self.endpoint: Endpoint | None = None  # that of the last start
         self.budget_nbytes = self.core.budget_nbytes or 1
+        self._changing = threading.RLock()  # one start, stop or restart at a time
         self._life = threading.RLock()
         self._listeners: list[Listener] = []  # HTTP's is the first
         self._started: list[Listener] = []  # the same, also while it stops
@@ -56,11 +57,17 @@ class Serving:
         self._started_s = 0.0
         _everywhere.add(self)
 
-    def start(self, listening: socket.socket | None = None) -> None:
-        """Start, on the socket *listening* if it is given.
+    def start(self) -> None:
+        """Start, unless it runs.
 
         Raises ``PortInUse``, and ``SettingError`` for a device or an address that is not available.
         """
+        with self._changing:
+            if not self.is_running:
+                self._start()
+
+    def _start(self, listening: socket.socket | None = None) -> None:
+        """Start, on the socket *listening* if it is given. Raises as ``start`` does."""
         from workbench.http import DataPlane  # litestar takes its time
 
         with self._life:
@@ -94,11 +101,13 @@ class Serving:
         Running requests have *timeout_s* to finish, by default the setting *exit_timeout*. An
         interrupt ends them, and so does another call with less time.
         """
-        shielded(partial(self._stop, timeout_s), "workbench-stop", partial(self._drain, 0.0))
+        # without the lock: an earlier stop may wait for requests
+        shielded(partial(self._drain, timeout_s), "workbench-stop")
+        with self._changing:
+            shielded(partial(self._stop, timeout_s), "workbench-stop", partial(self._drain, 0.0))
 
     def _stop(self, timeout_s: float | None = None) -> None:
-        timeout_s = self.settings.exit_timeout if timeout_s is None else timeout_s
-        self._drain(timeout_s)  # without the lock: an earlier stop may wait for requests
+        self._drain(timeout_s)
         with self._life:
             listeners, self._listeners = self._listeners, []
             if not listeners:
@@ -116,7 +125,8 @@ class Serving:
             self.core.events.append(ServerStopped())
             self.logs.detach()
 
-    def _drain(self, timeout_s: float) -> None:
+    def _drain(self, timeout_s: float | None) -> None:
+        timeout_s = self.settings.exit_timeout if timeout_s is None else timeout_s
         for listener in self._started:
             listener.drain(timeout_s)
 
@@ -125,6 +135,10 @@ class Serving:
 
         Raises as the constructor and ``start`` do; then the server runs on as before.
         """
+        with self._changing:
+            self._restart(repository, **given)
+
+    def _restart(self, repository: Folders, **given: object) -> None:
         changed = with_modelmesh(self.settings.changed(repository, **given))
         if changed.grpc_port == 0 == self.settings.grpc_port and self._listeners[1:]:
             changed = changed.changed(grpc_port=self.grpc_url.rpartition(":")[2])
@@ -138,7 +152,7 @@ class Serving:
         if kept is None:
             self._change(changed, core, token)
             try:
-                self.start()
+                self._start()
             except BaseException:
                 self._change(*before)
                 raise
@@ -148,10 +162,10 @@ class Serving:
             listening = listening_socket(changed, token) if moves else kept.dup()
             self._change(changed, core, token)
             try:
-                self.start(listening)
+                self._start(listening)
             except BaseException:
                 self._change(*before)
-                self.start(kept.dup())
+                self._start(kept.dup())
                 raise
 
     def _change(self, settings: Settings, core: ServerCore, token: str) -> None:
