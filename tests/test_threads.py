@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextvars
 import signal
 import subprocess
@@ -347,7 +348,13 @@ def test_shielded_work_is_answered() -> None:
         shielded(lambda: divmod(7, 0), "test")
 
 
-def test_shielded_work_without_threads() -> None:
-    """It is done also if the system starts no more threads of Python's."""
+def test_shielded_work_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is done also if the system starts no more threads, or Python does not, as at its end."""
     with no_threads():
         assert shielded(lambda: 7, "test") == 7
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    monkeypatch.setattr(_thread, "start_new_thread", fail)
+    assert shielded(lambda: 7, "test") == 7

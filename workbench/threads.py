@@ -143,15 +143,9 @@ def shielded(
     ended: SimpleQueue[None] = SimpleQueue()  # after an interrupt, ``join`` would not wait
 
     def do() -> None:
-        if not begun.acquire(blocking=False):
-            return
-        future: Future[T] = Future()
-        try:
-            future.set_result(work())
-        except BaseException as error:  # the caller gets it
-            future.set_exception(error)
-        outcome.append(future)
-        ended.put(None)
+        if begun.acquire(blocking=False):
+            outcome.append(_done(work))
+            ended.put(None)
 
     def begin() -> None:
         try:
@@ -168,9 +162,21 @@ def shielded(
         except KeyboardInterrupt as error:
             interrupt = error
             interrupted()
+        except RuntimeError:  # Python ends, or there are no more threads
+            do()
     if interrupt is not None:
         raise interrupt
     return outcome[0].result()
+
+
+def _done(work: Callable[[], T]) -> Future[T]:
+    """Do *work*; returns a future of what it returned or raised."""
+    future: Future[T] = Future()
+    try:
+        future.set_result(work())
+    except BaseException as error:  # whoever asks for the result gets it
+        future.set_exception(error)
+    return future
 
 
 def start_thread(work: Callable[[], object], name: str) -> None:
