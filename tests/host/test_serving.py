@@ -22,6 +22,7 @@ from inside import until
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
+from workbench.core import ServerCore
 
 _PATIENCE_S = 30.0
 _BODY = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
@@ -142,20 +143,37 @@ def test_the_time_is_limited() -> None:
 def test_an_interrupted_stop_has_stopped(slow: Slow) -> None:
     """An interrupt of the main thread ends the wait for requests, not that for the stop."""
     answer = slow.ask(slow.post)
-    core, main = slow.server._core, threading.main_thread().ident
-    assert main is not None
-
-    def interrupt() -> None:
-        until(lambda: core.draining.error is not None)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    interrupting = slow.threads.submit(interrupt)
+    core = slow.server._core
+    interrupting = slow.threads.submit(interrupt_its_stop, core)
     with pytest.raises(KeyboardInterrupt):
         slow.server.stop()
     assert not core.is_open
     assert [entry.event.kind for entry in slow.server.events][-1] == "stop"
     interrupting.result()
     assert answer.result().status_code == 503
+
+
+def test_an_interrupted_restart_changes_nothing(slow: Slow) -> None:
+    """An interrupt while a restart waits for requests: the server runs on as before."""
+    answer = slow.ask(slow.post)
+    before = slow.server.settings
+    interrupting = slow.threads.submit(interrupt_its_stop, slow.server._core)
+    with pytest.raises(KeyboardInterrupt):
+        slow.server.restart(budget="123MiB")
+    assert (slow.server.is_running, slow.server.url) == (True, slow.url)
+    assert slow.server.settings == before
+    interrupting.result()
+    assert answer.result().status_code == 503
+    slow.gate.set()
+    assert slow.post().status_code == 200
+
+
+def interrupt_its_stop(core: ServerCore) -> None:
+    """Interrupt the main thread once *core* begins to stop."""
+    main = threading.main_thread().ident
+    assert main is not None
+    until(lambda: core.draining.error is not None)
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 def test_a_server_that_stops_is_not_ready(slow: Slow) -> None:

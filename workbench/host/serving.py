@@ -150,8 +150,8 @@ class Serving:
         kept = self._listeners[0].duplicate_socket() if self._listeners else None
         before = self.settings, self.core, self.token
         if kept is None:
-            self._change(changed, core, token)
             try:
+                self._change(changed, core, token)
                 self._start()
             except BaseException:
                 self._change(*before)
@@ -160,10 +160,11 @@ class Serving:
         with closing(kept):
             moves = (changed.host, changed.port) != (self.settings.host, self.settings.port)
             listening = listening_socket(changed, token) if moves else kept.dup()
-            self._change(changed, core, token)
             try:
+                self._change(changed, core, token)
                 self._start(listening)
             except BaseException:
+                listening.close()
                 self._change(*before)
                 self._start(kept.dup())
                 raise
@@ -173,8 +174,10 @@ class Serving:
         if self.endpoint is not None and self.is_running:
             self.endpoint.empty()  # whose copies on disk go with it
         self.core.hand_over(core)
-        self.stop()
-        self.settings, self.core, self.token = settings, core, token
+        try:
+            self.stop()
+        finally:  # after an interrupt too, it has stopped
+            self.settings, self.core, self.token = settings, core, token
 
     def adjust(self, **given: Any) -> None:
         """Change *budget*, *evict* or *keep_alive*, also while the server runs.
