@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.backends.base import Runnable
-from workbench.backends.function import FunctionSession
 from workbench.core.held import Borrowed
 from workbench.core.inference.runner import INLINE_S, Read, Turn
 from workbench.core.run_memory import RunMemory
@@ -55,7 +54,6 @@ class Direct:
         self._memory = memory
         self._learned = runs.learned(model, session)
         self._steady = session.steady
-        self._is_function = isinstance(session, FunctionSession)
         self._takes_images = bool(self.signature.image_forms)
         self._add_to_trace = runs.trace.add
 
@@ -123,13 +121,7 @@ class Direct:
             else:
                 wanted = self._runs.fit_to(held.model, signature, request)
             begun_s = time.perf_counter()
-            own_s = None
-            if inline and not self._is_function:
-                tensors: Sequence[Tensor] = held.session.run(
-                    request.inputs, wanted, request.into, request.stop
-                )
-            else:
-                tensors, own_s = self._tensors(held, request, wanted, inline=inline)
+            tensors, own_s = self._tensors(held, request, wanted, inline=inline)
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
@@ -161,14 +153,8 @@ class Direct:
         self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...], *, inline: bool
     ) -> tuple[Sequence[Tensor], float | None]:
         """The outputs of the run, and its CPU seconds if they were measured."""
-        session = held.session
-        if isinstance(session, FunctionSession):  # it may call other models
-            check_allowed(held, request)
-            watched = self._memory.watch(held.model)
-            with self._runs.on_behalf((held.model,)), watched:
-                return session.run(request.inputs, wanted, parameters=request.parameters), None
         if inline:
-            return session.run(request.inputs, wanted, request.into, request.stop), None
+            return held.session.run(request.inputs, wanted, request.into, request.stop), None
         return self._memory.run(held, request, wanted, self._learned.activations)
 
     # ── in batches ──
