@@ -10,6 +10,7 @@ import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")
 SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+NEEDED = {"Replace": "Functions", "Save": "scikit-learn"}  # the sections that others go on from
 LIBRARIES = ("pandas", "skl2onnx", "sklearn", "torch", "xgboost")
 
 
@@ -18,16 +19,19 @@ def blocks(section: str) -> list[str]:
 
 
 def in_order(section: str) -> list[str]:
-    """The blocks of *section* after those that it needs: the page's first, and the functions'."""
-    functions = next(each for each in SECTIONS if each.startswith("Functions"))
-    before = [SECTIONS[0], functions] if section.startswith("Replace") else [SECTIONS[0]]
-    return [block for each in (*before, section) for block in blocks(each)]
+    """The blocks of *section*, after the page's first ones and those that it goes on from."""
+    needed = NEEDED.get(section.split(maxsplit=1)[0], "-")
+    before = [each for each in SECTIONS[1:] if each.startswith(needed)]
+    return [block for each in (SECTIONS[0], *before, section) for block in blocks(each)]
 
 
 @pytest.mark.filterwarnings("ignore:mood as ONNX differs:UserWarning")
 @pytest.mark.parametrize("section", SECTIONS[1:], ids=lambda text: text.partition("\n")[0])
-def test_its_blocks_run(section: str, capsys: Any) -> None:
+def test_its_blocks_run(
+    section: str, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The blocks of each section run as they are written, and print what it shows."""
+    monkeypatch.chdir(tmp_path)
     code = in_order(section)
     for library in LIBRARIES:
         if any(f"import {library}" in block or f"from {library}" in block for block in code):
