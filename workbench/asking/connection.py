@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -327,8 +327,8 @@ class Connection:
         """Unload *model*. Raises ``ModelNotFound`` and others."""
         from workbench.asking.card import check_known  # for who looks at models
 
-        with suppress(NotSupported):  # by a server that has no list
-            check_known(model, self.names)  # as Triton's unload succeeds for any name
+        if self._is_workbench:  # which unloads any name without an error, as Triton does
+            check_known(model, self.names)
         self._verb(model, "unload")
 
     # ── events ──
