@@ -692,11 +692,12 @@ def test_the_header_names_no_model(container: httpx.Client, artifact: Path) -> N
 
 
 def test_v2_bodies(container: httpx.Client, artifact: Path) -> None:
-    """A V2 request is answered as V2."""
-    load(container, "a", artifact)
+    """A V2 request is answered as V2, by the platform's name of the model."""
+    load(container, "a b", artifact)
     entry = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
-    told = invoke(container, "a", json.dumps({"inputs": [entry]})).json()
+    told = invoke(container, "a b", json.dumps({"inputs": [entry]})).json()
     assert told["outputs"] == [{**entry, "name": "y"}]
+    assert told["model_name"] == "a b"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from workbench.codecs.payloads import Limits, Payload, PayloadForm, Received, decode, encode
@@ -240,4 +241,8 @@ class Invocation:
 
     def write(self, response: InferResponse) -> Payload:
         """The payload of *response*."""
-        return code_payload(response) if self._form is None else encode(response, self._form)
+        if self._form is None:
+            return code_payload(response)
+        if self._form.v2 is not None and (called := platform_name(self.name)) is not None:
+            response = replace(response, model=response.model._replace(name=called))
+        return encode(response, self._form)
