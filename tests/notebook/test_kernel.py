@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import httpx
@@ -54,10 +55,18 @@ class Kernel:
                 return message
 
     def interrupt(self, message: str) -> None:
-        """Interrupt the cell that was begun, which must get its KeyboardInterrupt."""
+        """Interrupt the cell that was begun, which must get its KeyboardInterrupt.
+
+        Python misses a signal that comes just as its main thread begins to wait for a lock; a
+        person would press the button again.
+        """
         self.manager.interrupt_kernel()
         while True:
-            reply = self.client.get_shell_msg(timeout=60)
+            try:
+                reply = self.client.get_shell_msg(timeout=10)
+            except Empty:
+                self.manager.interrupt_kernel()
+                continue
             if reply["parent_header"]["msg_id"] == message:
                 assert reply["content"]["ename"] == "KeyboardInterrupt"
                 return
