@@ -15,7 +15,7 @@ from workbench.errors import InvalidRequest
 from workbench.tensor import DATATYPES, Array, Tensor, element_count
 
 _LENGTH = struct.Struct("<I")
-_SMALL_NBYTES = 2**12  # a view takes 1 µs more than a copy of so few
+_SMALL_NBYTES = 2**12  # smaller tensors are copied faster than a view is made
 
 
 def decode(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
