@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from workbench.backends.function import FunctionSession
 from workbench.core.held import Borrowed
 from workbench.core.inference.direct import Direct, check_allowed
-from workbench.inference import InferRequest, InferResponse
+from workbench.inference import InferRequest
 from workbench.stop import running_until
 from workbench.tensor import Tensor
 
@@ -15,16 +15,7 @@ from workbench.tensor import Tensor
 class Calling(Direct):
     """Runs a ``FunctionSession``; the request's stop ends it if the function is ``async``."""
 
-    def _run(
-        self,
-        held: Borrowed,
-        request: InferRequest,
-        nbytes: int,
-        *,
-        inline: bool,  # noqa: ARG002  # a function has no predictable pace
-        on_the_spot: bool,
-    ) -> InferResponse:
-        return super()._run(held, request, nbytes, inline=False, on_the_spot=on_the_spot)
+    _is_engine = False
 
     def _tensors(
         self,
@@ -32,7 +23,7 @@ class Calling(Direct):
         request: InferRequest,
         wanted: tuple[str, ...],
         *,
-        inline: bool,  # noqa: ARG002  # as above
+        inline: bool,  # noqa: ARG002  # a function has no predictable pace
     ) -> tuple[Sequence[Tensor], float | None]:
         """The outputs of the run; its CPU time is not measured."""
         session = held.session

@@ -18,6 +18,8 @@ from workbench.tensor import Tensor
 class Streaming(Direct):
     """Runs a ``GeneratorSession``; a run lasts until the generator has ended."""
 
+    _is_engine = False
+
     def _tensors(
         self,
         held: Borrowed,
