@@ -66,10 +66,8 @@ class MemoryPlan(Plan):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for policy in self.curves:  # made now, while progress is shown
-            self.progress(None)
-            self.needed_nbytes(policy=policy)
-        self.rows  # noqa: B018 - as well
+        self.progress(None)
+        self.rows  # noqa: B018 - made now, while progress is shown
 
     @cached_property
     def rows(self) -> list[views.Row]:
@@ -79,7 +77,7 @@ class MemoryPlan(Plan):
     def apply(self) -> None:
         """Set the server's budget to the smallest that reaches the goal.
 
-        Raises ``UsageError`` if no budget does, or any.
+        Raises ``UsageError`` if there is none, and if the models take no memory.
         """
         needed = self.needed_nbytes()
         if not needed:

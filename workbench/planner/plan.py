@@ -125,6 +125,9 @@ class Plan:
     unknown: int = 0  # requests left out, for models of which nothing is known
     progress: Callable[[float | None], object] = field(default=lambda _: None, repr=False)
     _met: dict[tuple[int, str], Met] = field(default_factory=dict, init=False, repr=False)
+    _needed: dict[tuple[Goal, str], int | None] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     def __post_init__(self) -> None:
         for name in (self.policy, *self.others):
@@ -234,11 +237,15 @@ class Plan:
         """The smallest budget whose replay reaches the *goal*, to a hundredth; ``None``: none does.
 
         It is rounded up to the amount that is shown. If today's budget misses the goal, only larger
-        ones are tried. 0 if no model takes memory.
+        ones are tried. 0 if no model takes memory. Each is computed once.
         """
-        goal, name = goal or self.goal, policy or self.policy
-        goal.check()
+        asked = goal or self.goal, policy or self.policy
+        if asked not in self._needed:
+            asked[0].check()
+            self._needed[asked] = self._search(*asked)
+        return self._needed[asked]
 
+    def _search(self, goal: Goal, name: str) -> int | None:
         def reaches(budget_nbytes: int) -> bool:
             return _reaches(self.met(budget_nbytes, name).later, goal)
 
@@ -253,21 +260,10 @@ class Plan:
                 misses = self.budget_nbytes
         if misses < self.all_nbytes < enough and reaches(self.all_nbytes):
             enough = self.all_nbytes
-        guess = self._surveyed_nbytes(goal, name)
-        step = max(1, int(_CLOSE * guess))
-        tried = max(guess, misses + step)
-        while enough - misses > max(1, _CLOSE * enough):
-            if not misses < tried < enough:
-                tried = (misses + enough) // 2
-            tried = _as_shown(tried)
-            if tried >= enough:
-                break
-            if reaches(tried):
-                enough, tried = tried, tried - step
-            else:
-                misses, tried = tried, tried + step
-            step *= 2
-        return enough if misses < enough and reaches(enough) else None
+        if misses >= enough:
+            return None
+        needed = _smallest(reaches, misses, enough, self._surveyed_nbytes(goal, name))
+        return needed if reaches(needed) else None
 
     @property
     def _most_nbytes(self) -> int:
@@ -397,6 +393,28 @@ def _reached(curve: Curve, goal: Goal) -> np.ndarray[Any, np.dtype[np.bool_]]:
     else:
         reached = curve.cold_rate <= 1.0 - goal.warm + 1e-12
     return reached
+
+
+def _smallest(reaches: Callable[[int], bool], misses: int, enough: int, guess: int) -> int:
+    """The smallest budget between *misses* and *enough* that *reaches* the goal, to a hundredth.
+
+    *enough* if no smaller one is found. Begins at *guess*, goes on from there in growing steps, and
+    halves what is left.
+    """
+    step = max(1, int(_CLOSE * guess))
+    tried = max(guess, misses + step)
+    while enough - misses > max(1, _CLOSE * enough):
+        if not misses < tried < enough:
+            tried = (misses + enough) // 2
+        tried = _as_shown(tried)
+        if tried >= enough:
+            break
+        if reaches(tried):
+            enough, tried = tried, tried - step
+        else:
+            misses, tried = tried, tried + step
+        step *= 2
+    return enough
 
 
 def _reaches(met: Later, goal: Goal) -> bool:
