@@ -74,7 +74,7 @@ def with_any_sizes(content: bytes, axes: Iterable[Iterable[int]]) -> bytes:
 
 
 def _parsed(content: bytes) -> Any:
-    model: Any = message_class("onnx_outputs", "onnx_outputs.Model")()
+    model: Any = message_class("onnx", "onnx.Model")()
     try:
         model.ParseFromString(content)
     except DecodeError:
