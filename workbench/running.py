@@ -91,8 +91,8 @@ def _owner(token: str) -> str:
 def _begun_s(process: psutil.Process) -> float:
     """When *process* began; a number that does not change when the system's clock is set.
 
-    On Linux, the seconds since the boot: the system knows no other, and the time of the boot
-    changes with the clock.
+    On Linux: in seconds since the boot. That is all that Linux keeps; the time of day of the boot,
+    which psutil adds, changes with the clock.
     """
     begun_s = process.create_time()
     return round(begun_s - psutil.boot_time(), 2) if psutil.LINUX else begun_s

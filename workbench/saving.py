@@ -19,7 +19,7 @@ from workbench.repository.config import CONFIG_FILENAME
 from workbench.repository.config_text import as_text, portable, replace_config
 
 ARCHIVE = ".tar.gz"
-_KEEPS = "empty.txt", b"Triton serves an ensemble only if there is a folder for its version.\n"
+_WHY_EMPTY = b"Triton serves an ensemble only if there is a folder for its version.\n"
 
 
 def save(core: ServerCore, name: str, to: Path, version: int | None = None) -> Path:
@@ -41,10 +41,8 @@ def save(core: ServerCore, name: str, to: Path, version: int | None = None) -> P
             _write_folder(to / each, members)
         return to / name
     to.parent.mkdir(parents=True, exist_ok=True)
-    if len(models) == 1:
-        write_archive(models[name], to)
-    else:
-        write_archive({f"{n}/{path}": m[path] for n, m in models.items() for path in m}, to)
+    several = {f"{each}/{path}": m[path] for each, m in models.items() for path in m}
+    write_archive(several if len(models) > 1 else models[name], to)
     return to
 
 
@@ -73,7 +71,7 @@ def _members(core: ServerCore, versions: list[ModelSource]) -> Iterator[tuple[st
         if isinstance(source.origin, Path):
             yield from onnx_members(source.origin, version).items()
         else:
-            yield f"{version}/{_KEEPS[0]}", _KEEPS[1]
+            yield f"{version}/empty.txt", _WHY_EMPTY
     config = source.config
     told = portable(model_config(core, source.id.name, source.id.version))
     if config.instances:

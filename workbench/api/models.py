@@ -44,8 +44,8 @@ class Models(Inference):
         scikit-learn; a model of XGBoost or LightGBM; a ``torch.nn.Module``; a pipeline of
         transformers; or a function, as ``register`` takes it, with *inputs* and *outputs* if it
         has no type hints. For a module, *inputs* say which sizes besides the rows are free, as -1.
-        *example* is some rows of its input: an array, a table, a list of texts,
-        a tensor or a tuple of them. A function is called with it, in place of type hints.
+        *example* is some rows of its input: an array, a table, a list of texts, a tensor or a
+        tuple of them. A function is called with it, in place of type hints.
 
         Estimators and modules are converted to ONNX where the converter is installed, and the
         conversion is tried on the example; else a function calls them. With *convert* it is one or

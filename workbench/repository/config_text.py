@@ -24,9 +24,9 @@ _OF_OPTIMIZATION = ("graph", "execution_accelerators")
 
 
 def portable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What *config*, as a server tells it, says of the model alone, without defaults.
+    """The part of *config*, as a server gives it, that holds on any machine.
 
-    The placement of its instances is left out, and the names and versions of files.
+    Left out are defaults, where instances run, the versions that are served, and names of files.
     """
     told = _members(config, _PORTABLE)
     for end in ("input", "output"):

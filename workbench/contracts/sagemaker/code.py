@@ -86,9 +86,11 @@ class HandlerContext:
 
 
 class ArtifactCode:
-    """The model in *folder*, run by the *script* in it. Its context has the number of a GPU.
+    """The model in *folder*, run by the *script* in it.
 
-    Raises ``LoadFailed`` where the script fails, or lacks functions.
+    *gpu_id*: the number of the GPU that its context names; ``None`` without one. *max_nbytes*: the
+    most bytes of a body once it is unpacked. Raises ``LoadFailed`` where the script fails, or lacks
+    functions.
     """
 
     def __init__(

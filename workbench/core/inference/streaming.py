@@ -7,7 +7,8 @@ from contextlib import closing
 
 from workbench.backends.function import GeneratorSession
 from workbench.core.held import Borrowed
-from workbench.core.inference.direct import Direct, check_allowed
+from workbench.core.inference.calling import Calling
+from workbench.core.inference.direct import check_allowed
 from workbench.core.runs import finish
 from workbench.errors import ManyAnswers
 from workbench.inference import InferRequest, InferResponse
@@ -15,10 +16,8 @@ from workbench.stop import running_until
 from workbench.tensor import Tensor
 
 
-class Streaming(Direct):
+class Streaming(Calling):
     """Runs a ``GeneratorSession``; a run lasts until the generator has ended."""
-
-    _is_engine = False
 
     def _tensors(
         self,
