@@ -36,7 +36,7 @@ def test_size(tmp_path: Path, size_nbytes: int) -> None:
 
 def test_layout(tmp_path: Path) -> None:
     """Each model is a folder with config.pbtxt and 1/model.onnx, and nothing else is left."""
-    folders = write_models(tmp_path / "new" / "models", 3, SIZE_MIN_NBYTES)
+    folders = write_models(str(tmp_path / "new" / "models"), 3, SIZE_MIN_NBYTES)
     assert folders == [tmp_path / "new" / "models" / f"heavy_{i}" for i in range(3)]
     assert files_in(tmp_path / "new" / "models") == [
         f"heavy_{i}/{name}" for i in range(3) for name in ("1/model.onnx", "config.pbtxt")

@@ -57,7 +57,7 @@ class _Chain:
         return 4 * self.width * self.width
 
 
-def write_models(out: Path, count: int = 8, size_nbytes: int = 100 * 2**20) -> list[Path]:
+def write_models(out: str | Path, count: int = 8, size_nbytes: int = 100 * 2**20) -> list[Path]:
     """Write *count* models of about *size_nbytes* each (within 2 %); return their folders.
 
     They are out/heavy_0, out/heavy_1, ... in Triton's layout, from `x` [-1, d] to `y` [-1, d],
@@ -70,12 +70,13 @@ def write_models(out: Path, count: int = 8, size_nbytes: int = 100 * 2**20) -> l
     if not SIZE_MIN_NBYTES <= size_nbytes <= SIZE_MAX_NBYTES:
         bounds = f"{SIZE_MIN_NBYTES} to {SIZE_MAX_NBYTES} bytes"
         raise ValueError(f"a model's size must be {bounds}, not {size_nbytes}")
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; name a folder to write the models in")
-    out.mkdir(parents=True, exist_ok=True)
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; name a folder to write the models in")
+    folder.mkdir(parents=True, exist_ok=True)
     depth = max(_DEPTH_MIN, math.ceil(size_nbytes / _MATRIX_NBYTES))
     width = round(math.sqrt(size_nbytes / (4 * depth)))
-    return [_write_model(out, _Chain(f"heavy_{i}", depth, width, seed=i)) for i in range(count)]
+    return [_write_model(folder, _Chain(f"heavy_{i}", depth, width, seed=i)) for i in range(count)]
 
 
 def _write_model(out: Path, chain: _Chain) -> Path:

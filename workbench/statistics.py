@@ -99,6 +99,11 @@ class RequestCounts:
         return sum(batch.executions for batch in self.batches)
 
     @property
+    def run_s(self) -> float | None:
+        """The mean seconds of a run; ``None`` if there was none."""
+        return self.infer_s / self.executions if self.executions else None
+
+    @property
     def p50_s(self) -> float:
         """The median of the successful requests' seconds."""
         return quantile_s(self.buckets, 0.50)

@@ -38,6 +38,14 @@ def test_the_last_requests(served: Workbench, tmp_path: Path) -> None:
     assert str(again).startswith("20.0 MiB would make 99 % of these requests warm; at 15.0 MiB")
 
 
+def test_a_run_takes_what_the_server_measured(served: Workbench) -> None:
+    """Where each request waited for a load, its own seconds do not say how long the run took."""
+    costs = served.plan().costs
+    for model in served.snapshot().models:
+        assert model.requests.executions == 4
+        assert costs[model.id].run_s <= model.requests.run_s
+
+
 def test_shown(served: Workbench) -> None:
     """A plan is text, HTML with a picture, and a view with a button; none needs a front end."""
     plan = served.plan(evict=["cost", "lfu"])

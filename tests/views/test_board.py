@@ -194,18 +194,20 @@ def test_a_device_that_says_nothing_is_still_a_sentence() -> None:
 
 def test_events_are_folded_by_model() -> None:
     """The latest of each model is shown, newest first; those before it are inside."""
-    a, b, c = (ModelId(name, 1) for name in "abc")
+    a, b, c, d = (ModelId(name, 1) for name in "abcd")
     entries = [
         Entry(1, 1.0, ModelLoaded(a, MIB, 0.04)),
         Entry(2, 2.0, ModelLoadFailed(b, "no such operator")),
         Entry(3, 3.0, ModelEvicted(a, MIB, "least recently used, to make room for b:1", 41.2)),
         Entry(4, 4.0, ModelEvicted(c, MIB, "least recently used")),
+        Entry(5, 5.0, ModelEvicted(d, MIB, "least recently used", 0.01)),
     ]
     html = board.events_list(entries)
     evicted = html.index(
         "evicted a:1 (1.0 MiB, idle 41 s): least recently used, to make room for b:1"
     )
     assert html.index("evicted c:1 (1.0 MiB, in use): least recently used") < evicted
+    assert "evicted d:1 (1.0 MiB, just used): least recently used" in html
     loaded = html.index("loaded a:1 (1.0 MiB) in 40.0 ms")
     assert evicted < html.index("1 before it") < loaded
     assert loaded < html.index("could not load b:1: no such operator")

@@ -32,7 +32,9 @@ def recorded(core: ServerCore) -> Trace:
 def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
     """What the models of *trace* take at *core*, as far as that is known.
 
-    A model that never loaded is estimated from its file, with the seconds a byte of the others.
+    A model that never loaded is estimated from its file, with the seconds a byte of the others. The
+    seconds of a run are the lesser of two: the lower quartile of the requests, some of which waited
+    for loads, and the mean of the runs of *core*, of which the first after a load take longer.
     """
     costs = measured(core.events.since())
     rates = [cost.load_s / cost.nbytes for cost in costs.values() if cost.nbytes]
@@ -44,8 +46,12 @@ def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
             except WorkbenchError:
                 continue  # it is gone, or broken: the plan says how many requests it leaves out
             costs[model] = ModelCost(nbytes, nbytes * statistics.median(rates))
-    runs_s = trace.run_s()
-    return {model: replace(cost, run_s=runs_s.get(model, 0.0)) for model, cost in costs.items()}
+    asked_s = trace.run_s()
+    ran_s = {each.id: each.requests.run_s for each in core.counted().models}
+    for model, cost in costs.items():
+        runs_s = [s for each in (asked_s, ran_s) if (s := each.get(model)) is not None]
+        costs[model] = replace(cost, run_s=min(runs_s, default=0.0))
+    return costs
 
 
 def pinned_of(core: ServerCore, costs: Mapping[ModelId, ModelCost]) -> tuple[ModelId, ...]:

@@ -277,8 +277,7 @@ def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an e
     """An event in a sentence, and the colour of its kind."""
     match event:
         case ModelEvicted(model, nbytes, reason, idle_s):
-            idle = "in use" if idle_s is None else f"idle {show_age(idle_s)}"
-            return f"evicted {model} ({show_nbytes(nbytes)}, {idle}): {reason}", ORANGE
+            return f"evicted {model} ({show_nbytes(nbytes)}, {_idle(idle_s)}): {reason}", ORANGE
         case ModelExpired(model, nbytes, reason) | ModelUnloaded(model, nbytes, reason):
             return f"unloaded {model} ({show_nbytes(nbytes)}): {reason}", GREY
         case ModelLoaded(model, nbytes, seconds):
@@ -297,6 +296,12 @@ def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an e
         case Thrashing():
             return str(event), RED
     return str(event), GREY
+
+
+def _idle(idle_s: float | None) -> str:
+    if idle_s is None:
+        return "in use"
+    return f"idle {show_age(idle_s)}" if idle_s >= 1 else "just used"
 
 
 def one_line(text: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _SURVEYED = (
     "all numbers, and the dots, are exact replays of the requests at their times; the lines are a "
-    "quick survey, as if one request came after another, to one device"
+    "quick survey, as if each request waited for the answer before, as in a loop, on one device"
 )
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#17a2a2")  # one a policy
 
