@@ -22,7 +22,7 @@ import uvicorn
 
 from workbench.errors import PortInUse, ServerNotRunning, SettingError
 from workbench.host.logs import LogRing
-from workbench.host.server import ServerHost
+from workbench.host.server import ServerHost, _UvicornServer
 from workbench.host.sockets import listen
 
 
@@ -73,6 +73,30 @@ def test_stop_frees_the_port(host: ServerHost) -> None:
     listen("127.0.0.1", port).close()
     with pytest.raises(ServerNotRunning):
         _ = host.url
+
+
+def test_stops_with_a_client_that_just_came(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A connection that is accepted in the very moment of the stop is closed like the others."""
+    connected: list[socket.socket] = []
+    main_loop = _UvicornServer.main_loop
+
+    async def and_one_more(server: _UvicornServer) -> None:
+        await main_loop(server)
+        connected.append(socket.create_connection(listening.getsockname()))
+        await asyncio.sleep(0)  # accepted, but its protocol does not know yet
+
+    monkeypatch.setattr(_UvicornServer, "main_loop", and_one_more)
+    listening = listen("127.0.0.1", 0)
+    host = ServerHost(hello, "127.0.0.1", 0)
+    host.start(listening)
+    host.stop()
+    [client] = connected
+    with client:
+        client.settimeout(10)
+        assert client.recv(1) == b""
+    assert not caplog.records
 
 
 def test_stops_with_an_idle_client(host: ServerHost) -> None:

@@ -93,6 +93,7 @@ class _UvicornServer(uvicorn.Server):
             server.close()
         for each in sockets or ():
             each.close()
+        await asyncio.sleep(0)  # whom the loop has just accepted becomes a connection in this time
         state = self.server_state
         for connection in list(state.connections):
             connection.shutdown()
