@@ -15,8 +15,6 @@ from workbench.tensor import Tensor
 class Calling(Direct):
     """Runs a ``FunctionSession``; the request's stop ends it if the function is ``async``."""
 
-    _is_engine = False
-
     def _tensors(
         self,
         held: Borrowed,

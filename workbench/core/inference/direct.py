@@ -41,7 +41,6 @@ class Direct:
     """Runs *session*, which is the loaded *model*, within *memory*; *runs* keeps the records."""
 
     needs_thread = True
-    _is_engine = True  # not Python code, which may call other models
 
     def __init__(
         self,
@@ -122,13 +121,7 @@ class Direct:
             else:
                 wanted = self._runs.fit_to(held.model, signature, request)
             begun_s = time.perf_counter()
-            own_s = None
-            if inline and self._is_engine:
-                tensors: Sequence[Tensor] = held.session.run(
-                    request.inputs, wanted, request.into, request.stop
-                )
-            else:
-                tensors, own_s = self._tensors(held, request, wanted, inline=inline)
+            tensors, own_s = self._tensors(held, request, wanted, inline=inline)
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
