@@ -20,7 +20,7 @@ KERNELS := 6.29.5 6.31.0 7.1.0
 KERNELS_TESTS := tests/notebook/test_kernel.py tests/browser/test_dashboard_in_lab.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab notebooks test-gpu test-kernels test-peers bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
+.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz check lab notebooks test-gpu test-kernels test-peers test-images bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -46,6 +46,8 @@ help:
 	@echo "              install SageMaker's SDK (300 MB) for the tests that ask with it"
 	@echo "make test-kernels"
 	@echo "              run the tests of notebooks under each line of ipykernel that is supported: two minutes"
+	@echo "make test-images"
+	@echo "              build the images of deploy/ with buildah, as root, and run them: four minutes"
 	@echo "make clean    remove what was made, .venv, .venv-clients and .venv-frameworks included"
 
 setup: $(INSTALLED)
@@ -131,6 +133,10 @@ lab: setup
 # Other projects' servers beside ours, which fail by themselves now and then under load.
 test-peers: setup clients
 	$(BIN)/python -m pytest -m peer -rs
+
+# It takes root, buildah, and debootstrap where the base image cannot be pulled: some minutes, 10 GB of disk.
+test-images: setup
+	$(BIN)/python -m pytest -m image -rs
 
 test-gpu: setup
 	$(BIN)/python -m pytest -m gpu -rs

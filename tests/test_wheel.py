@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -24,11 +25,15 @@ _spec.loader.exec_module(hatch_build)
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this tree."""
-    out = tmp_path_factory.mktemp("wheel")
+    return built(ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+def built(tree: Path, out: Path) -> Path:
+    """The wheel of *tree*, in *out*."""
     command = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
-    subprocess.run([sys.executable, "-m", *command, out, ROOT], check=True, timeout=100)
-    (built,) = out.glob("*.whl")
-    return built
+    subprocess.run([sys.executable, "-m", *command, out, tree], check=True, timeout=100)
+    (wheel,) = out.glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +68,17 @@ def test_the_sample_models_are_in_it(wheel: Path) -> None:
     wanted = {f"workbench/bundled_files/{name}" for name in tracked if not name.endswith(".py")}
     assert {name for name in files if "/bundled_files/" in name} == wanted
     assert not (ROOT / "workbench" / "bundled_files").exists()
+
+
+def test_an_image_is_built_from_all_of_it(wheel: Path, tmp_path: Path) -> None:
+    """What .dockerignore lets into an image makes the same wheel as the whole tree."""
+    lines = (ROOT / ".dockerignore").read_text("utf-8").splitlines()
+    assert "*" in lines
+    sent = [line.removeprefix("!") for line in lines if line.startswith("!")]
+    for name in sent:
+        (shutil.copytree if (ROOT / name).is_dir() else shutil.copy)(ROOT / name, tmp_path / name)
+    files = set(zipfile.ZipFile(wheel).namelist())
+    assert set(zipfile.ZipFile(built(tmp_path, tmp_path / "out")).namelist()) == files
 
 
 def test_the_index_page(wheel: Path) -> None:
