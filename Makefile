@@ -47,7 +47,7 @@ help:
 	@echo "make test-kernels"
 	@echo "              run the tests of notebooks under each line of ipykernel that is supported: two minutes"
 	@echo "make test-images"
-	@echo "              build the images of deploy/ with buildah, as root, and run them: four minutes"
+	@echo "              build the images of deploy/ with buildah, as root, and run them: three minutes"
 	@echo "make clean    remove what was made, .venv, .venv-clients and .venv-frameworks included"
 
 setup: $(INSTALLED)
@@ -136,6 +136,7 @@ test-peers: setup clients
 
 # It takes root, buildah, and debootstrap where the base image cannot be pulled: some minutes, 10 GB of disk.
 test-images: setup
+	@command -v buildah >/dev/null || { echo "workbench: buildah is missing: install it (on Debian and Ubuntu: apt install buildah debootstrap)"; exit 1; }
 	$(BIN)/python -m pytest -m image -rs
 
 test-gpu: setup

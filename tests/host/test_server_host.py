@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -99,16 +99,18 @@ def test_stops_with_a_client_that_just_came(
     assert not caplog.records
 
 
-def test_stops_with_an_idle_client(host: ServerHost) -> None:
+def test_stops_with_an_idle_client() -> None:
     """A client that keeps its connection open does not keep the server from stopping."""
-    connection = http.client.HTTPConnection(host.url.removeprefix("http://"))
-    connection.request("GET", "/x")
-    connection.getresponse().read()
-    threads = set(threading.enumerate())
-    host.stop()
-    ended = threads - set(threading.enumerate())  # perhaps one of an earlier test's too
-    assert "workbench-http" in {thread.name for thread in ended}
-    connection.close()
+    before = set(threading.enumerate())
+    host = ServerHost(hello, "127.0.0.1", 0)
+    host.start()
+    own = set(threading.enumerate()) - before
+    assert "workbench-http" in {thread.name for thread in own}
+    with closing(http.client.HTTPConnection(host.url.removeprefix("http://"))) as connection:
+        connection.request("GET", "/x")
+        connection.getresponse().read()
+        host.stop()
+        assert not [thread for thread in own if thread.is_alive()]
 
 
 def test_stop_waits_for_no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
