@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import InvalidRequest
-from workbench.model import ModelId, Signature, TensorSpec
+from workbench.model import ModelId, Signature, TensorSpec, shown_name
 from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Tensor
 
@@ -159,8 +159,8 @@ def _check_names(model: ModelId, signature: Signature, inputs: Mapping[str, Tens
     if missing:
         raise InvalidRequest(
             f"expected {_how_many(len(required), len(signature.inputs), len(inputs))} inputs for "
-            f"model {model.name!r}. Got input(s) [{_quoted(inputs)}], but missing required "
-            f"input(s) [{_quoted(missing)}]. Please provide all required input(s). "
+            f"model {shown_name(model.name)!r}. Got input(s) [{_quoted(inputs)}], but missing "
+            f"required input(s) [{_quoted(missing)}]. Please provide all required input(s). "
             f"{model} takes {_names(signature.inputs)}"
         )
 

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from workbench.errors import ModelNotFound
 from workbench.nbytes import show_nbytes
@@ -32,6 +33,8 @@ class ModelId(NamedTuple):
         return self._replace(edition=0) if self.edition else self
 
     def __str__(self) -> str:
+        if self.name.startswith(PLATFORM_PREFIX):  # the platform knows no versions
+            return shown_name(self.name)
         return f"{self.name}:{self.version}"
 
 
@@ -257,7 +260,7 @@ class Step:
         return self.model, self.version
 
     def __str__(self) -> str:
-        return f"step {self.number} ({self.model})"
+        return f"step {self.number} ({shown_name(self.model)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -437,6 +440,15 @@ _UNSPEAKABLE = re.compile("[\0-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 PLATFORM_PREFIX = "sagemaker/"
 """The prefix of the names of models that a SageMaker platform loaded; no other name has it."""
+
+
+def shown_name(name: str) -> str:
+    """*name* in texts for people: of a model that a platform loaded, the platform's own name."""
+    if not name.startswith(PLATFORM_PREFIX):
+        return name
+    quoted = name.removeprefix(PLATFORM_PREFIX)
+    called = unquote(quoted)
+    return quoted if _UNSPEAKABLE.search(called) else called
 
 
 def check_name(name: str) -> str:

@@ -677,6 +677,15 @@ def test_unload_while_busy(
 
 # ── POST /models/{name}/invoke ──────────────────────────────────────────────
 
+FAILING = "def model_fn(d): ...\ndef predict_fn(x, m): raise ValueError('on purpose')"
+ENSEMBLE = """
+platform: "ensemble"
+input [{name: "x" data_type: TYPE_FP32 dims: [-1]}]
+output [{name: "y" data_type: TYPE_FP32 dims: [-1]}]
+ensemble_scheduling {step [{model_name: "p" model_version: -1
+  input_map {key: "x" value: "x"} output_map {key: "y" value: "y"}}]}
+"""
+
 
 def test_the_header_names_no_model(container: httpx.Client, artifact: Path) -> None:
     """The path says which model runs; Target-Model and custom attributes change nothing."""
@@ -698,6 +707,33 @@ def test_v2_bodies(container: httpx.Client, artifact: Path) -> None:
     told = invoke(container, "a b", json.dumps({"inputs": [entry]})).json()
     assert told["outputs"] == [{**entry, "name": "y"}]
     assert told["model_name"] == "a b"
+
+
+def test_texts_have_the_platforms_name(
+    container: httpx.Client,
+    server: Workbench,
+    artifact: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Errors, events and the log call a model as the platform does, without our prefix."""
+    name, end = "a/b c", server._core.events.last
+    load(container, name, artifact).raise_for_status()
+    assert refused(invoke(container, name, "[[1, 2]]"), 400).startswith("input 'x' of a/b c takes")
+    entry = {"name": "q", "shape": [1], "datatype": "FP32", "data": [1]}
+    told = refused(invoke(container, name, json.dumps({"inputs": [entry]})), 400)
+    assert told == "a/b c has no input 'q'; it takes 'x' FP32 [-1]"
+    load(container, "code", with_code(made(tmp_path / "c"), FAILING)).raise_for_status()
+    assert refused(invoke(container, "code"), 500) == "code raised ValueError: on purpose"
+    empty = fill(tmp_path / "empty", {"1/x": "", "config.pbtxt": ""})
+    assert refused(load(container, "e", empty), 400).startswith("e has no file ")
+    steps = fill(tmp_path / "steps", {"e/config.pbtxt": ENSEMBLE, "e/1/x": "", "p/model.onnx": ""})
+    assert refused(load(container, "s", steps), 400).startswith("s: its part 's/p': ")
+    container.delete(f"/models/{quote(name, safe='')}")
+    events = [str(entry.event) for entry in server._core.events.since(end)]
+    assert any(event.startswith("a/b c, ") for event in events)
+    assert "model code raised" in caplog.messages
+    assert not any("sagemaker/" in text for text in (*events, *caplog.messages))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from workbench.contracts.sagemaker import Page, core_name, platform_name, refusa
 from workbench.contracts.sagemaker.code import ArtifactCode
 from workbench.contracts.sagemaker.paging import page_of
 from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, WorkbenchError
-from workbench.model import check_name
+from workbench.model import ModelId, check_name
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 OURS = {
@@ -34,6 +34,15 @@ def test_any_text_is_a_name(name: str) -> None:
     assert check_name(called) == called
     assert called.count("/") == 1
     assert platform_name(called) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("a", "a"), ("a/é 100%", "a/é 100%"), ("a\nb", "a%0Ab"), ("..", "..")]
+)
+def test_names_in_texts(name: str, text: str) -> None:
+    """A text has the platform's name and no version, unless the name would break its line."""
+    assert str(ModelId(core_name(name), 1)) == text
+    assert str(ModelId("m", 1)) == "m:1"
 
 
 @pytest.mark.parametrize("name", ["m", "sagemaker", "sagemaker/m/part", "other/m"])

@@ -22,6 +22,7 @@ from workbench.model import (
     Signature,
     Step,
     TensorSpec,
+    shown_name,
 )
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -76,7 +77,8 @@ class EnsembleBackend:
         try:
             return self._look(part)
         except WorkbenchError as error:
-            raise LoadFailed(f"{source.id}: its part {part[0]!r}: {error}") from error
+            called = shown_name(part[0])
+            raise LoadFailed(f"{source.id}: its part {called!r}: {error}") from error
 
     def _check_not_within_itself(self, source: ModelSource) -> None:
         """Check that no ensemble contains itself, directly or through other ensembles."""
@@ -88,7 +90,7 @@ class EnsembleBackend:
                 raise LoadFailed(f"{source.id} is nested deeper than {_DEEPEST}: {way[1]} and on")
             for part in ensemble_of(within).parts:
                 if part[0] == source.id.name:
-                    circle = " -> ".join((*way, part[0]))
+                    circle = " -> ".join(map(shown_name, (*way, part[0])))
                     raise LoadFailed(f"{source.id} is a part of itself: {circle}")
                 if deepest.get(part, 0) >= len(way):
                     continue

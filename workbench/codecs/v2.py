@@ -14,7 +14,7 @@ from typing import Any
 from workbench.codecs import v2_binary, v2_json
 from workbench.errors import InvalidRequest, MalformedRequest, NotSupported
 from workbench.inference import InferRequest, InferResponse, Parameter
-from workbench.model import Signature
+from workbench.model import Signature, shown_name
 from workbench.tensor import DATATYPES, Tensor, element_count
 
 Json = Any
@@ -140,7 +140,7 @@ def decode_raw(
     if len(signature.inputs) != 1:
         raise InvalidRequest(
             "Raw request must only have 1 input (found 1) to be deduced but got "
-            f"{len(signature.inputs)} inputs in {model!r}"
+            f"{len(signature.inputs)} inputs in {shown_name(model)!r}"
         )
     ((name, spec),) = signature.inputs.items()
     data = memoryview(body)

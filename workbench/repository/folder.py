@@ -30,6 +30,7 @@ from workbench.model import (
     ModelSource,
     VersionPolicy,
     check_name,
+    shown_name,
 )
 from workbench.repository.config import CONFIG_FILENAME, ConfigFiles
 from workbench.stamps import Stamp, stamp
@@ -63,7 +64,8 @@ class FolderModel:
         chosen = self.versions[-1] if version is None else version
         if chosen not in self.origins:
             served = ", ".join(map(str, self.versions))
-            raise VersionNotFound(f"model {name!r} has no version {chosen}; it has {served}")
+            shown = shown_name(name)
+            raise VersionNotFound(f"model {shown!r} has no version {chosen}; it has {served}")
         origin = self.config.ensemble or self.origins[chosen]
         file_or_other = Path(origin) if isinstance(origin, str) else origin
         return ModelSource(ModelId(name, chosen), self.config, file_or_other)
@@ -217,7 +219,8 @@ class OneModel(ModelFolder):
     ) -> None:
         path = path.absolute()
         if not path.exists():
-            raise RepositoryError(f"the model {name!r} cannot be added: there is no {str(path)!r}")
+            shown = shown_name(name)
+            raise RepositoryError(f"the model {shown!r} cannot be added: there is no {str(path)!r}")
         folder = path if path.is_dir() else path.parent
         super().__init__(folder, follow_links=follow_links, checks_name=False)
         self._name = name
@@ -254,7 +257,9 @@ def _reading(name: str) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise LoadFailed(f"the folder of model {name!r} cannot be read: {reason}") from None
+        raise LoadFailed(
+            f"the folder of model {shown_name(name)!r} cannot be read: {reason}"
+        ) from None
 
 
 def _model_name(entry: os.DirEntry[str]) -> str | None:
@@ -337,7 +342,8 @@ def _is_version(name: str) -> bool:
 
 def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
     """The error that *folder*, of the model called *name*, has neither *filename* nor a version."""
-    told = f"the folder of model {name!r} holds no model: put in 1/{filename} or {filename}"
+    shown = shown_name(name)
+    told = f"the folder of model {shown!r} holds no model: put in 1/{filename} or {filename}"
     with os.scandir(folder) as entries:
         strange = sorted(
             each.name for each in entries if each.is_dir() and not each.name.startswith(".")

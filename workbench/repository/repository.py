@@ -308,7 +308,7 @@ class ModelRepository:
         return folder.where(name) if folder else None
 
     def _known(self) -> str:
-        names = self.names()
+        names = [each for each in self.names() if not each.startswith(PLATFORM_PREFIX)]
         if not names:
             return "the repository is empty"
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -22,6 +22,7 @@ from workbench.errors import (
     WaitedTooLong,
 )
 from workbench.inference import InferRequest, InferResponse
+from workbench.model import shown_name
 from workbench.residency import Lease
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
@@ -179,7 +180,8 @@ class Call(Generic[T]):
         """The request waited too long: stop it."""
         needs = self._needs
         waits = needs.waits
-        waited = f"{self._asked.name!r} waited {show_duration(waits.wait_s)} for {self._waits_for}"
+        name = shown_name(self._asked.name)
+        waited = f"{name!r} waited {show_duration(waits.wait_s)} for {self._waits_for}"
         holders = needs.holders()
         told = f"{waited}: {holders}" if holders else waited
         self._stop.set(WaitedTooLong(told, waits.retry_after_s))

@@ -27,7 +27,7 @@ from workbench.errors import (
     UsageError,
     WorkbenchError,
 )
-from workbench.model import ModelId, ModelState
+from workbench.model import ModelId, ModelState, shown_name
 from workbench.repository import ModelRepository, Override
 from workbench.residency import Lease, Purpose, Residency
 from workbench.stop import CancellationToken
@@ -193,7 +193,8 @@ class Loads:
                 try:
                     self._load(part.name, part.version, None)
                 except LoadFailed as error:
-                    raise LoadFailed(f"{ensemble}: its part {part.name!r}: {error}") from error
+                    called = shown_name(part.name)
+                    raise LoadFailed(f"{ensemble}: its part {called!r}: {error}") from error
 
     def _load_versions_of_parts(self, ensemble: ModelId) -> None:
         """Load all served versions of the parts of *ensemble*, as Triton does.

@@ -25,6 +25,7 @@ from workbench.model import (
     Need,
     Signature,
     drop_name,
+    shown_name,
 )
 from workbench.repository import FolderModel, ModelRepository
 from workbench.stamps import stamps
@@ -246,7 +247,8 @@ class Sources:
             except WorkbenchError as error:
                 if not found:
                     raise
-                raise LoadFailed(f"{name!r} is made of {part[0]!r}: {error}") from error
+                names = f"{shown_name(name)!r} is made of {shown_name(part[0])!r}"
+                raise LoadFailed(f"{names}: {error}") from error
             if isinstance(origin, Ensemble):
                 new = [part for part in origin.parts if part not in found]
                 found.update(dict.fromkeys(new))
