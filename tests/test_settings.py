@@ -20,7 +20,7 @@ OPTIONS = (
     "restrict", "threads", "cache", "response_cache", "wait", "exit_timeout", "max_waiting",
     "max_request", "max_image", "max_nesting", "max_elements", "strict_triton",
     "strict_readiness", "trace_file", "shared_memory", "default_accept", "artifacts",
-    "artifact_code", "endpoints", "model_cache", "container",
+    "artifact_code", "artifact_script", "endpoints", "model_cache", "container",
 )  # fmt: skip
 
 
@@ -52,6 +52,7 @@ def test_defaults() -> None:
         default_accept=None,
         artifacts=None,
         artifact_code=False,
+        artifact_script="inference.py",
         endpoints=(),
         model_cache="enabled",
         container=None,
@@ -76,6 +77,8 @@ def test_sagemakers_variables_change_defaults() -> None:
         ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "7", "max_request", 7 * 2**20),
         ("SAGEMAKER_MODEL_JOB_QUEUE_SIZE", "5", "max_waiting", 5),
         ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "30", "wait", 30.0),
+        ("SAGEMAKER_PROGRAM", "serve-it.py", "artifact_script", "serve-it.py"),
+        ("SAGEMAKER_PROGRAM", "serve", "artifact_script", "serve.py"),
         ("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "31", "wait", 31.0),
     ],
 )
@@ -87,7 +90,8 @@ def test_sagemakers_variables(variable: str, text: str, name: str, value: object
     for wrong in ("no media type nor number", "-1"):
         with pytest.raises(SettingError, match=f"{variable}: "):
             Settings.of(environ={variable: wrong})
-    own = {"port": 1, "wait": 1, "max_request": 1, "max_waiting": 1, "default_accept": "a/b"}
+    own = {"port": 1, "wait": 1, "max_request": 1, "max_waiting": 1}
+    own |= {"default_accept": "a/b", "artifact_script": "own.py"}
     environ = {variable: text, variable_name(name): str(own[name])}
     assert getattr(Settings.of(environ=environ), name) == own[name]
 
@@ -110,6 +114,13 @@ def test_artifacts_are_a_folder(value: object) -> None:
     assert Settings.of(environ={}, artifacts="a").artifacts == Path.cwd() / "a"
     with pytest.raises(SettingError, match="is not a folder"):
         Settings.of(environ={}, artifacts=value)
+
+
+@pytest.mark.parametrize("value", ["", 7, "a/b.py", "..", ".py", "a b"])
+def test_a_script_is_a_file_name(value: object) -> None:
+    """The script of artifacts is the name of a Python file, in no other folder."""
+    with pytest.raises(SettingError, match="artifact_script: "):
+        Settings.of(environ={}, artifact_script=value)
 
 
 @pytest.mark.parametrize("value", ["", 7, "/", "/no/such/folder/file"])

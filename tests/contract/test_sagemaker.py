@@ -389,6 +389,22 @@ def test_code(container: httpx.Client, tmp_path: Path) -> None:
     refused(invoke(container, "a"), 404)
 
 
+def test_code_of_another_name(tmp_path: Path) -> None:
+    """The file that the settings name is run, and only that one."""
+    hooks = "def model_fn(d): ...\ndef predict_fn(x, m): return x * 2"
+    named = fill(
+        tmp_path / "a", {"code/serve.py": hooks, "code/inference.py": "raise RuntimeError"}
+    )
+    with (
+        Workbench(device="cpu", artifact_code="on", artifact_script="serve.py") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        load(client, "a", named).raise_for_status()
+        assert invoke(client, "a", "[1]").json() == [2]
+        told = refused(load(client, "b", coded(tmp_path / "b", 1)), 400)
+        assert told.endswith("rename the script in code to serve.py")
+
+
 WHOLE = """
 def model_fn(model_dir):
     return 1

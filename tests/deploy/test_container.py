@@ -108,6 +108,18 @@ def test_a_container_of_one_model(folder: Path) -> None:
         )
 
 
+def test_the_script_that_the_platform_names(tmp_path: Path) -> None:
+    """SAGEMAKER_PROGRAM says which file in code is run; others beside it are not."""
+    code = tmp_path / "model" / "code"
+    code.mkdir(parents=True)
+    hooks = "def model_fn(d): ...\ndef predict_fn(x, m): return {'by': __name__}"
+    (code / "serve_it.py").write_text(hooks)
+    (code / "inference.py").write_text("raise RuntimeError")
+    environ = {"SAGEMAKER_BASE_DIR": str(tmp_path), "SAGEMAKER_PROGRAM": "serve_it.py"}
+    with container(**environ) as (_, url):
+        assert httpx.post(f"{url}/invocations", json=[1]).json() == {"by": "serve_it"}
+
+
 def test_no_model_where_there_is_to_be_one(tmp_path: Path) -> None:
     """Without the model of an endpoint the process ends at once, and says why."""
     environ = {"SAGEMAKER_BIND_TO_PORT": "8080", "SAGEMAKER_BASE_DIR": str(tmp_path)}

@@ -83,7 +83,8 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     _let_requests_finish(settings)
     with _until_interrupted():
         if on_platform and not repository:
-            settings["artifacts"] = settings["artifacts"] or single_artifacts(os.environ)
+            single = single_artifacts(os.environ, settings["artifact_script"])
+            settings["artifacts"] = settings["artifacts"] or single
         with Workbench(repository, **settings) as workbench:
             _follow(workbench, repr(workbench))
 

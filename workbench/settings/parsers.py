@@ -27,6 +27,7 @@ GROUPS = ("model-repository", "shared-memory", "logging", "functions")
 
 _HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+_SCRIPT = re.compile(r"\w[\w-]*(\.py)?")
 _ENDPOINT = re.compile(r"on|port:[0-9]{1,5}|unix:.+")
 _ORIGIN = re.compile(
     r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
@@ -107,6 +108,14 @@ def media_type(value: object) -> str:
     if not isinstance(value, str) or not _MEDIA_TYPE.fullmatch(value.strip()):
         raise SettingError(f"{value!r} is not a media type, such as text/csv")
     return value.strip()
+
+
+def script(value: object) -> str:
+    """The name of a Python file, also without its suffix, as SageMaker's toolkit takes it."""
+    name = str(value)
+    if not isinstance(value, str) or not _SCRIPT.fullmatch(name):
+        raise SettingError(f"{value!r} is not the name of a Python file, such as inference.py")
+    return f"{name.removesuffix('.py')}.py"
 
 
 def _listed(value: object, what: str) -> tuple[str, ...]:

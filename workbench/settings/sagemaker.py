@@ -20,6 +20,7 @@ _VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "SAGEMAKER_MODEL_JOB_QUEUE_SIZE": ("max_waiting", str),
     "SAGEMAKER_MODEL_SERVER_TIMEOUT": ("wait", str),
     "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": ("wait", str),
+    "SAGEMAKER_PROGRAM": ("artifact_script", str),
 }
 """SageMaker's variables, the option that each is the default of, and how it is read."""
 

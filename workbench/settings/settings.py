@@ -213,7 +213,11 @@ class Settings:
         "whether code in artifacts (code/inference.py) is run, in this process",
         parsers.switch,
     )
-
+    artifact_script: str = _option(
+        "inference.py",
+        "the file in an artifact's folder code that has model_fn",
+        parsers.script,
+    )
     endpoints: tuple[str, ...] = _option(
         (),
         "the endpoint names that requests may use (default: any name)",

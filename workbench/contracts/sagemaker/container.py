@@ -55,7 +55,7 @@ class Container:
         """
         name = core_name(model_name)
         with self._claimed(name, model_name):
-            artifact = find_artifact(url)
+            artifact = find_artifact(url, self.core.settings.artifact_script)
             try:
                 self._serve(name, artifact, url)
             except BaseException:

@@ -18,6 +18,9 @@ from pathlib import Path
 
 from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound
 
+SCRIPT = "inference.py"
+"""The file with an artifact's code, as SageMaker's toolkit calls it unless told otherwise."""
+
 _NO_MODELS = {"code", "MAR-INF", "__MACOSX"}
 _LOOKED_THROUGH = 2  # folders around a model
 _OF_FRAMEWORKS = {
@@ -45,19 +48,19 @@ class NoArtifact(LoadFailed):
         self.cure = cure
 
 
-def find_artifact(url: str) -> Artifact:
-    """What is served of the folder *url*.
+def find_artifact(url: str, script: str = SCRIPT) -> Artifact:
+    """What is served of the folder *url*, in which code is called *script*.
 
     Raises ``InvalidRequest`` for what is no folder of this machine, ``ModelNotFound`` where there
     is nothing, ``LoadFailed`` where there is no model, or more than one.
     """
-    return artifact_in(_folder(url))
+    return artifact_in(_folder(url), script)
 
 
-def artifact_in(folder: Path) -> Artifact:
-    """What is served of *folder*. Raises ``LoadFailed``."""
+def artifact_in(folder: Path, script: str = SCRIPT) -> Artifact:
+    """What is served of *folder*, in which code is called *script*. Raises ``LoadFailed``."""
     try:
-        artifact = _look(folder, _LOOKED_THROUGH)
+        artifact = _look(folder, script, _LOOKED_THROUGH)
         root = folder.resolve()
         for path in (artifact.path, artifact.code or root, *artifact.parts.values()):
             if not path.resolve().is_relative_to(root):
@@ -81,8 +84,8 @@ def _folder(url: str) -> Path:
     raise ModelNotFound(f"Model not found in model store: {url}")
 
 
-def _look(folder: Path, depth: int) -> Artifact:
-    code = folder / "code" / "inference.py"
+def _look(folder: Path, script: str, depth: int) -> Artifact:
+    code = folder / "code" / script
     if code.is_file():
         return Artifact(folder, code=code)
     if _is_model(folder):
@@ -98,24 +101,24 @@ def _look(folder: Path, depth: int) -> Artifact:
         if each.is_dir() and each.name not in _NO_MODELS and not each.name.startswith(".")
     )
     if len(inner) == 1 and depth:
-        return _look(inner[0], depth - 1)
+        return _look(inner[0], script, depth - 1)
     models = [each for each in inner if _is_model(each)]
     if not models:
-        raise NoArtifact(f"{folder} holds no model", _missing_in(folder))
+        raise NoArtifact(f"{folder} holds no model", _missing_in(folder, script))
     return _ensemble(folder, models)
 
 
-def _missing_in(folder: Path) -> str:
+def _missing_in(folder: Path, script: str) -> str:
     """What to do about a *folder* without a model."""
-    if (folder / "inference.py").is_file():
-        return "move inference.py into a folder code, beside the model's files"
+    if (folder / script).is_file():
+        return f"move {script} into a folder code, beside the model's files"
     if (folder / "code").is_dir():
-        return "rename the script in code to inference.py"
+        return f"rename the script in code to {script}"
     if packed := [path.name for path in folder.glob("*.tar.gz")]:
         return f"it is packed twice, use the {min(packed)} in it"
     others = [path.name for path in folder.iterdir() if path.suffix in _OF_FRAMEWORKS]
     loaded = f", which loads {min(others)}" if others else ""
-    return f"put in model.onnx, 1/model.onnx or code/inference.py{loaded}"
+    return f"put in model.onnx, 1/model.onnx or code/{script}{loaded}"
 
 
 def wrapper_of(folder: Path) -> str | None:
