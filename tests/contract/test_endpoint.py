@@ -207,6 +207,30 @@ def test_a_cache_that_is_disabled(boto3: Any, prefix: Path) -> None:
         assert workbench.endpoint.states == {}
 
 
+ATTRIBUTES = """
+NAME = "X-Amzn-SageMaker-Custom-Attributes"
+def model_fn(model_dir): ...
+def predict_fn(data, model): return data
+def output_fn(prediction, accept, context):
+    told = context.get_request_header(0, NAME), context.get_request_header(0, "Accept")
+    context.set_response_header(0, NAME, " ".join(map(str, told)))
+    context.set_response_status(409 if told[0] == "fail" else 200)
+    return "told"
+"""
+
+
+def test_custom_attributes_reach_code(boto3: Any, prefix: Path) -> None:
+    """Code reads CustomAttributes, and sets those of the answer; its status is the model's."""
+    packed(prefix / "c.tar.gz", {"code/inference.py": ATTRIBUTES.encode()})
+    with Workbench(artifacts=prefix, artifact_code="on", device="cpu") as workbench:
+        ask = asker(boto3, workbench.url)
+        answer = ask("c.tar.gz", CustomAttributes="c=1", Accept="text/x")
+        assert (answer["Body"], answer["CustomAttributes"]) == ("told", "c=1 text/x")
+        answer = ask("c.tar.gz", CustomAttributes="fail")
+        assert refused(answer, 424, "ModelError")
+        assert (answer["OriginalStatusCode"], answer["OriginalMessage"]) == (409, "told")
+
+
 # ── what is refused ──
 
 

@@ -494,6 +494,82 @@ def test_code_with_all_that_the_toolkit_has(container: httpx.Client, tmp_path: P
     assert invoke(container, "b", "[1]").json() == {"warm": True, "product": [7]}
 
 
+HEADERS = """
+import json
+def model_fn(model_dir, context):
+    context.set_response_header(0, "x-of-the-load", "not told")
+    return 0
+def input_fn(body, content_type, context):
+    return context.get_request_header(0, "X-Amzn-SageMaker-Custom-Attributes")
+def predict_fn(attributes, model, context):
+    headers = context.request_processor[0].get_request_properties()
+    assert dict(headers) == context.get_all_request_header(0)
+    return {"attributes": attributes, "x": headers.get("X-Mine"), "names": list(headers)}
+def output_fn(prediction, accept, context):
+    if prediction["x"] is not None:
+        context.set_response_header(0, *prediction["x"].split("=", 1))
+    if prediction["attributes"] is not None:
+        context.set_response_status(int(prediction["attributes"]), "told")
+    context.set_response_content_type(0, "text/plain")
+    return json.dumps(prediction), "text/x-mine"
+"""
+
+
+def test_code_and_headers(container: httpx.Client, tmp_path: Path) -> None:
+    """By its context code reads the headers of its request, and gives its answer more of them."""
+    load(container, "a", coded(tmp_path / "a", 1, HEADERS)).raise_for_status()
+    attributes = "x-amzn-sagemaker-custom-attributes"
+    for encoding in ("identity", "gzip"):  # by the short cut, and by the long way
+        body = gzip.compress(b"1") if encoding == "gzip" else b"1"
+        given = {"content-encoding": encoding, "authorization": "Bearer x", "cookie": "a=b"}
+        answer = invoke(container, "a", body, **given, **{"x-mine": f"{attributes}=c: d"})
+        assert answer.headers[attributes] == "c: d"
+        assert answer.headers["content-type"] == "text/x-mine"
+        told = answer.json()
+        assert (told["attributes"], told["x"]) == (None, f"{attributes}=c: d")
+        assert not {"authorization", "cookie", "content-length"}.intersection(told["names"])
+        answer = invoke(container, "a", body, **given, **{attributes: "418"})
+        assert (answer.status_code, answer.json()["attributes"]) == (418, "418")
+        assert attributes not in answer.headers
+        assert "x-of-the-load" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"x-mine": "content-length=1"},
+        {"x-mine": "Transfer-Encoding=chunked"},
+        {"x-mine": "a b=c"},
+        {"x-mine": "="},
+        {"x-mine": "a=\xe9"},
+        {"x-amzn-sagemaker-custom-attributes": "204"},
+        {"x-amzn-sagemaker-custom-attributes": "100"},
+        {"x-amzn-sagemaker-custom-attributes": "299"},
+    ],
+)
+def test_headers_that_an_answer_cannot_have(
+    container: httpx.Client, tmp_path: Path, headers: dict[str, str]
+) -> None:
+    """What would break the answer is an error of the code."""
+    load(container, "a", coded(tmp_path / "a", 1, HEADERS)).raise_for_status()
+    given = {name: value.encode() for name, value in headers.items()}
+    answer = container.post("/models/a/invoke", content="1", headers=given)
+    assert "an answer cannot have" in refused(answer, 500)
+    assert invoke(container, "a").status_code == 200
+
+
+def test_code_by_v2(container: httpx.Client, tmp_path: Path) -> None:
+    """Code can be asked by V2 too, where nothing has headers."""
+    load(container, "a", coded(tmp_path / "a", 1, ECHO)).raise_for_status()
+    names = {"body": "[1]", "content_type": "application/json", "accept": "*/*"}
+    inputs = [
+        {"name": name, "datatype": "BYTES", "shape": [1], "data": [text]}
+        for name, text in names.items()
+    ]
+    answer = container.post("/v2/models/sagemaker%2Fa/infer", json={"inputs": inputs})
+    assert [each["data"] for each in answer.json()["outputs"][:1]] == [["[1]"]]
+
+
 ONE_AT_A_TIME = """
 import threading
 import of_the_test

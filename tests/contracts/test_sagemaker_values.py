@@ -122,4 +122,4 @@ def test_code_without_its_model(tmp_path: Path) -> None:
     with pytest.raises(ModelNotReady, match="model_fn"):
         code.function.function(*given)
     code.load()
-    assert code.function.function(*given) == ([b"7"], [b"text/x"])
+    assert code.function.function(*given) == ([b"7"], [b"text/x"], [b":status: 200"])

@@ -37,7 +37,10 @@ def media_types(container: Container, headers: Mapping[bytes, bytes]) -> tuple[s
 
 def payload_reply(payload: Payload) -> Reply:
     """The reply with a model's answer."""
-    return Reply(200, _headers(payload.content_type), payload.parts)
+    headers = _headers(payload.content_type)
+    if payload.headers:
+        headers = (*headers, *payload.headers)
+    return Reply(payload.status, headers, payload.parts)
 
 
 @lru_cache(maxsize=256)  # always the same objects, so that a connection knows their lines
@@ -65,6 +68,7 @@ class InvokeHead:
     content_type: str
     accept: str
     request_id: bytes
+    headers: Headers
 
 
 class Invocations:
@@ -81,7 +85,7 @@ class Invocations:
             return None
         model_name, request_id = parameters[NAME], found.get(b"x-request-id", b"")
         kind, accept = media_types(self._container, found)
-        return InvokeHead(model_name, core_name(model_name), kind, accept, request_id)
+        return InvokeHead(model_name, core_name(model_name), kind, accept, request_id, headers)
 
     def answer_now(self, head: InvokeHead, body: bytes) -> Reply | None:
         """The reply, an error too, if it takes no waiting and little time, else ``None``."""
@@ -100,7 +104,7 @@ class Invocations:
             return self.failed(error, head)
 
     def _invocation(self, head: InvokeHead, body: bytes) -> Invocation:
-        received = Received(body, head.content_type, head.accept)
+        received = Received(body, head.content_type, head.accept, head.headers)
         return Invocation(head.name, received, self._container.limits)
 
     def failed(self, error: Exception, head: InvokeHead) -> Reply:

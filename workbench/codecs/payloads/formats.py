@@ -7,7 +7,7 @@ alone: what is not in them, the model's signature says.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
@@ -58,19 +58,22 @@ class Limits:
 class Received(NamedTuple):
     """A *body* of that *content_type*, JSON if it is empty, whose answer is to be as in *accept*.
 
-    Both as in the headers of these names.
+    Both as in the headers of these names. *headers* are all, for code that reads them.
     """
 
     body: bytes
     content_type: str = ""
     accept: str = ""
+    headers: Sequence[tuple[bytes, bytes]] = ()
 
 
 class Payload(NamedTuple):
-    """The body of an answer, in *parts*, and its media type."""
+    """The body of an answer, in *parts*, and its media type; the code of an artifact adds more."""
 
     content_type: str
     parts: Parts
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    status: int = 200
 
 
 class PayloadForm(NamedTuple):

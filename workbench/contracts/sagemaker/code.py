@@ -4,7 +4,7 @@
 accept)``, or ``predict_fn(data, model)`` between ``input_fn(body, content_type)`` and
 ``output_fn(prediction, accept)``; of these two there are defaults for JSON, CSV and npy. Around
 ``model_fn`` run ``pre_model_fn(model_dir)`` and ``model_warmup_fn(model_dir, model)``. Each may
-take a context as one argument more.
+take a context as one argument more, which has the headers of the request and of its answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from types import ModuleType
@@ -30,6 +29,12 @@ from workbench.codecs.payloads import (
     parse_media_type,
     preferred,
     read_arrays,
+)
+from workbench.contracts.sagemaker.context import (
+    HandlerContext,
+    RequestProcessor,
+    read_answer,
+    request_text,
 )
 from workbench.contracts.sagemaker.modules import OwnModules
 from workbench.errors import (
@@ -58,8 +63,9 @@ _HOOKS: Mapping[str, int] = {
 }
 """The functions of a script, and how many arguments each takes without the context."""
 
-_INPUTS = tuple(TensorSpec(name, "BYTES", (1,)) for name in ("body", "content_type", "accept"))
-_OUTPUTS = tuple(TensorSpec(name, "BYTES", (1,)) for name in ("body", "content_type"))
+_NAMES = ("body", "content_type", "accept", "headers")
+_INPUTS = tuple(TensorSpec(name, "BYTES", (1,), optional=name == "headers") for name in _NAMES)
+_OUTPUTS = tuple(TensorSpec(name, "BYTES", (1,)) for name in ("body", "content_type", "headers"))
 
 
 @contextmanager
@@ -76,13 +82,6 @@ def _told(what: object) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError):
             text += "; install it for this server, which does not read requirements.txt"
         raise LoadFailed(f"{what} raised {type(error).__name__}: {text}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerContext:
-    """What the toolkit gives to functions that take one argument more: here its properties."""
-
-    system_properties: Mapping[str, object]
 
 
 class ArtifactCode:
@@ -145,10 +144,14 @@ class ArtifactCode:
         """What the function of that *name* returns; ``None`` if there is none."""
         return self._hooks[name](*given) if name in self._hooks else None
 
-    def _run(self, body: Any, content_type: Any, accept: Any) -> tuple[list[bytes], list[bytes]]:
+    def _run(
+        self, body: Any, content_type: Any, accept: Any, headers: Any = (b"",)
+    ) -> tuple[list[bytes], list[bytes], list[bytes]]:
         if not self._is_loaded:  # its memory is claimed, and that makes it READY
             raise ModelNotReady(f"model_fn of {self._folder} has not returned yet: ask again later")
         media_type, wanted = content_type[0].decode(), accept[0].decode()
+        request = RequestProcessor(headers[0])
+        self._context.request_processor = [request]  # of one request at a time
         given: Any = body[0]
         if parse_media_type(media_type).name in _TEXTS:
             given = given.decode()
@@ -158,7 +161,7 @@ class ArtifactCode:
             data = self._read(given, media_type)
             made = self._write(self._call("predict_fn", data, self._model), wanted)
         payload, answered = made if isinstance(made, tuple) else (made, wanted)
-        return [_bytes_of(payload)], [answered.encode()]
+        return [_bytes_of(payload)], [answered.encode()], [request.answer]
 
     def _read(self, body: Any, content_type: str) -> Any:
         if "input_fn" in self._hooks:
@@ -205,7 +208,8 @@ def is_code(signature: Signature) -> bool:
 def code_request(name: str, received: Received) -> InferRequest:
     """The request for the code of the model *name*."""
     content_type = received.content_type or "application/json"
-    given = (received.body, content_type.encode(), preferred(received.accept).encode())
+    accept, headers = preferred(received.accept), request_text(received.headers)
+    given = (received.body, content_type.encode(), accept.encode(), headers)
     inputs = {
         spec.name: Tensor.of([each], "BYTES") for spec, each in zip(_INPUTS, given, strict=True)
     }
@@ -214,8 +218,9 @@ def code_request(name: str, received: Received) -> InferRequest:
 
 def code_payload(response: InferResponse) -> Payload:
     """The payload that the code answered."""
-    body, content_type = (tensor.array[0] for tensor in response.outputs.values())
+    body, content_type, told = (tensor.array[0] for tensor in response.outputs.values())
+    status, headers = read_answer(told)
     name = content_type.decode("latin-1")
     if not name.isascii() or not name.isprintable():
         raise RunFailed(f"{response.model} answered with an invalid media type: {name[:40]!r}")
-    return Payload(name, (body,))
+    return Payload(name, (body,), headers, status)

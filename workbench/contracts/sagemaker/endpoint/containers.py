@@ -16,6 +16,7 @@ from workbench.contracts.sagemaker.container import Container, Invocation
 from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.refusals import refusal_of
 
+_ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 _INVOKE_S = 60.0
 _CHANGE_S = 360.0  # of a load or an unload
 _MOST_UNLOADS = 5  # of a load that failed
@@ -104,9 +105,8 @@ class OwnContainer:
 
     def run(self, name: str, model_name: str, request: Invoke) -> Future[ContainerReply]:
         """The answer of the core's model *name*, which errors call *model_name*."""
-        received = Received(
-            request.body, request.content_type, request.accept or self._container.accepts
-        )
+        accept = request.accept or self._container.accepts
+        received = Received(request.body, request.content_type, accept, _told(request))
         limits, answered = self._container.limits, Future[ContainerReply]()
         invocation = Invocation(name, received, limits, functions=request.functions)
         try:
@@ -129,14 +129,25 @@ def _pass_on(to: Future[ContainerReply], model_name: str, done: Future[Payload])
         to.set_result(ContainerReply(503, b"the request was ended"))
     else:
         payload = done.result()
-        to.set_result(
-            ContainerReply(200, b"".join(map(bytes, payload.parts)), payload.content_type)
-        )
+        body = b"".join(map(bytes, payload.parts))
+        attributes = dict(payload.headers).get(_ATTRIBUTES.lower().encode(), b"").decode()
+        to.set_result(ContainerReply(payload.status, body, payload.content_type, attributes))
 
 
 def _refused(error: Exception, model_name: str) -> ContainerReply:
     refusal = refusal_of(error, model_name)
     return ContainerReply(refusal.status, json.dumps(refusal.body).encode())
+
+
+def _told(request: Invoke) -> list[tuple[bytes, bytes]]:
+    """The headers that the platform passes on, without those that *request* lacks."""
+    given = {
+        "content-type": request.content_type,
+        "accept": request.accept,
+        _ATTRIBUTES: request.custom_attributes,
+        **_of(request.target),
+    }
+    return [(name.lower().encode(), value.encode()) for name, value in given.items() if value]
 
 
 class RemoteContainer:
@@ -184,7 +195,7 @@ class RemoteContainer:
             **_of(request.target),
         }
         if request.custom_attributes:
-            headers["X-Amzn-SageMaker-Custom-Attributes"] = request.custom_attributes
+            headers[_ATTRIBUTES] = request.custom_attributes
         path = f"{_path(model_name)}/invoke"
         return self._submit(lambda: self._ask("POST", path, request.body, headers, _INVOKE_S))
 
@@ -203,7 +214,7 @@ class RemoteContainer:
                 response.status,
                 response.read(_MOST_NBYTES),
                 response.getheader("Content-Type") or "application/octet-stream",
-                response.getheader("X-Amzn-SageMaker-Custom-Attributes") or "",
+                response.getheader(_ATTRIBUTES) or "",
             )
         except (OSError, http.client.HTTPException) as error:
             why = " ".join(str(error).split()) or type(error).__name__
