@@ -767,6 +767,50 @@ def test_unload_while_busy(
     assert load(container, "a", endless).status_code == 200
 
 
+ENDLESS = """
+import of_the_test
+def model_fn(model_dir): ...
+def predict_fn(data, model):
+    if data[0] == 1:
+        of_the_test.begun.set()
+        of_the_test.goes_on.wait(30)
+    return data
+"""
+
+
+def test_a_load_beside_a_run_that_does_not_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that nothing can end holds its memory, but neither the unload nor the name."""
+    begun, goes_on = threading.Event(), threading.Event()
+    monkeypatch.setitem(sys.modules, "of_the_test", SimpleNamespace(begun=begun, goes_on=goes_on))
+    url = with_code(made(tmp_path / "a"), ENDLESS)
+    with (url / "weights").open("wb") as file:
+        file.truncate(6 * 2**20)
+    given = {"device": "cpu", "evict": "never", "artifact_code": "on", "wait": "200ms"}
+    with (
+        Workbench(budget="10MiB", **given) as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        monkeypatch.setattr(workbench._core._by_hand(), "_grace_s", 0.1)
+        load(client, "a", url).raise_for_status()
+        run = pool.submit(invoke, client, "a", "[1]")
+        assert begun.wait(10)
+        assert client.delete("/models/a").status_code == 200
+        refused(run.result(10), 503)
+        told = refused(load(client, "a", url), 507)
+        assert told.startswith("a waited 200 ms for room: a holds 7.2 MiB in a run that has lasted")
+        workbench.budget = "20MiB"
+        load(client, "a", url).raise_for_status()
+        assert invoke(client, "a", "[2]").json() == [2]
+        held_nbytes = workbench._core.snapshot().held_nbytes
+        goes_on.set()
+        until(lambda: workbench._core.snapshot().held_nbytes < held_nbytes)
+        assert invoke(client, "a", "[3]").json() == [3]
+        assert listed(client) == ["a"]
+
+
 # ── POST /models/{name}/invoke ──────────────────────────────────────────────
 
 FAILING = "def model_fn(d): ...\ndef predict_fn(x, m): raise ValueError('on purpose')"

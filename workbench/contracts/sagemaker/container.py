@@ -21,7 +21,14 @@ from workbench.contracts.sagemaker.layouts import Artifact, find_artifact
 from workbench.contracts.sagemaker.names import core_name, platform_name
 from workbench.contracts.sagemaker.paging import PAGE, Page, page_of
 from workbench.core import Describe, ServerCore
-from workbench.errors import InvalidRequest, LoadFailed, ModelExists, ModelNotFound
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    MemoryExhausted,
+    ModelExists,
+    ModelNotFound,
+    WaitedTooLong,
+)
 from workbench.inference import InferRequest, InferResponse
 
 _SINGLE = "model"
@@ -58,8 +65,10 @@ class Container:
             artifact = find_artifact(url, self.core.settings.artifact_script)
             try:
                 self._serve(name, artifact, url)
-            except BaseException:
+            except BaseException as error:
                 self._forget(name)
+                if isinstance(error, WaitedTooLong):  # for room, which the platform can make
+                    raise MemoryExhausted(str(error)) from error
                 raise
 
     @contextmanager

@@ -152,9 +152,16 @@ class Loads:
                 before.close()
 
     def removed(self, name: str) -> None:
-        """Forget the editions of *name*, which is no longer served, unless one is in memory."""
-        if not self.here(name):
+        """Forget the editions of *name*, which is no longer served.
+
+        A run that cannot be ended may still hold one: it is an old edition from now on, so that
+        another model of that name need not wait for the run.
+        """
+        held = self.here(name)
+        if not held:
             self._names.removed(name)
+        for model in held:
+            self._names.succeed(self._names.next(model))
 
     def _take_back(self, name: str) -> None:
         """An override failed for one version: load those that it replaced as they were."""
