@@ -162,6 +162,14 @@ def test_bodies_that_are_no_load(container: httpx.Client, body: str, told: str) 
     assert listed(container) == []
 
 
+def test_a_load_by_a_query(container: httpx.Client, artifact: Path) -> None:
+    """What multi-model-server takes in a query is refused, and it is said where it belongs."""
+    response = container.post("/models", params={"model_name": "a", "url": str(artifact)})
+    told = refused(response, 400)
+    assert told.startswith("Parameter url is required. SageMaker sends it in the body")
+    assert listed(container) == []
+
+
 @pytest.mark.parametrize("name", ["nowhere", "x" * 5000])
 def test_a_url_where_nothing_is(container: httpx.Client, tmp_path: Path, name: str) -> None:
     """A url that does not exist is 404, as AWS' suites assert."""

@@ -39,6 +39,9 @@ from workbench.http.shapes import TEXT, WHOLE, Json, answer, body, listed, obj, 
 T = TypeVar("T")
 
 _TRAILING_COMMA = re.compile(rb",\s*\}\s*$")  # as AWS' own page prints the body of a load
+_NOT_IN_QUERY = (  # where multi-model-server takes it too
+    ' SageMaker sends it in the body, not in the query: {"model_name": "NAME", "url": "FOLDER"}'
+)
 _LONG = 40
 
 
@@ -73,15 +76,16 @@ def _load(service: _ContainerService, call: HttpCall) -> Reply:
     """Answers once the model can be invoked."""
     text = _TRAILING_COMMA.sub(b"}", call.inflated())
     message = replace(call, body=text, headers=()).message()
-    url, model_name = (_text(message, key) for key in ("url", "model_name"))
+    elsewhere = _NOT_IN_QUERY if call.query else ""
+    url, model_name = (_text(message, key, elsewhere) for key in ("url", "model_name"))
     service.container.load(model_name, url)
     return v2.json({"status": "Workers scaled"})
 
 
-def _text(message: Mapping[str, Any], key: str) -> str:
+def _text(message: Mapping[str, Any], key: str, elsewhere: str) -> str:
     value = message.get(key)
     if value is None or value == "":
-        raise InvalidRequest(f"Parameter {key} is required.")
+        raise InvalidRequest(f"Parameter {key} is required.{elsewhere}")
     if not isinstance(value, str):
         raise InvalidRequest(f"{key!r} must be text, not {v2_json.shown(value)}")
     return value
