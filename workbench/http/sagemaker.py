@@ -63,7 +63,8 @@ def _list(service: _ContainerService, call: HttpCall) -> Reply:
     limit = call.argument("limit") or str(PAGE)
     if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
         raise InvalidRequest(f"'limit' is a number from 1 to {PAGE}, not {limit[:_LONG]!r}")
-    page = service.container.page(call.argument("next_page_token"), int(limit))
+    token = call.argument("next_page_token") or None  # the platform may begin "without a value"
+    page = service.container.page(token, int(limit))
     told: Json = {"models": [_row(*each) for each in page.models.items()]}
     return v2.json(told if page.next_token is None else {**told, "nextPageToken": page.next_token})
 
