@@ -263,7 +263,8 @@ def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, pref
     assert told.endswith(at + r"satisfy regular expression pattern: \p{ASCII}*")
     told = refused(ask(CustomAttributes="x" * 1025), 400, "ValidationError")
     assert told.endswith(at + "have length less than or equal to 1024")
-    for target in ("no.tar.gz", "a.tar.gz/x"):
+    (prefix / "circle").symlink_to("circle")
+    for target in ("no.tar.gz", "a.tar.gz/x", "circle"):
         assert refused(ask(target), 400, "ValidationError") == (
             f"Failed to download model data (prefix: {prefix}, key: {target}). "
             "Please ensure that there is an object located at the URL."

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench import errors
-from workbench.contracts.sagemaker import Page, core_name, platform_name, refusal_of
+from workbench.backends.function import FunctionSession
+from workbench.contracts.sagemaker import Page, Refusal, core_name, platform_name, refusal_of
 from workbench.contracts.sagemaker.code import ArtifactCode
 from workbench.contracts.sagemaker.paging import page_of
 from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, WorkbenchError
 from workbench.model import ModelId, check_name
+from workbench.tensor import Tensor
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 OURS = {
@@ -121,5 +123,10 @@ def test_code_without_its_model(tmp_path: Path) -> None:
     given = ([b""], [b"text/csv"], [b"*/*"])
     with pytest.raises(ModelNotReady, match="model_fn"):
         code.function.function(*given)
+    session = FunctionSession(ModelId("a", 1), code.function)
+    inputs = zip(session.signature.inputs, given, strict=False)
+    with pytest.raises(ModelNotReady) as error:
+        session.run({name: Tensor.of(each, "BYTES") for name, each in inputs}, ())
+    assert refusal_of(error.value, "a") == Refusal(404, "Model not found: a")
     code.load()
     assert code.function.function(*given) == ([b"7"], [b"text/x"], [b":status: 200"])

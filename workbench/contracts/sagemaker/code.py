@@ -84,6 +84,10 @@ def _told(what: object) -> Iterator[None]:
         raise LoadFailed(f"{what} raised {type(error).__name__}: {text}") from error
 
 
+class _StillLoading(ModelNotReady, InvalidRequest):
+    """A request came before the model was loaded; no failure of the code, as errors in it are."""
+
+
 class ArtifactCode:
     """The model in *folder*, run by the *script* in it.
 
@@ -148,7 +152,7 @@ class ArtifactCode:
         self, body: Any, content_type: Any, accept: Any, headers: Any = (b"",)
     ) -> tuple[list[bytes], list[bytes], list[bytes]]:
         if not self._is_loaded:  # its memory is claimed, and that makes it READY
-            raise ModelNotReady(f"model_fn of {self._folder} has not returned yet: ask again later")
+            raise _StillLoading(f"model_fn of {self._folder} has not returned yet: ask again later")
         media_type, wanted = content_type[0].decode(), accept[0].decode()
         request = RequestProcessor(headers[0])
         self._context.request_processor = [request]  # of one request at a time

@@ -51,7 +51,7 @@ class ArtifactStore:
             if not self._follow_links and not self._is_inside(place):
                 raise self._missing(target)
             stamp, nbytes = _stamp(place)
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):  # the last of links in a circle
             raise self._missing(target) from None
         return StoredArtifact(str(path), place, _model_name(str(path), stamp), nbytes)
 
