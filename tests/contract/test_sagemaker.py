@@ -334,6 +334,7 @@ TRITON = 'name: "another"\nplatform: "onnxruntime_onnx"'
     [
         {"model.onnx": None},
         {"net.onnx": None, "README.md": ""},
+        {"net/1/model.onnx": None, "assets/words.txt": "", "docs/x": ""},
         {"1/model.onnx": None},
         {"1/model.onnx": None, "config.pbtxt": TRITON},
         {"another/1/model.onnx": None, "another/config.pbtxt": TRITON},
@@ -454,13 +455,16 @@ ECHO = "def model_fn(d): ...\ndef predict_fn(data, m): return data"
         ({}, "[[1, 2]]", 200),
         (CSV, "1,2", 200),
         ({}, "[1", 400),
+        ({}, "[" * 10**5, 400),
+        ({}, b"\xff", 400),
+        (CSV, b"\xff", 400),
         (CSV, "a,b", 400),
         ({"content-type": "application/x-pickle"}, "x", 415),
         ({"accept": "image/png"}, "[1]", 406),
     ],
 )
 def test_defaults_of_code(
-    container: httpx.Client, tmp_path: Path, headers: dict[str, str], body: str, status: int
+    container: httpx.Client, tmp_path: Path, headers: dict[str, str], body: str | bytes, status: int
 ) -> None:
     """Without input_fn and output_fn bodies are arrays, as they are for other models."""
     load(container, "a", coded(tmp_path / "a", 1, ECHO))
@@ -646,6 +650,8 @@ def test_predictions_without_output_fn(container: httpx.Client, tmp_path: Path) 
     text = "def model_fn(d): ...\ndef predict_fn(x, m): return {'label': 'x', 'scores': x}"
     load(container, "a", coded(tmp_path / "a", 1, text)).raise_for_status()
     assert invoke(container, "a", "[1, 2]").json() == {"label": "x", "scores": [1, 2]}
+    load(container, "b", coded(tmp_path / "b", 1, ECHO)).raise_for_status()
+    assert invoke(container, "b", '{"c": [1]}').json() == {"c": [1]}
 
 
 @pytest.mark.parametrize(

@@ -158,7 +158,10 @@ class ArtifactCode:
         self._context.request_processor = [request]  # of one request at a time
         given: Any = body[0]
         if parse_media_type(media_type).name in _TEXTS:
-            given = given.decode()
+            try:
+                given = given.decode()
+            except UnicodeDecodeError as error:
+                raise InvalidRequest(f"the request is not UTF-8: {error}") from None
         if "transform_fn" in self._hooks:
             made = self._call("transform_fn", self._model, given, media_type, wanted)
         else:
@@ -174,7 +177,7 @@ class ArtifactCode:
         if media_type.name == "application/json":
             try:
                 return np.array(json.loads(body))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InvalidRequest(f"the request is not an array in JSON: {error}") from None
         data = body.encode() if isinstance(body, str) else body
         return read_arrays(data, media_type, self._max_nbytes)
@@ -183,7 +186,8 @@ class ArtifactCode:
         if "output_fn" in self._hooks:
             return self._call("output_fn", prediction, accept)
         name = choose(accept, PLAIN)
-        if name == "application/json" and not hasattr(prediction, "__array__"):
+        is_plain = hasattr(prediction, "__array__") and not np.asarray(prediction).dtype.hasobject
+        if name == "application/json" and not is_plain:
             return json.dumps(prediction, default=_listed)
         response = InferResponse(ModelId("", 1), {"prediction": Tensor.of(prediction)})
         return b"".join(map(bytes, encode(response, PayloadForm(name)).parts))

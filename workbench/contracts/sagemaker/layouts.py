@@ -105,6 +105,8 @@ def _look(folder: Path, script: str, depth: int) -> Artifact:
     models = [each for each in inner if _is_model(each)]
     if not models:
         raise NoArtifact(f"{folder} holds no model", _missing_in(folder, script))
+    if len(models) == 1:  # the other folders are no models
+        return Artifact(models[0])
     return _ensemble(folder, models)
 
 
