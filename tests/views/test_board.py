@@ -112,6 +112,23 @@ def test_everything_is_escaped() -> None:
         assert "&lt;script" in part
 
 
+def test_long_names_and_paths_lack_their_middle() -> None:
+    """In events and reasons; the end is kept, a pointer shows all, and sentences stay whole."""
+    path = f"/models/{'m' * 200}/1/model.onnx"
+    broken = ModelStatus(ModelId("m" * 200, 1), ModelState.UNAVAILABLE, reason=f"{path} is empty")
+    entry = Entry(1, 999.0, ModelEvicted(broken.id, MIB, "in use " * 20 + NASTY, 3.0))
+    now = snapshot(broken)
+    for html in (
+        board.events_list([entry]),
+        board.models_table(now, seen(now)).split("</table>")[1],
+    ):
+        shown = re.sub(r"<[^>]*>", "", html)
+        assert max(map(len, shown.split())) < 100
+        assert "m" * 200 in html
+    assert f"...{'m' * 7}/1/model.onnx is empty" in shown
+    assert "in use in use" in board.events_list([entry])
+
+
 def test_evictions_and_refusals_are_marked_with_their_reason() -> None:
     """The chart has a mark at each, whose title is the reason."""
     model = ModelId("yolo", 1)

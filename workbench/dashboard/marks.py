@@ -11,6 +11,7 @@ import ipywidgets as widgets
 from workbench.events import Entry, MemoryRefused, ModelEvicted
 from workbench.views import board
 from workbench.views.history import WINDOW_S
+from workbench.views.text import cut
 from workbench.views.times import clock_time
 
 _SHOWN = 30  # the newest ones
@@ -64,4 +65,4 @@ def _label(entry: Entry) -> str:
     event = entry.event
     assert isinstance(event, ModelEvicted | MemoryRefused)
     what = "evicted" if isinstance(event, ModelEvicted) else "no memory for"
-    return f"{clock_time(entry.at_s)} {what} {board.cut(str(event.model), _NAME)}"
+    return f"{clock_time(entry.at_s)} {what} {cut(str(event.model), _NAME)}"

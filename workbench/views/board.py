@@ -34,7 +34,8 @@ from workbench.views.columns import Column, count_column, nbytes_column, seconds
 from workbench.views.folds import folded, subject
 from workbench.views.history import History, Traffic, other_nbytes
 from workbench.views.states import is_absent, state_words
-from workbench.views.table import CLASSES, Looks, heads_html, reasons_html, rows_html
+from workbench.views.table import CLASSES, Looks, heads_html, reasons_html, rows_html, short_words
+from workbench.views.text import cut
 from workbench.views.times import clock_time, show_age, show_seconds
 
 STALE_S = 12
@@ -270,7 +271,7 @@ def _fold(fold: Sequence[Entry]) -> str:
 def _line(entry: Entry) -> str:
     words, shade = event_words(entry.event)
     kind = pill(entry.event.kind, shade)
-    return f"<small>{clock_time(entry.at_s)}</small> {kind} {escape(cut(words, 400))}"
+    return f"<small>{clock_time(entry.at_s)}</small> {kind} {short_words(words, 400)}"
 
 
 def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an event
@@ -306,7 +307,7 @@ def _idle(idle_s: float | None) -> str:
 
 def one_line(text: str) -> str:
     """A short message in place of a part, or below the controls."""
-    return f'<div class="wbd e"><small>{escape(cut(text, 300))}</small></div>' if text else ""
+    return f'<div class="wbd e"><small>{short_words(text, 300)}</small></div>' if text else ""
 
 
 @lru_cache(_CELLS)
@@ -322,11 +323,6 @@ def pill(text: str, shade: str, title: str = "") -> str:
 def breakable(text: str) -> str:
     """A name that may go on in the next line after ``_``, ``-``, ``.`` and ``/``."""
     return re.sub(r"([-_./])", r"\1<wbr>", escape(text))
-
-
-def cut(text: str, most: int) -> str:
-    """The *text*, or its beginning if it is longer than *most* characters."""
-    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def rate_words(rate: float) -> str:

@@ -6,7 +6,7 @@ from html import escape
 
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
-from workbench.views.table import CLASSES, rows_html
+from workbench.views.table import CLASSES, rows_html, short_words
 
 _ROWS = 20
 
@@ -20,7 +20,7 @@ def endpoint_html(report: EndpointReport) -> str:
     shown = targets[:_ROWS]
     told = [report.statistics[target] for target in shown]
     columns = [
-        Column("target model", tuple(map(escape, shown))),
+        Column("target model", tuple(map(short_words, shown))),
         Column("state", tuple(report.states.get(target, "not loaded") for target in shown)),
         count_column("found loaded", [each.hits for each in told]),
         count_column("not loaded yet", [each.misses for each in told]),

@@ -16,7 +16,7 @@ from workbench.views import board
 from workbench.views.colours import model_colour
 from workbench.views.columns import Column, figure_columns, said, signature_columns
 from workbench.views.states import state_words
-from workbench.views.table import Looks, heads_html, reasons_html, rows_html
+from workbench.views.table import Looks, heads_html, reasons_html, rows_html, short_words
 from workbench.views.text import device_lines, headline
 
 _TABLE = "border-collapse:collapse;font-size:13px"
@@ -35,7 +35,7 @@ def models_html(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     """A table of models, and of what they take and give; a star marks a pinned one."""
     if not models:
         return "<i>no models</i>"
-    names = [f"<b>{escape(model.id.name)}</b>{board.star(model.pinned)}" for model in models]
+    names = [f"<b>{short_words(model.id.name)}</b>{board.star(model.pinned)}" for model in models]
     columns = model_columns(models, names)
     rows = rows_html(columns, _LOOKS)
     if signatures:  # below each model, as they are long
@@ -95,12 +95,13 @@ def budget_bar(snapshot: Snapshot) -> str:
     segments, legend = [], []
     for model in sorted(held, key=lambda each: -each.nbytes):
         shade = model_colour(model)
-        words = escape(f"{model.id.name}: {show_nbytes(model.nbytes)}")
+        words = f"{model.id.name}: {show_nbytes(model.nbytes)}"
         segments.append(
-            f'<span title="{words}" style="width:{model.nbytes / whole:.2%};background:{shade}">'
-            "</span>"
+            f'<span title="{escape(words)}" style="width:{model.nbytes / whole:.2%};'
+            f'background:{shade}"></span>'
         )
-        legend.append(f'<span><i style="{_SWATCH};background:{shade}"></i>{words}</span>')
+        swatch = f'<i style="{_SWATCH};background:{shade}"></i>'
+        legend.append(f"<span>{swatch}{short_words(words)}</span>")
     shown = legend[:_LEGEND]
     if len(legend) > len(shown):
         shown.append(f"<span>and {len(legend) - len(shown)} more</span>")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
@@ -9,6 +10,10 @@ from typing import NamedTuple
 from workbench.core.status.snapshot import ModelStatus
 from workbench.views.columns import Column
 from workbench.views.states import state_words
+from workbench.views.text import cut
+
+_LONG_WORD = re.compile(r"(\S{40})\S{40,}(\S{20})")
+_POINTED = 1000  # characters that a pointer shows
 
 
 class Looks(NamedTuple):
@@ -46,12 +51,25 @@ def rows_html(
 
 
 def reasons_html(models: Iterable[ModelStatus]) -> str:
-    """A line for each of *models* that is not loaded for a reason: whole, however long it is."""
+    """A line for each of *models* that is not loaded for a reason: all words, however many."""
     whys = ((model, state_words(model)) for model in models)
     return "".join(
         '<div style="font-size:12px;overflow-wrap:anywhere;padding:1px 4px">'
-        f"<b>{escape(model.id.name)}</b> {words.word} "
-        f'<span style="opacity:.78">{escape(words.why)}</span></div>'
+        f"<b>{short_words(model.id.name)}</b> {words.word} "
+        f'<span style="opacity:.78">{short_words(words.why)}</span></div>'
         for model, words in whys
         if words.why
     )
+
+
+def short_words(text: str, most: int | None = None) -> str:
+    """*text* as HTML, at most *most* characters; a pointer shows more of it.
+
+    Names and paths that are longer than a line lack their middle.
+    """
+    shown = _LONG_WORD.sub(r"\1...\2", text)
+    if most is not None:
+        shown = cut(shown, most)
+    if shown == text:
+        return escape(text)
+    return f'<span title="{escape(cut(text, _POINTED))}">{escape(shown)}</span>'

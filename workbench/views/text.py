@@ -57,6 +57,11 @@ def events_text(entries: Sequence[Entry]) -> str:
     return "\n".join(aligned(rows)) if rows else "no events"
 
 
+def cut(text: str, most: int) -> str:
+    """The *text*, or its beginning if it is longer than *most* characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
 def addresses(url: str, grpc_urls: Sequence[str]) -> str:
     """Where a server answers: ``"http://127.0.0.1:8000 and gRPC at 127.0.0.1:8001"``."""
     return f"{url} and gRPC at {', '.join(grpc_urls)}" if grpc_urls else url
