@@ -148,6 +148,7 @@ class ModelEvicted(ModelUnloaded):
 
     kind: ClassVar[str] = "evict"
     idle_s: float | None = None
+    device_number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +258,7 @@ class MemoryRefused:
     kind: ClassVar[str] = "refused"
     model: ModelId
     reason: str
+    device_number: int = 0
 
     def __str__(self) -> str:
         return self.reason

@@ -20,7 +20,7 @@ from workbench.errors import WorkbenchError
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.samples import write_models
 from workbench.views import board
-from workbench.views.chart import legend, memory_chart
+from workbench.views.chart import legend, memory_charts
 from workbench.views.history import History
 from workbench.views.page import page_parts, status_page
 
@@ -123,7 +123,7 @@ def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapp
         events = list(wb.events)
 
         def dashboard(now: Snapshot, history: History) -> str:
-            charts = [memory_chart(history, each, events, now.at_s) for each in now.devices]
+            charts = memory_charts(history, now, events)
             names, traffic = len(wb.names), history.all_traffic
             return "".join(
                 (

@@ -225,7 +225,7 @@ def test_a_chart_is_drawn_for_what_is_new(
     """It is a third of an update: it is drawn for each second and each event, not for requests."""
     drawn: list[float] = []
     monkeypatch.setattr(
-        "workbench.dashboard.dashboard.memory_chart", lambda *now: drawn.append(now[-1]) or "<svg/>"
+        "workbench.views.chart.memory_chart", lambda *now: drawn.append(now[3]) or "<svg/>"
     )
     core, beyond_s = server._core, 0.0
 
@@ -249,7 +249,7 @@ def test_a_view_that_fails_is_one_line(server: Workbench, monkeypatch: pytest.Mo
     def fail(*_: Any) -> str:
         raise RuntimeError("no picture")
 
-    monkeypatch.setattr("workbench.dashboard.dashboard.memory_chart", fail)
+    monkeypatch.setattr("workbench.views.chart.memory_chart", fail)
     dashboard = server.dashboard()
     dashboard.draw()
     assert "this part cannot be shown: RuntimeError: no picture" in dashboard._chart.value

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, RequestStopped
-from workbench.events import ModelEvicted, ModelLoaded, ModelLoading, ModelUnloading
+from workbench.events import MemoryRefused, ModelEvicted, ModelLoaded, ModelLoading, ModelUnloading
 from workbench.memory.eviction import POLICIES, Occupant
 from workbench.model import Footprint, ModelId
 from workbench.residency import Purpose, events, rooms
@@ -102,6 +102,20 @@ def test_a_victim_is_told_of_and_closed_before_the_load_begins(rig: Rig) -> None
         Tell(ModelLoading(B, 50)),
         Load(B, 0),
     ]
+
+
+def test_evictions_and_refusals_tell_their_device() -> None:
+    """The second, if the first is too small for the model; the first, if both are."""
+    rig = Rig()
+    rig.machine = Machine([100, 120], POLICIES["lru"])
+    rig.load(A, 110)
+    rig.ask(B, 110)
+    evicted = next(e.event for e in rig.apply(events.Closed(A)) if isinstance(e, Tell))
+    rig.apply(events.Requested(9, (HUGE,)))
+    refused = rig.apply(events.Estimated(9, {HUGE: 130}))[0]
+    assert isinstance(refused, Tell)
+    assert [type(evicted), type(refused.event)] == [ModelEvicted, MemoryRefused]
+    assert [evicted.device_number, refused.event.device_number] == [1, 0]
 
 
 def test_a_refusal_says_why(rig: Rig) -> None:

@@ -13,7 +13,7 @@ from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
 from workbench.statistics import BUCKETS_S, RequestCounts
 from workbench.views import board
-from workbench.views.chart import as_image, legend, memory_chart
+from workbench.views.chart import as_image, legend, memory_chart, memory_charts
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED
 from workbench.views.history import NO_TRAFFIC, History
 from workbench.views.page import page_parts
@@ -142,6 +142,23 @@ def test_evictions_and_refusals_are_marked_with_their_reason() -> None:
     assert "refused: needs 9 GiB, 6 are free" in chart
     assert ">budget 10.0 MiB" in chart
     assert as_image(chart, "memory").startswith('<img alt="memory"')
+
+
+def test_a_mark_is_in_the_band_of_its_gpu() -> None:
+    """Of two, only that on which the eviction or refusal happened has it."""
+    gpus = [replace(GPU, index=index) for index in range(2)]
+    devices = tuple(DeviceStatus(gpu, "a reason", 10 * MIB) for gpu in gpus)
+    now = replace(snapshot(ready("a", device=gpus[0])), devices=devices)
+    model = ModelId("yolo", 1)
+    events = [
+        Entry(1, 998.0, ModelEvicted(model, MIB, "for room", device_number=1)),
+        Entry(2, 999.0, MemoryRefused(model, "needs 9 GiB", device_number=0)),
+    ]
+    first, second = memory_charts(seen(now), now, events)
+    assert "needs 9 GiB" in first
+    assert "for room" not in first
+    assert "for room" in second
+    assert "needs 9 GiB" not in second
 
 
 def test_each_band_of_several_gpus_has_its_name() -> None:

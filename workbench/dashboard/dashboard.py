@@ -27,7 +27,7 @@ from workbench.errors import WorkbenchError
 from workbench.events import Entry
 from workbench.views import board
 from workbench.views.calls import answer_html
-from workbench.views.chart import as_image, is_mark, legend, memory_chart
+from workbench.views.chart import as_image, is_mark, legend, memory_charts
 from workbench.views.endpoint import endpoint_html
 from workbench.views.history import History
 from workbench.views.pace import IDLE_S
@@ -226,8 +226,7 @@ class Dashboard:
 
     def _charts(self) -> list[str]:
         """One of each device."""
-        now = self._snapshot
-        return [memory_chart(self._history, d, self._marked, now.at_s) for d in now.devices]
+        return list(memory_charts(self._history, self._snapshot, self._marked))
 
     def _legend(self) -> str:
         return legend(self._snapshot.devices[0])

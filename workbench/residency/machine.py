@@ -429,7 +429,7 @@ class Machine:
             if broken := self._rooms.begin_loads(device, self.requests):
                 error, residents = broken
                 for resident in residents:
-                    self._out(Tell(MemoryRefused(resident.id, str(error))))
+                    self._out(Tell(MemoryRefused(resident.id, str(error), device.number)))
                     self._drop(resident, error)
 
     def _serve(self) -> None:
@@ -487,7 +487,7 @@ class Machine:
         need = Need(need_nbytes, sum(request.loading.get(model, 0) for model in share.models))
         error = no_room(", ".join(map(str, models)), need, reject, share.device.room())
         for model in share.models:
-            self._out(Tell(MemoryRefused(model, str(error))))
+            self._out(Tell(MemoryRefused(model, str(error), share.device.number)))
         self._refuse(request, error)
 
     def _out(self, effect: Effect) -> None:

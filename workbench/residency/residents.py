@@ -290,7 +290,7 @@ class Residents:
         if farewell is None:
             self.out.append(Tell(ModelLoadCancelled(resident.id, reason)))
             return
-        more = (idle_s,) if farewell is ModelEvicted else ()
+        more = (idle_s, resident.device.number) if farewell is ModelEvicted else ()
         self.out.append(Tell(farewell(resident.id, nbytes, reason, *more), self.now_s - began_s))
 
     def abort(self, resident: Resident, reason: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
 import numpy as np
 
-from workbench.core.status.snapshot import DeviceStatus
+from workbench.core.status.snapshot import DeviceStatus, Snapshot
 from workbench.events import Entry, MemoryRefused, ModelEvicted
 from workbench.nbytes import show_nbytes
 from workbench.tensor import Array
@@ -48,12 +48,17 @@ class _Frame:
 
 
 def memory_chart(
-    history: History, device: DeviceStatus, events: Sequence[Entry], until_s: float
+    history: History,
+    device: DeviceStatus,
+    events: Sequence[Entry],
+    until_s: float,
+    number: int = 0,
 ) -> str:
     """The memory of *device* in the last minutes *until_s* (Unix seconds), as SVG.
 
     The picture begins with the first sample, if that is later.
-    Evictions and refusals among *events* are marks, with the reason as their title.
+    Evictions and refusals among *events* are marks, with the reason as their title: those on the
+    device of this *number*.
     """
     samples = history.samples(str(device.device))
     models = max((sample.models_nbytes for sample in samples), default=0)
@@ -72,7 +77,7 @@ def memory_chart(
     if samples:
         parts += _areas(frame, history, samples)
     parts += _limits(frame, device)
-    parts += _marks(frame, events)
+    parts += _marks(frame, events, number)
     parts.append("</svg>")
     return "".join(parts)
 
@@ -82,8 +87,14 @@ def _span_s(samples: Sequence[DeviceSample], until_s: float) -> float:
     return min(WINDOW_S, max(_LEAST_S, age_s))
 
 
+def memory_charts(history: History, snapshot: Snapshot, events: Sequence[Entry]) -> Iterator[str]:
+    """The chart of each device of *snapshot*."""
+    for number, device in enumerate(snapshot.devices):
+        yield memory_chart(history, device, events, snapshot.at_s, number)
+
+
 def is_mark(entry: Entry) -> bool:
-    """Whether the chart marks it: an eviction, or a refusal of memory."""
+    """Whether a chart marks it: an eviction, or a refusal of memory."""
     return isinstance(entry.event, ModelEvicted | MemoryRefused)
 
 
@@ -188,15 +199,16 @@ def _limits(frame: _Frame, device: DeviceStatus) -> list[str]:
     ]
 
 
-def _marks(frame: _Frame, events: Sequence[Entry]) -> list[str]:
+def _marks(frame: _Frame, events: Sequence[Entry], number: int) -> list[str]:
     marks: list[str] = []
     lasts: dict[bool, float] = {}  # where the last mark of a refusal, or of an eviction, is
     for entry in reversed(events):
         if entry.at_s < frame.until_s - frame.span_s or len(marks) == _MARKS:
             break
-        if is_mark(entry):
+        event = entry.event
+        if isinstance(event, ModelEvicted | MemoryRefused) and event.device_number == number:
             x = frame.x(entry.at_s)
-            refused = isinstance(entry.event, MemoryRefused)
+            refused = isinstance(event, MemoryRefused)
             if abs(lasts.get(refused, _WIDTH) - x) < _NEAR:
                 continue  # the events below the chart have them all
             lasts[refused] = x
@@ -205,6 +217,6 @@ def _marks(frame: _Frame, events: Sequence[Entry]) -> list[str]:
             marks.append(
                 f'<g stroke="#c62828" fill="#c62828"><path d="{shape}" stroke-width="2"/>'
                 f'<path d="M{x:.1f} 11V{_HEIGHT - _BOTTOM}" opacity=".45"/><title>'
-                f"{clock_time(entry.at_s)} {what}: {escape(str(entry.event))}</title></g>"
+                f"{clock_time(entry.at_s)} {what}: {escape(str(event))}</title></g>"
             )
     return marks

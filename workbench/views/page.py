@@ -18,7 +18,7 @@ from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
-from workbench.views.chart import legend, memory_chart
+from workbench.views.chart import legend, memory_charts
 from workbench.views.history import History, Traffic
 from workbench.views.html import budget_bar, model_columns
 from workbench.views.states import is_absent
@@ -76,7 +76,7 @@ def _head(snapshot: Snapshot, names: int, traffic: Traffic) -> str:
 
 
 def _memory(snapshot: Snapshot, entries: Sequence[Entry], history: History) -> str:
-    charts = [memory_chart(history, d, entries, snapshot.at_s) for d in snapshot.devices]
+    charts = memory_charts(history, snapshot, entries)
     return f'<div class="wbd">{"".join(charts)}{"".join(map(legend, snapshot.devices[:1]))}</div>'
 
 
