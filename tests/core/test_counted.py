@@ -130,6 +130,27 @@ def test_a_glance_has_the_models_to_look_at_first(core: ServerCore) -> None:
     assert set(names(core.glance(0, since_s=0.0))) == {"a", "b", "c"}  # all were used since then
 
 
+def test_a_glance_at_wanted_models(tmp_path: Path) -> None:
+    """Those with the wanted part in their names come first; the others are not left out."""
+    sizes = {f"{kind}{number:02}": 1 for kind in ("New", "old") for number in range(20)}
+    for name in sizes:
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
+    settings = Settings.of(tmp_path, environ={}, budget="1KiB", device="cpu")
+    core = ServerCore(settings, files=FakeFiles(FakeLoader(sizes)))
+    core.open()
+    try:
+        for name in sizes:
+            core.load(name)
+        now = core.glance(5, since_s=time.time() + 1, wanted="new")
+    finally:
+        core.close()
+    found = [model.id.name for model in now.models if "New" in model.id.name]
+    assert [model.id.name for model in now.models][:5] == found[:5]
+    assert now.left_out.models == 20 - len(found)
+    assert now.ready == 40
+
+
 def test_a_glance_leaves_out_most_of_many(tmp_path: Path) -> None:
     """Of many models in memory some are told, the largest among them; all READY ones count."""
     sizes = {f"m{number:02}": 1 + number for number in range(40)}

@@ -66,6 +66,9 @@ def check_finding(dashboard: Dashboard) -> None:
         assert all(f"{name}:1" in dashboard._models.value for name in names)
         assert dashboard._models.value.count("<tr") == (len(names) + 1 if names else 0)
     assert "no model with &#x27;none&#x27; in its name" in dashboard._models.value
+    controls.find.value = "m"
+    dashboard.draw()
+    assert "970 more models" in dashboard._models.value
     controls.find.value = ""
     dashboard.draw()
     assert len(controls.chooser.options) == 1000

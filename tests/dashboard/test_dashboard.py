@@ -243,6 +243,17 @@ def test_a_chart_is_drawn_for_what_is_new(
     assert len(drawn) == 3
 
 
+def test_finding_reads_few_models(server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a text in the Find field, an update reads no more models than without one."""
+    server.load("wine")
+    dashboard = server.dashboard()
+    monkeypatch.setattr(server._core, "counted", None)
+    dashboard._controls.find.value = "WI"
+    dashboard.draw()
+    assert "wine:1" in dashboard._models.value
+    assert not dashboard._told
+
+
 def test_a_view_that_fails_is_one_line(server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other parts are drawn, and the server answers."""
 

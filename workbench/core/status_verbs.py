@@ -176,14 +176,17 @@ class StatusVerbs(Lifetime):
         now = self.counted()
         return replace(now, host=read_host(), cpu_utilization=read_cpu_utilization())
 
-    def glance(self, most: int, *, chosen: str = "", since_s: float = 0.0) -> Snapshot:
+    def glance(
+        self, most: int, *, chosen: str = "", since_s: float = 0.0, wanted: str = ""
+    ) -> Snapshot:
         """As ``counted``, but only of about *most* models: those that a person looks at first.
 
         First the model *chosen*, then loading models, then those in memory that were used last.
         All models that were used after *since_s* (Unix seconds) and the largest ones are included,
-        even if that makes more than *most*.
+        even if that makes more than *most*. Models with *wanted* (in lower case) in their names
+        come before all others, and only they are counted as left out.
         """
-        models, left_out = self._statuses().first(most, chosen, since_s)
+        models, left_out = self._statuses().first(most, chosen, since_s, wanted)
         return replace(self._snapshot(models), left_out=left_out)
 
     def journal(self) -> bytes:

@@ -18,7 +18,6 @@ from IPython import display as ipython
 
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.core import ServerCore
-from workbench.core.status.snapshot import LeftOut, ModelStatus
 from workbench.dashboard import playground
 from workbench.dashboard.controls import Controls, answer_while_busy, setting_words
 from workbench.dashboard.feed import Feed
@@ -94,7 +93,6 @@ class Dashboard:
         self._marked: deque[Entry] = deque(maxlen=_EVENTS)
         self._names: tuple[str, ...] = ()
         self._names_until_s = 0.0  # when they are read again, of ``time.monotonic``
-        self._found: tuple[str, tuple[ModelStatus, ...]] = "", ()  # until the names are read again
         self._snapshot = core().counted()
         self._history.add(self._snapshot)
         self._results: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -192,7 +190,10 @@ class Dashboard:
     def _read(self) -> str:
         since_s = self._snapshot.at_s - _LATE_S
         self._snapshot = self._core().glance(
-            board.MODELS, chosen=self._controls.chosen, since_s=since_s
+            board.MODELS,
+            chosen=self._controls.chosen,
+            since_s=since_s,
+            wanted=self._controls.wanted,
         )
         self._stopped = ""
         if self._history.add(self._snapshot):
@@ -235,21 +236,11 @@ class Dashboard:
         wanted = self._controls.wanted
         shown = self._snapshot
         if wanted:
-            shown = replace(shown, models=self._find(wanted), left_out=LeftOut())
+            found = (m for m in shown.models if wanted in m.id.name.casefold())
+            shown = replace(shown, models=tuple(found))
             if not shown.models:
                 return board.one_line(f"no model with {wanted!r} in its name was used yet")
         return board.models_table(shown, self._history, self._controls.chosen, looks)
-
-    def _find(self, wanted: str) -> tuple[ModelStatus, ...]:
-        """All models that have *wanted* in their names, the last used first.
-
-        They are read again after an event, or after some seconds, since there may be thousands.
-        """
-        if self._found[0] != wanted and self._server.is_running:
-            models = [m for m in self._core().counted().models if wanted in m.id.name.casefold()]
-            models.sort(key=lambda model: -model.requests.last_at_s)
-            self._found = wanted, tuple(models)
-        return self._found[1]
 
     def _endpoint_html(self) -> str:
         has_endpoint = self._core().settings.artifacts is not None
@@ -263,7 +254,6 @@ class Dashboard:
     def _show_controls(self) -> str:
         if time.monotonic() >= self._names_until_s:
             self._names = self._server.names  # reads the folders of the repository
-            self._found = "", ()
             self._names_until_s = time.monotonic() + IDLE_S
         devices = self._snapshot.devices
         self._controls.show(

@@ -79,7 +79,7 @@ class DeviceStatus:
 
 
 class LeftOut(NamedTuple):
-    """How many models a snapshot leaves out, and how many of these are READY."""
+    """How many of the wanted *models* a snapshot leaves out, and how many READY ones of all."""
 
     models: int = 0
     ready: int = 0

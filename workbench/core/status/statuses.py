@@ -118,13 +118,14 @@ class Statuses:
         return tuple(map(self.of, sorted(models)))
 
     def first(
-        self, most: int, chosen: str, since_s: float
+        self, most: int, chosen: str, since_s: float, wanted: str
     ) -> tuple[tuple[ModelStatus, ...], LeftOut]:
         """The first *most* models; the others are only counted, which is much faster.
 
         The models called *chosen* come first, then those that are loading or waited for, then those
-        in memory, then all others; of each group the last used first. Models that were used after
-        *since_s* (Unix seconds) and the largest models are added to these.
+        in memory, then all others; of each group the last used first. Models without *wanted* in
+        their names, in any case, come after all those, and are not counted. Models that were used
+        after *since_s* (Unix seconds) and the largest models are added to these.
         """
         residents = self._now.residents
         states = {model: residents[here].state for model, here in self._here.items()}
@@ -134,6 +135,8 @@ class Statuses:
         places = dict.fromkeys(used_s, 3) | dict.fromkeys(states, 2)
         places |= dict.fromkeys((*coming, *self._pending), 1)
         places |= {model: 0 for model in used_s if model.name == chosen}
+        others = [model for model in used_s if wanted not in model.name.casefold()]
+        places |= dict.fromkeys(others, 4)
         first = heapq.nsmallest(most, used_s, lambda model: (places[model], -used_s[model]))
         used = [model for model, at_s in used_s.items() if at_s > since_s]
         largest = heapq.nlargest(
@@ -143,7 +146,8 @@ class Statuses:
         )
         shown = dict.fromkeys((*first, *used, *largest))
         ready = sum(state is ModelState.READY for m, state in states.items() if m not in shown)
-        return tuple(map(self.of, shown)), LeftOut(len(used_s) - len(shown), ready)
+        left = len(used_s.keys() - shown.keys() - set(others))
+        return tuple(map(self.of, shown)), LeftOut(left, ready)
 
     def index(
         self, versions: Iterable[tuple[str, tuple[int, ...] | WorkbenchError]]
