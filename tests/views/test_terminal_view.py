@@ -7,9 +7,12 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pytest
 from rich.console import Console
 
 from workbench import Workbench
+from workbench.errors import LoadFailed
+from workbench.events import Entry, ToldEvent
 from workbench.model import ModelId
 from workbench.views.history import History
 from workbench.views.scraped import Scrapes
@@ -67,3 +70,24 @@ def test_the_screen(sample_models: Path) -> None:
     assert {"in flight", "loads", "evicted"} <= set(
         re.split(r"\s{2,}", wide.splitlines()[2].strip())
     )
+
+
+def test_a_model_that_failed_is_broken(tmp_path: Path) -> None:
+    """The screen says so, and why in a line that is cut; one that was unloaded since is not."""
+    for name in ("bad", "worse"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        (tmp_path / name / "1" / "model.onnx").write_bytes(b"no model")
+    failed = ToldEvent("failed", "worse:1: no file", ModelId("worse", 1))
+    unloaded = ToldEvent("unload", "worse:1, 5 B freed: by hand", ModelId("worse", 1))
+    with Workbench(tmp_path, device="cpu", port=0) as server:
+        for name in ("bad", "worse"):
+            with pytest.raises(LoadFailed):
+                server.load(name)
+        scrapes = Scrapes()
+        scrapes.tell(server.events)
+        scrapes.tell(Entry(9, 2.0, event) for event in (failed, unloaded))
+        lines = shown(server, scrapes, History(), 1000.0, width=80).splitlines()
+    assert any(re.match(r"bad:1 +broken ", line) for line in lines)
+    assert any(re.match(r"worse:1 +not loaded ", line) for line in lines)
+    assert [line[-1] for line in lines if line.startswith("bad:1 broken: ")] == ["…"]
+    assert not any(line.startswith("worse:1 not loaded: ") for line in lines)

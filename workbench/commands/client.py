@@ -202,9 +202,11 @@ def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
     seen: list[Any] = []
 
     def look() -> RenderableType:
+        fresh = wb.events_after(seen[-1].number if seen else 0)
+        seen[:] = [*seen, *fresh][-_TOP_KEPT:]
+        scrapes.tell(fresh)
         now = _with_steps(wb, scrapes.snapshot(wb.metrics(), time.time()))
         history.add(now)
-        seen[:] = [*seen, *wb.events_after(seen[-1].number if seen else 0)][-_TOP_KEPT:]
         rows = max(3, console.height - len(now.devices) - _TOP_EVENTS - 3)
         return screen(wb.url, now, history, seen, rows)
 

@@ -1,26 +1,57 @@
-"""A server's state from its ``/metrics``, for views of a server in another process."""
+"""A server's state from its ``/metrics`` and events, for views of a server in another process."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.events import (
+    Entry,
+    MemoryRefused,
+    ModelEvicted,
+    ModelExpired,
+    ModelLoadCancelled,
+    ModelLoadFailed,
+    ModelUnloaded,
+)
 from workbench.memory.device import Device, MemoryReading
 from workbench.model import ModelId, ModelState
-from workbench.residency import LoadStatistics
+from workbench.residency import Absence, AbsenceKind, LoadStatistics
 from workbench.scrape import Labels, samples
 from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
 
 _Figures = defaultdict[str, list[tuple[Labels, float]]]
+_ABSENCES = {
+    ModelUnloaded.kind: AbsenceKind.UNLOADED,
+    ModelExpired.kind: AbsenceKind.UNLOADED,
+    ModelEvicted.kind: AbsenceKind.EVICTED,
+    ModelLoadCancelled.kind: AbsenceKind.CANCELLED,
+    MemoryRefused.kind: AbsenceKind.REFUSED,
+    ModelLoadFailed.kind: AbsenceKind.FAILED,
+}
 
 
 class Scrapes:
-    """Makes snapshots of the texts that ``/metrics`` gave, in their order."""
+    """Makes snapshots of the texts that ``/metrics`` gave, in their order.
+
+    The metrics do not tell why a model is not in memory: the events that ``tell`` is given do.
+    """
 
     def __init__(self) -> None:
         self._ended: dict[ModelId, int] = {}
         self._last_s: dict[ModelId, float] = {}
+        self._absences: dict[ModelId, Absence] = {}
+
+    def tell(self, entries: Iterable[Entry]) -> None:
+        """Take into account what happened, oldest first."""
+        for entry in entries:
+            kind = _ABSENCES.get(entry.event.kind)
+            model: ModelId | None = getattr(entry.event, "model", None)
+            if kind is not None and model is not None:
+                reason = str(entry.event).removeprefix(f"{model}: ")
+                self._absences[model.plain] = Absence(kind, reason, entry.at_s)
 
     def snapshot(self, text: str, at_s: float) -> Snapshot:
         """The server as *text* says it was *at_s* (Unix seconds); figures it lacks are 0."""
@@ -51,11 +82,15 @@ class Scrapes:
             last_at_s=self._last_s.get(model, 0.0),
             buckets=_buckets(figures),
         )
+        known = self._absences.get(model)
+        absence = known if state == ModelState.UNAVAILABLE.value else None
         return ModelStatus(
             model,
             ModelState(state),
             count("workbench_model_memory_bytes"),
             count("workbench_model_leases"),
+            reason=absence.reason if absence is not None and absence.failed else "",
+            absence=absence,
             requests=requests,
             pending=count("nv_inference_pending_request_count"),
             load_statistics=LoadStatistics(

@@ -20,7 +20,7 @@ from workbench.views.text import event_row
 from workbench.views.times import show_age, show_seconds
 
 _BARS = " ▁▂▃▄▅▆▇█"
-_EVENTS = 8
+_EVENTS, _REASONS = 8, 4
 _SPARK = 8  # bars of the last minutes
 _NAME = 24
 _WIDE = 110  # characters, of a terminal with all columns
@@ -29,8 +29,9 @@ _WIDE = 110  # characters, of a terminal with all columns
 def screen(
     url: str, snapshot: Snapshot, history: History, entries: Sequence[Entry], rows: int = 20
 ) -> RenderableType:
-    """The server at *url*: figures, a bar a device, *rows* models, steps of loads, last events.
+    """The server at *url*: figures, a bar a device, models, steps and failures of loads, events.
 
+    Models, steps and failures take *rows* lines.
     Of each model the last event is shown, and how many came before it. Names and reasons are shown
     as they are, never as markup.
     """
@@ -41,11 +42,12 @@ def screen(
     )  # fmt: skip
     ordered = sorted(snapshot.models, key=lambda m: (is_absent(m), -m.requests.last_at_s, m.id))
     parts: list[RenderableType] = [head, *map(_device, snapshot.devices)]
+    told = [model for model in ordered[:rows] if model.reason][:_REASONS]
+    rows -= len(told)
     parts.append(_Models(ordered[:rows], snapshot, history))
     if len(ordered) > rows:
         parts.append(Text(f"{len(ordered) - rows} more models", style="dim"))
-    steps = (model for model in ordered[:rows] if model.reason)
-    parts += [_line(f"{model.id} {state_words(model).word}: {model.reason}") for model in steps]
+    parts += [_line(f"{model.id} {state_words(model).word}: {model.reason}") for model in told]
     for latest, *before in folded(entries)[:_EVENTS]:
         at, kind, text = event_row(latest)
         more = f" ({len(before)} before it)" if before else ""
