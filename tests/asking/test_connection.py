@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 import sys
 import threading
@@ -98,7 +99,7 @@ def test_answers_one_by_one(wb: Connection) -> None:
             assert next(letters) == ["a"]
             letters.close()
             assert closed.wait(30)
-            with pytest.raises(ModelNotFound, match="'nobody' is not found"):
+            with pytest.raises(ModelNotFound, match=r"^there is no model 'nobody'; available: "):
                 next(away.stream("nobody", [1]))
     (answer,) = wb.stream("wine", np.ones((1, 13)))
     assert np.allclose(answer, wb.infer("wine", np.ones((1, 13))))
@@ -246,10 +247,21 @@ def test_ways_to_name_a_server(elsewhere: str) -> None:
         workbench.connect({})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("url", ["", " ", "http://", "ftp://host", "host:port", 99_999, 0])
+def test_what_is_no_address(url: str | int) -> None:
+    """It is told as that, in one line with an example of one."""
+    told = f"{url!r} is no address of a server: give one such as http://127.0.0.1:8000, or a port"
+    with pytest.raises(UsageError, match=f"^{re.escape(told)}$"):
+        workbench.connect(url)
+
+
 def test_errors_are_the_same(wb: Connection) -> None:
     """What the server refuses is the error that a workbench raises."""
-    with pytest.raises(ModelNotFound, match="'vine'"):
-        wb.infer("vine", [[1.0]])
+    for ask in (lambda: wb.infer("vine", [[1.0]]), lambda: wb.load("vine")):
+        with pytest.raises(ModelNotFound, match=r"^there is no model 'vine'; available: "):
+            ask()
+    with pytest.raises(ModelNotFound, match=r"^model 'wine' has no version 7; it has 1$"):
+        wb.infer("wine", [[1.0]], version=7)
     with pytest.raises(InvalidRequest, match=r"takes shape \[-1, 13\], got \[1, 1\]"):
         wb.infer("wine", [[1.0]])
 

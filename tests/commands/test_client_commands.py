@@ -55,7 +55,8 @@ def test_which_servers_run(wb: Workbench, run: Run) -> None:
     assert row.split()[:2] == [wb.url, str(os.getpid())]
     assert "1 of 7" in row
     assert row.endswith("KiB")
-    assert run("token").output.strip() == wb.token
+    for arguments in ((), (wb.url,), ("--url", wb.url), ("--url", wb.url.rpartition(":")[2])):
+        assert run("token", *arguments).output.strip() == wb.token
     measured = run("bench", "wine", "--clients", "1", "--seconds", "0.02")
     assert "wine answers up to " in measured.output
     dead = announce("http://127.0.0.1:9", "")
@@ -69,6 +70,17 @@ def test_which_servers_run(wb: Workbench, run: Run) -> None:
         assert run("models", "--url", wb.url).exit_code == 0
     finally:
         dead.unlink()
+
+
+def test_how_a_server_is_stopped(wb: Workbench, run: Run) -> None:
+    """No command does it; who looks for one is told how, with the server's process."""
+    told = run("stop")
+    assert told.exit_code == 2
+    assert told.output == (
+        f"workbench: no command stops {wb.url}: press Ctrl-C where it runs, or %workbench stop in "
+        f"its notebook, or kill {os.getpid()}\n"
+    )
+    assert run("stop", "--url", "http://127.0.0.1:9").output.endswith("stop in its notebook\n")
 
 
 def test_the_models(wb: Workbench, run: Run) -> None:

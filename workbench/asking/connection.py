@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 
@@ -61,17 +61,31 @@ def connect(url: str | int, *, token: str | None = None, timeout_s: float = 60.0
     of your own workbench at *url* is found. *timeout_s* is how long an answer may take. Raises
     ``ServerNotRunning``, ``NotSupported`` if the server does not speak V2, ``UsageError``.
     """
-    address = _address(url)
+    address = address_of(url)
     return Connection(address, find_token(address) if token is None else token, timeout_s)
 
 
-def _address(url: object) -> str:
+def address_of(url: object) -> str:
     """*url* as the address of a server, without a path. Raises ``UsageError``."""
-    if isinstance(url, int) or (isinstance(url, str) and url.isdecimal()):
-        return f"http://127.0.0.1:{url}"
-    if not isinstance(url, str):
+    if not isinstance(url, str | int) or isinstance(url, bool):
         raise UsageError(f"the url of a server is a text, such as wb.url, not {type(url).__name__}")
-    return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v2")
+    text = str(url).strip()
+    if text.isdecimal():
+        text = f"127.0.0.1:{text}"
+    address = (text if "://" in text else f"http://{text}").rstrip("/").removesuffix("/v2")
+    if not _is_address(address):
+        raise UsageError(
+            f"{url!r} is no address of a server: give one such as http://127.0.0.1:8000, or a port"
+        )
+    return address
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(str(httpx.URL(text)))
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except (ValueError, httpx.InvalidURL):  # such as a port above 65535
+        return False
 
 
 class Connection:

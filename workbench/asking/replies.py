@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,12 @@ from workbench.statistics import FailureReason, RequestCounts
 from workbench.tensor import Tensor
 
 HEADER_SIZE = "inference-header-content-length"
+_SAID_AGAIN = re.compile(
+    "(Request for unknown model: .* is not found|failed to load .*, failed to poll from model "
+    "repository): (?=there is no model|model .* has no version)",
+    re.DOTALL,
+)
+"""A sentence of Triton's that a workbench sends before its own, which says the same."""
 
 _ERRORS: Mapping[int, type[WorkbenchError]] = {
     400: errors.InvalidRequest,
@@ -89,4 +96,4 @@ def _message(reply: httpx.Response) -> str:
         told = body["error"] if "error" in body else body["detail"]  # the latter is FastAPI's
     except (ValueError, KeyError, TypeError):
         told = reply.text[:200]
-    return str(told) or f"the server answered {reply.status_code}"
+    return _SAID_AGAIN.sub("", str(told), count=1) or f"the server answered {reply.status_code}"

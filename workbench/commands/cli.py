@@ -25,7 +25,7 @@ from workbench.commands.client import (
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
 from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.nbytes import parse_nbytes, show_nbytes
-from workbench.running import find_token
+from workbench.running import find_token, running_servers
 from workbench.seconds import show_duration
 from workbench.settings import declared, variable_name
 from workbench.version import __version__
@@ -154,17 +154,39 @@ def _terminate_as_interrupt() -> None:
 
 
 @main.command()
-@click.argument("url", required=False)
-def token(url: str | None) -> None:
+@click.argument("at", metavar="[URL]", required=False)
+@url_option
+def token(at: str | None, url: str | None) -> None:
     """Print the token of your server at URL (default: the only one on this machine)."""
+    from workbench.asking.connection import address_of
+
     try:
-        url = url or only_url()
+        url = address_of(at or url or only_url())
     except WorkbenchError as error:
         refuse(error)
     found = find_token(url)
     if not found:
         refuse(WorkbenchError(f"no server of yours at {url} asks for a token"))
     click.echo(found)
+
+
+@main.command(hidden=True)
+@url_option
+def stop(url: str | None) -> None:
+    """Tell how a server is stopped, for those who look for a command."""
+    from workbench.asking.connection import address_of
+
+    try:
+        url = address_of(url or only_url())
+    except WorkbenchError as error:
+        refuse(error)
+    processes = [f", or kill {each.pid}" for each in running_servers() if each.url == url]
+    refuse(
+        UsageError(
+            f"no command stops {url}: press Ctrl-C where it runs, or %workbench stop in its "
+            f"notebook{''.join(processes)}"
+        )
+    )
 
 
 @main.command()
