@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from workbench import Workbench, engines
 from workbench.api import lifetime as module
 from workbench.errors import PortInUse
 from workbench.events import EventLog, ServerStopped
-from workbench.repository import too_deep
+from workbench.repository import hidden_files, too_deep
 
 CELL = "from workbench import Workbench\nwb = Workbench({!r}, device='cpu'{}).start()"
 
@@ -147,6 +148,23 @@ def test_a_folder_that_is_one_model(sample_models: Path) -> None:
     with pytest.warns(UserWarning, match=above), Workbench(sample_models / "wine", device="cpu"):
         pass
     assert too_deep([sample_models, sample_models / "gone"]) == ""
+
+
+def test_a_file_beside_a_folder_of_its_name(sample_models: Path, tmp_path: Path) -> None:
+    """A start warns of the file, which is not served, and names the folder, which is."""
+    shutil.copytree(sample_models / "wine", tmp_path / "wine")
+    assert hidden_files([tmp_path, tmp_path / "gone"]) == ""
+    for name in ("wine", "other"):
+        shutil.copy(tmp_path / "wine" / "1" / "model.onnx", tmp_path / f"{name}.onnx")
+    told = re.escape(
+        f"'wine' is served from the folder {tmp_path / 'wine'}, and {tmp_path / 'wine.onnx'} is "
+        "not served: rename or remove one of them"
+    )
+    with pytest.warns(UserWarning, match=told), Workbench(tmp_path, device="cpu") as wb:
+        assert wb.names == ("other", "wine")
+    (tmp_path / "other").mkdir()
+    assert "'other'" in hidden_files([tmp_path])
+    assert "is not served (1 more like it): rename" in hidden_files([tmp_path])
 
 
 def test_engines_over_each_other(sample_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -150,6 +151,20 @@ def test_mistakes_end_with_status_2(
     assert result.exit_code == 2
     assert message in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_a_warning_is_one_line(sample_models: Path, tmp_path: Path) -> None:
+    """As an error is, and without the place in the code."""
+    shutil.copytree(sample_models / "wine", tmp_path / "wine")
+    (tmp_path / "wine.onnx").touch()
+    command = [*COMMAND, "serve", str(tmp_path), "--port", "0", "--token", "off"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdout is not None
+        assert it.stdout.readline().startswith("workbench http://")
+        it.send_signal(signal.SIGINT)
+        _, told = it.communicate(timeout=30)
+    assert told.startswith("workbench: 'wine' is served from the folder ")
+    assert told.count("\n") == 1
 
 
 def test_a_taken_port(serving: tuple[subprocess.Popen[str], str], sample_models: Path) -> None:

@@ -18,7 +18,7 @@ from workbench.core import ServerCore
 from workbench.engines import overwritten
 from workbench.errors import PortInUse, SettingError
 from workbench.host.serving import Serving
-from workbench.repository import too_deep
+from workbench.repository import hidden_files, too_deep
 from workbench.settings import Folders, Settings
 from workbench.views.times import show_age
 
@@ -70,7 +70,9 @@ class Lifetime:
     def _start(self) -> None:
         if self.is_running:
             return
-        for problem in filter(None, (overwritten(), too_deep(self.settings.repository))):
+        folders = self.settings.repository
+        problems = overwritten(), too_deep(folders), hidden_files(folders)
+        for problem in filter(None, problems):
             warnings.warn(problem, stacklevel=3)
         self._serving.start()
         if self._finalizer is None:

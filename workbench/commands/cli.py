@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,13 +51,19 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Commands(click.Group):
-    """Says in one line, as of other errors, that its output could not be written."""
+    """Says in one line, as of other errors, what is warned of and that output was not written."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
-            return super().main(*args, **extra)
+            with warnings.catch_warnings():
+                warnings.showwarning = _warn
+                return super().main(*args, **extra)
         except OSError as error:  # such as a full disk; click itself handles a closed pipe
             refuse(error)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"workbench: {message}", err=True)
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

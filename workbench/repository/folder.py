@@ -367,3 +367,24 @@ def too_deep(folders: Iterable[Path]) -> str:
                 f"models: serve the folder above it, {folder.parent}"
             )
     return ""
+
+
+def hidden_files(folders: Iterable[Path]) -> str:
+    """What is wrong if *folders* have model files that are not served; else nothing.
+
+    Such a file is beside a folder of the same name.
+    """
+    hidden = []
+    for folder in folders:
+        try:
+            files = sorted(folder.glob("*.onnx"))
+        except OSError:  # what reads its models tells that
+            continue
+        hidden += [file for file in files if file.is_file() and file.with_suffix("").is_dir()]
+    if not hidden:
+        return ""
+    more = f" ({len(hidden) - 1} more like it)" if len(hidden) > 1 else ""
+    return (
+        f"{hidden[0].stem!r} is served from the folder {hidden[0].with_suffix('')}, and "
+        f"{hidden[0]} is not served{more}: rename or remove one of them"
+    )
