@@ -98,6 +98,18 @@ def test_infer_takes_the_cell_as_input(shell: Any) -> None:
         infer("infer wine", "1 / 0")
 
 
+def test_an_error_of_the_cell_shows_its_line(shell: Any) -> None:
+    """And no lines of ours above it."""
+    run(shell, "start sample_models --budget 64MiB")
+    error = shell.run_cell("%%workbench infer wine\nx = [1]\nx[2]").error_in_exec
+    assert isinstance(error, IndexError)
+    shown = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(shown))
+    assert "----> 2 x[2]" in text
+    assert "magics.py" not in text
+    assert "cell.py" not in text
+
+
 def test_every_verb_has_help_and_a_docstring(
     shell: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

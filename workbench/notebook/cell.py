@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import linecache
 from typing import Any
 
 from IPython.core.error import UsageError
+
+_NAME = "<%%workbench infer>"
 
 
 def value_of(shell: Any, source: str) -> object:
@@ -14,7 +17,7 @@ def value_of(shell: Any, source: str) -> object:
     Raises ``UsageError`` if it is no Python or does not end with an expression, and what it raises.
     """
     try:
-        tree = ast.parse(source, "<%%workbench infer>")
+        tree = ast.parse(source, _NAME)
     except SyntaxError as error:
         raise UsageError(f"%%workbench infer: line {error.lineno}: {error.msg}") from None
     if not tree.body or not isinstance(tree.body[-1], ast.Expr):
@@ -24,5 +27,7 @@ def value_of(shell: Any, source: str) -> object:
     last = tree.body.pop()
     assert isinstance(last, ast.Expr)
     names = shell.user_ns
-    exec(compile(tree, "<%%workbench infer>", "exec"), names)  # noqa: S102  # the user's own cell
-    return eval(compile(ast.Expression(last.value), "<%%workbench infer>", "eval"), names)  # noqa: S307
+    __tracebackhide__ = True  # IPython shows the lines of the cell, and not ours
+    linecache.cache[_NAME] = len(source), None, source.splitlines(keepends=True), _NAME
+    exec(compile(tree, _NAME, "exec"), names)  # noqa: S102  # the user's own cell
+    return eval(compile(ast.Expression(last.value), _NAME, "eval"), names)  # noqa: S307

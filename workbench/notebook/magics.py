@@ -192,6 +192,7 @@ class Verbs:
 
     def infer(self, arguments: Sequence[str], body: str = "") -> object:
         """Run a model on the value at the end of *body*."""
+        __tracebackhide__ = True
         parser = _ArgumentParser(prog="%workbench infer", add_help=False, allow_abbrev=False)
         parser.add_argument("model")
         parser.add_argument("--version")
@@ -352,6 +353,7 @@ def load(shell: InteractiveShell) -> None:
     verbs = Verbs(shell)
 
     def workbench(line: str, cell: str | None = None) -> object:
+        __tracebackhide__ = True  # of what a cell's own code raises
         try:
             return run(verbs, line, cell)
         except IPythonUsageError as error:
@@ -372,6 +374,7 @@ def unload(shell: InteractiveShell) -> None:
 
 def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
     """Run the command in *line*; *cell* is what stands below it in a cell of its own."""
+    __tracebackhide__ = True
     try:
         words = shlex.split(line)
     except ValueError as error:
