@@ -141,7 +141,12 @@ def test_code_of_the_toolkits_kind(tmp_path: Path, out: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "function", "message"),
     [
-        ("f.py", "def a(): 0\ndef b(): 0\n", None, "2 public functions"),
+        (
+            "f.py",
+            "def a(): 0\ndef b(): 0\n",
+            None,
+            "2 public functions: name one with --function: a, b",
+        ),
         ("f.py", "def _a(): 0\n", None, "0 public functions"),
         ("f.py", "def a(): 0\n", "b", "no function 'b'"),
         ("f.py", "def a(:\n", None, "is not valid Python"),

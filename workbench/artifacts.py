@@ -164,7 +164,9 @@ def _of_code(script: Path, function: str | None) -> Members:
     public = [name for name in defined if not name.startswith("_")]
     chosen = function or (public[0] if len(public) == 1 else None)
     if chosen is None:
-        raise UsageError(f"{script} has {len(public)} public functions: name one with --function")
+        named = f": {', '.join(public)}" if public else ""
+        told = f"{script} has {len(public)} public functions: name one with --function"
+        raise UsageError(f"{told}{named}")
     if chosen not in defined:
         raise UsageError(f"{script} has no function {chosen!r}: it has {', '.join(defined)}")
     if script.stem == "inference" or not script.stem.isidentifier():

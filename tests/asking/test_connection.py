@@ -260,6 +260,9 @@ def test_errors_are_the_same(wb: Connection) -> None:
     for ask in (lambda: wb.infer("vine", [[1.0]]), lambda: wb.load("vine")):
         with pytest.raises(ModelNotFound, match=r"^there is no model 'vine'; available: "):
             ask()
+    for ask in (lambda: wb.infer("", [1]), lambda: wb.load(""), lambda: wb.signature("")):
+        with pytest.raises(ModelNotFound, match=r"^'' cannot be the name of a model$"):
+            ask()
     with pytest.raises(ModelNotFound, match=r"^model 'wine' has no version 7; it has 1$"):
         wb.infer("wine", [[1.0]], version=7)
     with pytest.raises(InvalidRequest, match=r"takes shape \[-1, 13\], got \[1, 1\]"):

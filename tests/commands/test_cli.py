@@ -121,7 +121,8 @@ def test_an_endpoint(sample_models: Path, end: signal.Signals) -> None:
     [
         (["endpoint", ".", "--container", "nowhere"], "is not the URL of a container"),
         (["serve", "nowhere"], "does not exist; workbench samples --out FOLDER makes one"),
-        (["serve", __file__], "is a file, not a folder"),
+        (["serve", __file__], "is a file, not a folder: name the folder of the models"),
+        (["pack", "wine", "--run-code"], "--run-code goes with --check"),
         (["serve", ".", "--budget", "much"], "budget: 'much' is not an amount of memory"),
         (["serve", ".", "--port", "-1"], "port: -1 is not between 0 and 65535"),
         (["serve", ".", "--port", "http"], "port: 'http' is not a whole number"),

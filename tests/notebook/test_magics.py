@@ -68,6 +68,8 @@ def test_the_rules_of_the_memory_change(shell: Any, capsys: pytest.CaptureFixtur
         "idle models stay loaded: 5 min",
     ]
     assert (server.budget, server.evict, server.keep_alive) == (32 * 2**20, "cost", 300.0)
+    run(shell, "budget 48 MiB")
+    assert server.budget == 48 * 2**20
     with pytest.raises(UsageError, match="'mru' is not one of lru"):
         run(shell, "evict mru")
 

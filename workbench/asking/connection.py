@@ -404,7 +404,7 @@ class Connection:
     def _verb(self, model: str, verb: str, **parameters: str) -> None:
         self._signatures.clear()
         body = {"parameters": parameters} if parameters else {}
-        self._ask("POST", f"{_REPOSITORY}models/{quote(model, safe='')}/{verb}", json=body)
+        self._ask("POST", f"{_REPOSITORY}models/{_quoted(model)}/{verb}", json=body)
 
     def signature(self, model: str, version: int | None = None) -> Signature:
         """The inputs and outputs of *model*, as the server tells them. Raises ``ModelNotFound``."""
@@ -491,6 +491,13 @@ class Connection:
             raise
 
 
+def _quoted(model: str) -> str:
+    """*model* as a part of a path. Raises ``ModelNotFound`` if it is empty."""
+    if not model:
+        raise errors.ModelNotFound(f"{model!r} cannot be the name of a model")
+    return quote(model, safe="")
+
+
 def _path(model: str, version: int | None) -> str:
-    path = f"v2/models/{quote(model, safe='')}"
+    path = f"v2/models/{_quoted(model)}"
     return path if version is None else f"{path}/versions/{version}"

@@ -19,7 +19,7 @@ from workbench.tensor import Tensor
 HEADER_SIZE = "inference-header-content-length"
 _SAID_AGAIN = re.compile(
     "(Request for unknown model: .* is not found|failed to load .*, failed to poll from model "
-    "repository): (?=there is no model|model .* has no version)",
+    "repository): (?=there is no model|model .* has no version|'.*' cannot be the name)",
     re.DOTALL,
 )
 """A sentence of Triton's that a workbench sends before its own, which says the same."""

@@ -256,6 +256,8 @@ def pack(
     from workbench.contracts.sagemaker import checking
 
     try:
+        if run_code and not check:
+            raise UsageError("--run-code goes with --check: packing runs no code")
         if check:
             findings = []
             for finding in checking.check(model, run_code=run_code):

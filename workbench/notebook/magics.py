@@ -228,10 +228,9 @@ class Verbs:
 
     def _adjusted(self, verb: str, arguments: Sequence[str]) -> Workbench:
         """The running server, with the setting *verb* changed to the value in *arguments*."""
-        _expect(arguments, 1, verb)
         server = self.running()
-        for value in arguments:
-            setattr(server, verb.replace("-", "_"), value)
+        if arguments:  # "64 MiB" is one value
+            setattr(server, verb.replace("-", "_"), " ".join(arguments))
         return server
 
     def dashboard(self, arguments: Sequence[str]) -> object:

@@ -299,7 +299,9 @@ def _checked(root: Path) -> Path:
             "workbench samples --out FOLDER makes one of sample models"
         )
     if not root.is_dir():
-        raise RepositoryError(f"the repository {str(root)!r} is a file, not a folder")
+        raise RepositoryError(
+            f"the repository {str(root)!r} is a file, not a folder: name the folder of the models"
+        )
     try:
         os.scandir(root).close()
     except OSError as error:

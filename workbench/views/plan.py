@@ -111,7 +111,7 @@ def _notes(plan: Plan) -> list[str]:
     span_s = plan.trace.span_s
     took = show_age(span_s) if span_s >= 1 else _seconds(span_s)
     whom = f"{n:,} request{'s' * (n != 1)} for {models} model{'s' * (models != 1)}"
-    asked = f"{whom} in {took}"
+    asked = f"{whom} in {took}" if span_s else whom
     notes = [f"{asked}; the first for each model is cold with any budget, and left out"]
     if plan.parts > 1:
         notes.append(f"budgets are of all {plan.parts} devices together")
