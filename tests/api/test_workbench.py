@@ -31,6 +31,7 @@ from workbench.errors import (
     ServerNotRunning,
     SettingError,
     UsageError,
+    VersionNotFound,
 )
 from workbench.events import ModelUnloading
 from workbench.model import ModelId, ModelState
@@ -237,6 +238,21 @@ def test_attributes_that_do_not_exist() -> None:
         AttributeError, match="no attribute 'budgett' to set; did you mean 'budget'"
     ):
         Workbench().budgett = "1MiB"  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"'port' to set: wb\.restart\(port=...\) changes it"):
+        Workbench().port = 9000  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("repository", [5, [5], 0.5])
+def test_what_is_no_folder(repository: Any) -> None:
+    """It is told in one line, as other settings are."""
+    with pytest.raises(SettingError, match=r"^repository: [0-9.]+ is not a folder$"):
+        Workbench(repository)
+
+
+def test_a_version_that_is_a_text(server: Workbench) -> None:
+    """The error shows that it is one, since "1" is not 1."""
+    with pytest.raises(VersionNotFound, match=r"^model 'wine' has no version '1'; it has 1$"):
+        server.infer("wine", np.zeros((1, 13)), version="1")  # type: ignore[arg-type]
 
 
 def test_a_taken_port_raises_in_start(server: Workbench, sample_models: Path) -> None:

@@ -100,6 +100,14 @@ def test_infer_takes_the_cell_as_input(shell: Any) -> None:
         infer("infer wine", "1 / 0")
 
 
+def test_a_place_that_cannot_be_written(shell: Any, tmp_path: Path) -> None:
+    """To save there is refused in one line with the system's reason."""
+    run(shell, "start sample_models --budget 64MiB")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"^%workbench save: .*/file/a.*: Not a directory$"):
+        run(shell, f"save wine {tmp_path}/file/a")
+
+
 def test_an_error_of_the_cell_shows_its_line(shell: Any) -> None:
     """And no lines of ours above it."""
     run(shell, "start sample_models --budget 64MiB")

@@ -19,7 +19,7 @@ from workbench.engines import overwritten
 from workbench.errors import PortInUse, SettingError
 from workbench.host.serving import Serving
 from workbench.repository import hidden_files, too_deep
-from workbench.settings import Folders, Settings
+from workbench.settings import Folders, Settings, declared
 from workbench.views.times import show_age
 
 
@@ -39,6 +39,8 @@ class Lifetime:
         if not hasattr(type(self), name) and not name.startswith("_"):
             near = get_close_matches(name, dir(type(self)), 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
+            if any(option.name == name for option in declared()):
+                hint = f": wb.restart({name}=...) changes it"
             raise AttributeError(f"a workbench has no attribute {name!r} to set{hint}")
         super().__setattr__(name, value)
 

@@ -65,7 +65,7 @@ class FolderModel:
         if chosen not in self.origins:
             served = ", ".join(map(str, self.versions))
             shown = shown_name(name)
-            raise VersionNotFound(f"model {shown!r} has no version {chosen}; it has {served}")
+            raise VersionNotFound(f"model {shown!r} has no version {chosen!r}; it has {served}")
         origin = self.config.ensemble or self.origins[chosen]
         file_or_other = Path(origin) if isinstance(origin, str) else origin
         return ModelSource(ModelId(name, chosen), self.config, file_or_other)

@@ -288,11 +288,15 @@ def folders(repository: Folders) -> tuple[Path, ...]:
         return ()
     if isinstance(repository, str | os.PathLike):
         return (_folder(repository),)
+    if not isinstance(repository, Iterable):
+        raise SettingError(f"repository: {repository!r} is not a folder")
     return tuple(map(_folder, repository))
 
 
 def _folder(path: str | os.PathLike[str]) -> Path:
     try:
         return Path(path).expanduser()
+    except TypeError:
+        raise SettingError(f"repository: {path!r} is not a folder") from None
     except RuntimeError as error:  # there is no such user
         raise SettingError(f"repository: {str(path)!r}: {error}") from None
