@@ -21,7 +21,13 @@ from workbench.asking.connection import Connection
 from workbench.bench import Bench, Pace, Sweep, Variant, bench, sweep_of
 from workbench.bench.targets import Inputs
 from workbench.commands.cli import main
-from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning, UsageError
+from workbench.errors import (
+    InvalidRequest,
+    MemoryExhausted,
+    ModelNotFound,
+    ServerNotRunning,
+    UsageError,
+)
 
 SHORT = Pace(warm_up_s=0.02, window_s=0.06, most_windows=3)
 
@@ -168,6 +174,18 @@ def test_inputs_that_the_model_does_not_take(wb: Workbench, infer: str | None) -
     ask = None if infer is None else lambda inputs: wb.infer("wine", inputs)
     with pytest.raises(InvalidRequest, match=r"takes shape \[-1, 13\], got \[1, 12\]"):
         measure(wb, "wine", infer=ask, inputs=np.ones((1, 12)))
+
+
+def test_a_model_that_finds_no_room(wb: Workbench) -> None:
+    """It is refused with the numbers, and not measured for a minute."""
+    before = wb.budget
+    wb.unload("wine")
+    wb.budget = "16KiB"
+    try:
+        with pytest.raises(MemoryExhausted, match=r"a budget of .* would do"):
+            measure(wb, "wine")
+    finally:
+        wb.budget = before
 
 
 def test_all_requests_fail(wb: Workbench) -> None:

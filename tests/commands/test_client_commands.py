@@ -132,6 +132,7 @@ def test_inference_of_files(wb: Workbench, run: Run, tmp_path: Path, sample_mode
         (("--json", "[1"), "[1 cannot be read: "),
         (("--json", "no.json"), "no.json: No such file"),
         (("--json", "rows"), "'rows' is neither JSON nor a file"),
+        (("--json", "@rows"), "'@rows' is neither JSON nor a file"),
         (("--npy", "pyproject.toml"), "pyproject.toml cannot be read: it is no .npy or .npz file"),
         (("--image", "no.png"), "no.png: No such file"),
         (("--json", "[[1, 2]]"), "takes shape [-1, 13], got [1, 2]"),

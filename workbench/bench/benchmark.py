@@ -10,7 +10,7 @@ from workbench.asking.connection import Connection
 from workbench.bench.report import Bench
 from workbench.bench.sweep import Point, Sweep, measured
 from workbench.bench.targets import Configurations, InProcess, Inputs, Target, Wire
-from workbench.errors import InvalidRequest, ModelNotFound, WorkbenchError
+from workbench.errors import InvalidRequest, MemoryExhausted, ModelNotFound, WorkbenchError
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,8 @@ def bench(
     *told* is called with each point, and the share of the sweep that is done.
 
     Raises ``ModelNotFound``, ``InvalidRequest`` for inputs that the model does not take,
-    ``ServerNotRunning``, ``UsageError``, and as a load does.
+    ``MemoryExhausted`` if it finds no room, ``ServerNotRunning``, ``UsageError``, and as a load
+    does.
     """
     given = Inputs(connection, model, sweep.inputs)
     _try_once(connection, model, given.of(sweep.batches[0]))
@@ -45,10 +46,10 @@ def bench(
 
 
 def _try_once(connection: Connection, model: str, inputs: object) -> None:
-    """Raise what is wrong with the *inputs*; any other failure is a figure of the measurement."""
+    """Raise what is wrong with the *inputs* or the budget; other failures are measured."""
     try:
         connection.infer(model, inputs)
-    except (InvalidRequest, ModelNotFound):
+    except (InvalidRequest, MemoryExhausted, ModelNotFound):
         raise
     except WorkbenchError as error:
         _log.debug("the first request to %s failed: %s", model, error)

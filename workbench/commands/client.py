@@ -288,7 +288,7 @@ def _text_of(given: str) -> str:
     path = Path(given)
     if path.suffix or path.is_file():
         return path.read_text("utf-8")
-    if given.isidentifier() and given not in _JSON_WORDS:
+    if given.strip() not in _JSON_WORDS:
         raise UsageError(f"{given!r} is neither JSON nor a file")
     return given
 
