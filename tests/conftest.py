@@ -84,6 +84,15 @@ def server(sample_models: Path) -> Iterator[Workbench]:
         yield workbench
 
 
+@pytest.fixture
+def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that ends its sending while it waits for an answer is gone at once.
+
+    Else it has a second, which ``tests/host/test_protocol.py`` checks by a clock of its own.
+    """
+    monkeypatch.setattr("workbench.host.protocol._GRACE_S", 0.0)
+
+
 def register_functions(workbench: Workbench) -> None:
     """An echo for every datatype, two of several inputs, and one that fails."""
     for datatype in DATATYPES:

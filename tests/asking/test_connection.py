@@ -156,6 +156,7 @@ def test_a_card_from_elsewhere(wb: Connection) -> None:
         wb["vine"]
 
 
+@pytest.mark.usefixtures("no_grace")
 def test_a_cancelled_task_ends_the_run(tmp_path: Path) -> None:
     """The server sees that the connection is closed, and stops the model."""
     loop(tmp_path / "endless.onnx")

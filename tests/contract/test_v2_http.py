@@ -486,6 +486,7 @@ def test_clients_that_go_away_leave_nothing_behind(sample_models: Any) -> None:
         assert {model.id.name: model.leases for model in workbench.models}["slow"] == 0
 
 
+@pytest.mark.usefixtures("no_grace")
 @pytest.mark.parametrize("verb", ["infer", "generate", "generate_stream"])
 def test_a_client_that_goes_away_ends_its_run(tmp_path: Path, verb: str) -> None:
     """A run of ONNX Runtime that nobody waits for any more ends, and counts as cancelled."""

@@ -348,6 +348,7 @@ def test_a_deadline_ends_an_async_function(wb: Workbench) -> None:
     assert forever.ended.wait(30)
 
 
+@pytest.mark.usefixtures("no_grace")
 def test_a_client_that_leaves_ends_an_async_function(wb: Workbench) -> None:
     """So does a client that closes its connection."""
     forever = Forever(wb)
@@ -359,6 +360,7 @@ def test_a_client_that_leaves_ends_an_async_function(wb: Workbench) -> None:
     assert forever.ended.wait(30)
 
 
+@pytest.mark.usefixtures("no_grace")
 def test_who_leaves_a_stream_ends_an_async_generator(wb: Workbench) -> None:
     """A stream that nobody wants any more cancels the generator where it waits."""
     forever = Forever(wb, streams=True)

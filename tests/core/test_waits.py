@@ -316,7 +316,7 @@ def test_a_call_that_waits_for_its_caller_is_refused(rig: Rig, call: Any) -> Non
 
 def test_a_call_from_an_unknown_thread_ends(rig: Rig) -> None:
     """It waits for its own caller, which cannot be known; so it ends in time, and says why."""
-    core = rig.open(wait="1s")
+    core = rig.open(wait="200ms")
     told: list[str] = []
 
     def asks(x: np.ndarray) -> np.ndarray:

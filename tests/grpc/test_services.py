@@ -150,6 +150,13 @@ def test_health(channel: grpc.Channel) -> None:
         watching.cancel()
 
 
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is watched is looked at often."""
+    monkeypatch.setattr("workbench.grpc.standard._LOOK_S", 0.01)
+
+
+@pytest.mark.usefixtures("often")
 def test_health_of_a_model(tmp_path: Path) -> None:
     """Who watches a model by its name is told of each change: added, loaded, unloaded."""
     answer = health_pb2.HealthCheckResponse
@@ -172,6 +179,7 @@ def test_health_of_a_model(tmp_path: Path) -> None:
         watching.cancel()
 
 
+@pytest.mark.usefixtures("often")
 def test_a_watch_of_the_server_is_told_of_its_start(tmp_path: Path) -> None:
     """The server is NOT_SERVING until the models of its start are loaded, then SERVING."""
     answer = health_pb2.HealthCheckResponse

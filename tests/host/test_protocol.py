@@ -868,6 +868,21 @@ def test_a_client_that_sends_no_more(server: str, name: str, request: Any) -> No
     assert connection.transport.closed
 
 
+@pytest.mark.parametrize("server", ["short_cut", "long_way"])
+def test_a_client_that_sends_no_more_has_a_second(server: str, request: Any) -> None:
+    """A client that still has no answer after it is taken for one that went away."""
+    connection = request.getfixturevalue(server).connect()
+    connection.feed(LONG["a run that takes long"])
+    connection.end()
+    connection.loop.pass_time(0.9)
+    assert not connection.transport.closed
+    connection.loop.pass_time(0.2)
+    assert connection.transport.closed
+    connection.lose()
+    connection.finish()
+    assert connection.transport.text == b""
+
+
 def test_what_is_answered_is_sent_before_the_end(short_cut: Server) -> None:
     """Replies that wait for the turn's end, as those of several connections, are not lost by it."""
     connection, other = short_cut.connect(), short_cut.connect()

@@ -93,6 +93,7 @@ def test_requests_that_meet(served: Workbench, doubling: Doubling) -> None:
     assert [entry["batch_size"] for entry in statistics["batch_stats"]] == [1, 7]
 
 
+@pytest.mark.usefixtures("no_grace")
 def test_a_client_that_leaves(served: Workbench, doubling: Doubling) -> None:
     """Who goes away while it waits is not run, and keeps no lease."""
 

@@ -14,7 +14,7 @@ TENSOR = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
 
 def test_a_call_that_needs_its_callers_room_ends() -> None:
     """The server cannot know who calls: after the setting wait it says who holds the room."""
-    with Workbench(port=0, device="cpu", cache=0, budget="100B", wait="1s") as wb:
+    with Workbench(port=0, device="cpu", cache=0, budget="100B", wait="200ms") as wb:
         specs = {"inputs": {"x": ("FP32", [-1])}, "outputs": {"y": ("FP32", [-1])}}
         replies: list[httpx.Response] = []
 
@@ -30,6 +30,6 @@ def test_a_call_that_needs_its_callers_room_ends() -> None:
 
         with pytest.raises(RunFailed, match="503"):
             wb.infer("outer", {"x": np.ones(1, np.float32)})
-        assert "'inner' waited 1 s for its load" in replies[0].json()["error"]
+        assert "'inner' waited 200 ms for its load" in replies[0].json()["error"]
         assert "outer:1 holds 60 B" in replies[0].json()["error"]
         assert httpx.get(f"{wb.url}/v2/health/live").status_code == 200

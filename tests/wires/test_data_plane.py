@@ -63,6 +63,7 @@ def test_errors(rig: Rig, play: Play, asked: dict[str, Any], told: str) -> None:
     assert rig.leases() == 0
 
 
+@pytest.mark.usefixtures("no_grace")
 @pytest.mark.parametrize("schedule", [None, Schedule(1, Batching())])
 def test_a_client_that_goes_away(rig: Rig, play: Play, schedule: Schedule | None) -> None:
     """Its request that waits is not run, and all leases come back once its run has ended."""
@@ -89,6 +90,7 @@ def test_a_client_that_goes_away(rig: Rig, play: Play, schedule: Schedule | None
         assert rig.core.status("f").requests.failures == {FailureReason.CANCELED: 1}
 
 
+@pytest.mark.usefixtures("no_grace")
 def test_a_client_that_goes_away_while_its_model_loads(rig: Rig, play: Play) -> None:
     """The load goes on; the lease goes back."""
     rig.loader.gates["a"] = gate = threading.Event()
@@ -121,8 +123,11 @@ def test_unloads_under_load(rig: Rig, play: Play) -> None:
     assert rig.leases() == 0
 
 
-def test_an_unload_of_what_does_not_end(rig: Rig, play: Play) -> None:
+def test_an_unload_of_what_does_not_end(
+    rig: Rig, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It answers the requests that are under way with an error, and returns."""
+    monkeypatch.setattr("workbench.core.lifecycle.loads._END_S", 0.0)
     rig.core._running().loads._grace_s = 0.0
     rig.serve("f")
 
