@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from workbench import Workbench
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+# OpenMP's threads spin while they wait for each other: where the cores are busy, as with pytest -n,
+# a small fit of scikit-learn, XGBoost or LightGBM would take ten times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in [name for name in os.environ if name.startswith("WORKBENCH_")]:
     del os.environ[_name]  # the settings of whoever runs the tests are not the tests'
 
