@@ -9,26 +9,15 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from workbench.model import ModelConfig, ModelId, ModelSource
 
 ONNX_TYPES = {
-    "BOOL": TensorProto.BOOL, "UINT8": TensorProto.UINT8, "UINT16": TensorProto.UINT16,
-    "UINT32": TensorProto.UINT32, "UINT64": TensorProto.UINT64, "INT8": TensorProto.INT8,
-    "INT16": TensorProto.INT16, "INT32": TensorProto.INT32, "INT64": TensorProto.INT64,
-    "FP16": TensorProto.FLOAT16, "FP32": TensorProto.FLOAT, "FP64": TensorProto.DOUBLE,
-    "BYTES": TensorProto.STRING, "BF16": TensorProto.BFLOAT16,
+    "BOOL": "bool", "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
+    "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
+    "FP16": "float16", "FP32": "float", "FP64": "double", "BYTES": "string", "BF16": "bfloat16",
 }  # fmt: skip
-
-
-def save(
-    path: Path, nodes: list[Any], inputs: list[Any], outputs: list[Any], weights: Any = ()
-) -> Path:
-    graph = helper.make_graph(nodes, "test", inputs, outputs, list(weights))
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-    return path
 
 
 def written(
@@ -54,8 +43,26 @@ def written(
 
 
 def identity(path: Path, datatype: str = "FP32", dims: Any = ("n",)) -> Path:
-    info = [helper.make_tensor_value_info(name, ONNX_TYPES[datatype], dims) for name in "xy"]
-    return save(path, [helper.make_node("Identity", ["x"], ["y"])], info[:1], info[1:])
+    """A model that gives back what it takes; without *dims* of any rank."""
+    shape = ", ".join("?" if dim is None else str(dim) for dim in dims or ())
+    kind = ONNX_TYPES[datatype] + ("" if dims == () else f"[{shape}]")
+    return written(path, f"({kind} x) => ({kind} y) {{ y = Identity(x) }}")
+
+
+def scaled(path: Path, factor: float, dims: str = "n") -> Path:
+    """A model that multiplies by *factor*."""
+    weights = {"w": np.array([factor], np.float32)}
+    graph = f"(float[{dims}] x) => (float[{dims}] y) {{ y = Mul(x, w) }}"
+    return written(path, graph, weights=weights)
+
+
+def widened(path: Path, columns: int) -> Path:
+    """A model that makes *columns* floats of each of its rows, to add them up."""
+    return written(
+        path,
+        "(float[n, 1] x) => (float[1, 1] y) { wide = MatMul(x, w) y = ReduceSum(wide) }",
+        weights={"w": np.ones((1, columns), np.float32)},
+    )
 
 
 # ``x`` [8, 8], multiplied with itself as often as ``n`` says

@@ -7,11 +7,10 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx_models import save
+from onnx_models import scaled
 
 from workbench.artifacts import pack
 from workbench.commands.cli import main
@@ -87,11 +86,10 @@ def test_weights_beside_the_file_come_along(tmp_path: Path, out: Path) -> None:
 
 
 def write_external(file: Path) -> None:
-    """X + w, where w is in another file."""
-    info = [onnx.helper.make_tensor_value_info(name, 1, [1024]) for name in "xy"]
-    weights = [onnx.numpy_helper.from_array(np.ones(1024, np.float32), "w")]
-    save(file, [onnx.helper.make_node("Add", ["x", "w"], ["y"])], info[:1], info[1:], weights)
-    onnx.save(onnx.load(file), file, save_as_external_data=True, location="weights.bin")
+    """A model whose weights are in another file."""
+    scaled(file, 2)
+    place = {"save_as_external_data": True, "location": "weights.bin", "size_threshold": 0}
+    onnx.save(onnx.load(file), file, **place)
 
 
 def test_a_served_model(sample_models: Path, out: Path) -> None:

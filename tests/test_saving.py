@@ -11,8 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from google.protobuf import text_format
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import identity, save
+from onnx_models import identity, scaled
 
 from workbench import Workbench
 from workbench.contracts.sagemaker.checking import check
@@ -166,10 +165,7 @@ def test_two_versions_of_a_part_are_both_there(tmp_path: Path) -> None:
 
 def test_weights_in_files_of_their_own_come_along(tmp_path: Path) -> None:
     """A model of several files is whole where it was saved."""
-    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy")
-    weights = numpy_helper.from_array(np.array([1, 2, 3, 4], np.float32), "w")
-    file = save(tmp_path / "m.onnx", [helper.make_node("Mul", ["x", "w"], ["y"])], [x], [y],
-                [weights])  # fmt: skip
+    file = scaled(tmp_path / "m.onnx", 2, "n, 4")
     onnx.save(onnx.load(file), file, save_as_external_data=True, size_threshold=0,
               location="weights.bin")  # fmt: skip
     with Workbench() as wb:
@@ -177,7 +173,7 @@ def test_weights_in_files_of_their_own_come_along(tmp_path: Path) -> None:
         saved = wb.save("m", tmp_path / "models")
     assert files_of(saved) == ["1/model.onnx", "1/weights.bin", "config.pbtxt"]
     with Workbench(tmp_path / "models") as wb:
-        np.testing.assert_array_equal(wb.infer("m", ROWS), ROWS * [1, 2, 3, 4])
+        np.testing.assert_array_equal(wb.infer("m", ROWS), 2 * ROWS)
 
 
 def test_the_version_that_answers_is_saved_or_the_one_that_is_named(tmp_path: Path) -> None:

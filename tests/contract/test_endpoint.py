@@ -509,7 +509,7 @@ class Scripted:
 
         self.server = Server(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def answer_to(self, path: str, body: bytes) -> tuple[int, bytes]:
         if path == "/models":

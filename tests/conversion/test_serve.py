@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
-from onnx_models import identity
+from onnx_models import identity, written
 
 from workbench import Float32, Workbench
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, UsageError
@@ -116,13 +117,10 @@ def test_a_folder_is_no_file(wb: Workbench, tmp_path: Path) -> None:
         wb.serve(str(tmp_path), "w")
 
 
-def test_other_sequences_are_refused(wb: Workbench) -> None:
+def test_other_sequences_are_refused(wb: Workbench, tmp_path: Path) -> None:
     """A model that gives a sequence is refused with what to do."""
-    onnx = pytest.importorskip("onnx", reason="onnx makes the model")
-    split = onnx.helper.make_node("SplitToSequence", ["x"], ["parts"])
-    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n"])
-    parts = onnx.helper.make_tensor_sequence_value_info("parts", onnx.TensorProto.FLOAT, None)
-    model = onnx.helper.make_model(onnx.helper.make_graph([split], "g", [x], [parts]))
+    graph = "(float[n] x) => (seq(float) parts) { parts = SplitToSequence(x) }"
+    model = onnx.load(written(tmp_path / "parts.onnx", graph))
     with pytest.raises(
         UsageError, match=r"'parts' is a sequence.*end the model with ConcatFromSeq"
     ):

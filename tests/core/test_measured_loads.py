@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import save
+from onnx_models import written
 
 from workbench.core import ServerCore
 from workbench.host_memory import anonymous_nbytes
@@ -21,19 +20,14 @@ SIZE = 1024
 
 def many_folds(path: Path) -> None:
     """Write a model of 16 MiB, of which the header does not tell what it is folded into."""
-    nodes, weights, name = [], [], "x"
-    for i in range(4):
-        values = np.random.default_rng(i).random((SIZE, SIZE), np.float32)  # equal ones are merged
-        weights.append(numpy_helper.from_array(values, f"v{i}"))
-        nodes += [
-            helper.make_node("ReduceL2", [f"v{i}"], [f"n{i}"], axes=[1]),
-            helper.make_node("Div", [f"v{i}", f"n{i}"], [f"w{i}"]),
-            helper.make_node("MatMul", [name, f"w{i}"], [f"h{i}"]),
-        ]
-        name = f"h{i}"
-    nodes.append(helper.make_node("Relu", [name], ["y"]))
-    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", SIZE]) for n in "xy"]
-    save(path, nodes, info[:1], info[1:], weights)
+    nodes = [
+        f"n{i} = ReduceL2 <axes = [1]> (v{i}) w{i} = Div(v{i}, n{i}) h{i + 1} = MatMul(h{i}, w{i})"
+        for i in range(4)
+    ]
+    body = " ".join(["h0 = Identity(x)", *nodes, "y = Relu(h4)"])
+    rng = np.random.default_rng(0)  # equal weights would be merged
+    weights = {f"v{i}": rng.random((SIZE, SIZE), np.float32) for i in range(4)}
+    written(path, f"(float[n, {SIZE}] x) => (float[n, {SIZE}] y) {{ {body} }}", weights=weights)
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from inside import is_brief
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import identity, save
+from onnx_models import identity, widened, written
 
 from workbench.core import ServerCore
 from workbench.inference import InferRequest
@@ -36,34 +35,17 @@ def open_core(tmp_path: Path) -> Iterator[Callable[..., ServerCore]]:
         core.close()
 
 
-def write_wide(path: Path, columns: int) -> None:
-    """A model that makes *columns* floats of each of its rows, to add them up."""
-    ones = numpy_helper.from_array(np.ones((1, columns), np.float32), "ones")
-    nodes = [
-        helper.make_node("MatMul", ["x", "ones"], ["wide"]),
-        helper.make_node("ReduceSum", ["wide"], ["y"]),
-    ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1])]
-    save(path, nodes, inputs, outputs, [ones])
-
-
 def write_recurrent(path: Path) -> None:
     """An LSTM over all but the first thousand of x: over nothing it ends the process."""
     rng = np.random.default_rng(0)
-    given = {
-        "W": rng.random((1, 32, 1), np.float32),
-        "R": rng.random((1, 32, 8), np.float32),
-        "from": np.array([1000], np.int64),
-        "to": np.array([2**60], np.int64),
-    }
-    nodes = [
-        helper.make_node("Slice", ["x", "from", "to"], ["s"]),
-        helper.make_node("LSTM", ["s", "W", "R"], ["", "h"], hidden_size=8),
-    ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["t", "n", 1])]
-    outputs = [helper.make_tensor_value_info("h", TensorProto.FLOAT, [1, "n", 8])]
-    save(path, nodes, inputs, outputs, [numpy_helper.from_array(a, n) for n, a in given.items()])
+    graph = f"""(float[t, n, 1] x) => (float[1, n, 8] h)
+        <int64[1] first = {{1000}}, int64[1] last = {{{2**60}}}> {{
+            s = Slice(x, first, last)
+            all, h = LSTM <hidden_size = 8> (s, W, R)
+        }}"""
+    shapes = {"W": (1, 32, 1), "R": (1, 32, 8)}
+    weights = {name: rng.random(shape, np.float32) for name, shape in shapes.items()}
+    written(path, graph, weights=weights)
 
 
 def test_a_recurrent_model_is_not_tried(
@@ -82,7 +64,7 @@ def test_a_load_that_no_request_waits_for(
     way: str, tmp_path: Path, open_core: Callable[..., ServerCore]
 ) -> None:
     """It tells what runs take and how long, before the first request; that counts as none."""
-    write_wide(tmp_path / "wide.onnx", 8 * MIB)
+    widened(tmp_path / "wide.onnx", 8 * MIB)
     identity(tmp_path / "small.onnx")
     core = open_core(load="all" if way == "at start" else "on-demand")
     for name in ("wide", "small"):
@@ -123,11 +105,8 @@ def test_a_model_that_does_not_run_on_zeros(
     if kind == "text":
         identity(tmp_path / "model.onnx", "BYTES")
     else:
-        three = numpy_helper.from_array(np.array([3]), "three")
-        nodes = [helper.make_node("Reshape", ["x", "three"], ["y"])]
-        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])]
-        outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])]
-        save(tmp_path / "model.onnx", nodes, inputs, outputs, [three])
+        graph = "(float[n] x) => (float[3] y) <int64[1] three = {3}> { y = Reshape(x, three) }"
+        written(tmp_path / "model.onnx", graph)
     with closing(open_core()) as core:
         status = core.load("model")
         assert (status.state, status.requests.failed) == (ModelState.READY, 0)

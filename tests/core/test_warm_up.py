@@ -10,8 +10,7 @@ from typing import Any
 import inside
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-from onnx_models import identity, save
+from onnx_models import identity, widened
 
 from doubles import FakeMeter, FakeSession
 from workbench.backends.onnx.session import OnnxSession
@@ -200,14 +199,7 @@ def test_every_datatype(datatype: str, data: str, batch: int) -> None:
 
 def test_what_it_teaches(core: ServerCore, folder: Path) -> None:
     """What the samples' runs took is known before the first request."""
-    ones = helper.make_tensor("w", TensorProto.FLOAT, [1, 2**22], np.ones(2**22, np.float32))
-    nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["wide"]),
-        helper.make_node("ReduceSum", ["wide"], ["y"]),
-    ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 1])]
-    save(folder / "model.onnx", nodes, inputs, outputs, [ones])
+    widened(folder / "model.onnx", 2**22)
     configure(folder, f"batch_size: 1 {x('zero_data: true', '4, 1')}", batch=0)
     inside.lease(core, "m").release()
     assert 60 * 2**20 <= core.status("m").run_nbytes < 80 * 2**20

@@ -9,8 +9,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import save
+from onnx_models import scaled
 
 from workbench import Workbench
 from workbench.core.lifecycle.watcher import Watcher
@@ -197,16 +196,9 @@ def test_the_repository_goes(rig: Rig, tmp_path: Path) -> None:
     assert rig.look(3) == []
 
 
-def scale(path: Path, factor: float) -> None:
-    """A model that multiplies by *factor*."""
-    weight = numpy_helper.from_array(np.array([factor], np.float32), "factor")
-    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
-    save(path, [helper.make_node("Mul", ["x", "factor"], ["y"])], info[:1], info[1:], [weight])
-
-
 def test_a_server_that_watches(tmp_path: Path) -> None:
     """Files that come, change, break and go are served so, without a load by hand."""
-    scale(tmp_path / "first.onnx", 1.0)
+    scaled(tmp_path / "first.onnx", 1.0)
     (tmp_path / "broken.onnx").write_bytes(b"nonsense")
     one = np.ones(1, np.float32)
     with Workbench(tmp_path, load="watch", watch_every="10ms", device="cpu") as workbench:
@@ -223,16 +215,16 @@ def test_a_server_that_watches(tmp_path: Path) -> None:
                         return
 
         wait_for(ModelLoaded, "first")
-        scale(tmp_path / "second.onnx", 2.0)
+        scaled(tmp_path / "second.onnx", 2.0)
         wait_for(ModelLoaded, "second")
         assert float(workbench.infer("second", one)[0]) == 2.0
-        scale(tmp_path / "first.onnx", 3.0)
+        scaled(tmp_path / "first.onnx", 3.0)
         wait_for(ModelLoaded, "first")
         wait_for(ModelUnloaded, "first")
         assert float(workbench.infer("first", one)[0]) == 3.0
         (tmp_path / "second.onnx").unlink()
         wait_for(ModelUnloaded, "second")
-        scale(tmp_path / "brief.onnx", 4.0)
+        scaled(tmp_path / "brief.onnx", 4.0)
         assert float(workbench.infer("brief", one)[0]) == 4.0  # before anybody looked
         (tmp_path / "brief.onnx").unlink()
         wait_for(ModelUnloaded, "brief")

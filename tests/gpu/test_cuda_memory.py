@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-from onnx_models import save
+from onnx_models import written
 
 from workbench import Workbench
 from workbench.core.status.snapshot import DeviceStatus
@@ -26,18 +25,15 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight models of 100 MiB, and one that makes as much as it is told to."""
     root = tmp_path_factory.mktemp("models")
     write_models(root, 8, MODEL_NBYTES)
-    nodes = [
-        helper.make_node("Expand", ["x", "shape"], ["large"]),
-        helper.make_node("Relu", ["large"], ["more"]),
-        helper.make_node("ReduceSum", ["more"], ["y"], keepdims=0),
-    ]
-    inputs = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1]),
-        helper.make_tensor_value_info("shape", TensorProto.INT64, ["rank"]),
-    ]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])]
     (root / "expand" / "1").mkdir(parents=True)
-    save(root / "expand" / "1" / "model.onnx", nodes, inputs, outputs)
+    written(
+        root / "expand" / "1" / "model.onnx",
+        """(float[1] x, int64[rank] shape) => (float y) {
+            large = Expand(x, shape)
+            more = Relu(large)
+            y = ReduceSum <keepdims = 0> (more)
+        }""",
+    )
     return root
 
 

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx_models import identity
 from wires import binary, message, request
 
 from workbench import Workbench
@@ -21,20 +20,11 @@ CLOSE = request(path="/v2/health/live", method="GET", Connection="close")
 LENGTH = "Inference_Header_Content_Length"
 
 
-def save_echo(path: Path) -> None:
-    """A model that gives back its one input."""
-    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
-    node = helper.make_node("Identity", ["x"], ["y"])
-    graph = helper.make_graph([node], "g", infos[:1], infos[1:])
-    opset = helper.make_opsetid("", 17)
-    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[opset]), path)
-
-
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     """A server of *echo*, whose runs are known to be brief."""
     root: Path = tmp_path_factory.mktemp("models")
-    save_echo(root / "echo.onnx")
+    identity(root / "echo.onnx")
     with Workbench(root) as workbench:
         for _ in range(20):
             workbench.infer("echo", np.zeros(1, np.float32))

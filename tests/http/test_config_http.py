@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import onnx
 import pytest
 from google.protobuf import json_format
-from onnx import TensorProto, helper
+from onnx_models import identity
 from tritonclient.http import InferenceServerClient
 
 from workbench import Workbench
@@ -49,15 +48,9 @@ OPTIMIZATION = {
 
 def make_model(folder: Path, config: str = "", filename: str = "model.onnx") -> None:
     """A model that copies its images, in versions 1 and 2."""
-    shape = ["N", 3, "H", 8]
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
-    node = helper.make_node("Identity", ["x"], ["y"])
-    graph = helper.make_graph([node], "copy", values[:1], values[1:])
-    opsets = [helper.make_opsetid("", 13)]
     for version in ("1", "2"):
         (folder / version).mkdir(parents=True)
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-        onnx.save(model, folder / version / filename)
+        identity(folder / version / filename, dims=("N", 3, "H", 8))
     (folder / "config.pbtxt").write_text(config)
 
 

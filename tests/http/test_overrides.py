@@ -11,8 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import save
+from onnx_models import scaled
 from tritonclient.http import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
@@ -22,27 +21,20 @@ POLLING = "failed to load 'm', failed to poll from model repository: "
 LOAD = "/v2/repository/models/m/load"
 
 
-def scaled(path: Path, factor: float) -> bytes:
-    """A model that multiplies by *factor*, of one dimension, or of a batch of them."""
-    weight = numpy_helper.from_array(np.array([factor], np.float32), "factor")
-    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 1]) for name in "xy"]
-    nodes = [helper.make_node("Mul", ["x", "factor"], ["y"])]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return save(path, nodes, info[:1], info[1:], [weight]).read_bytes()
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A repository of a model *m*, versions 1 and 2, which multiply by 1 and 2."""
     for version in (1, 2):
-        scaled(tmp_path / "models" / "m" / str(version) / "model.onnx", version)
+        folder = tmp_path / "models" / "m" / str(version)
+        folder.mkdir(parents=True)
+        scaled(folder / "model.onnx", version, "n, 1")
     return tmp_path / "models"
 
 
 @pytest.fixture
 def spare(tmp_path: Path) -> bytes:
     """The file of a model that multiplies by 7."""
-    return scaled(tmp_path / "spare" / "model.onnx", 7.0)
+    return scaled(tmp_path / "spare.onnx", 7.0, "n, 1").read_bytes()
 
 
 @pytest.fixture
@@ -171,7 +163,7 @@ def test_files_with_the_configuration_that_it_had(
 ) -> None:
     """Files that came take effect though their configuration, and their version, did not change."""
     for factor in (5.0, 6.0, 6.0):
-        content = scaled(tmp_path / "spare.onnx", factor)
+        content = scaled(tmp_path / "spare.onnx", factor, "n, 1").read_bytes()
         triton.load_model("m", config="{}", files={"file:2/model.onnx": content})
         assert factor_of(triton) == factor
 

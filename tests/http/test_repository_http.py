@@ -11,9 +11,8 @@ from typing import Any
 
 import httpx
 import numpy as np
+import onnx_models
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnx_models import save
 from tritonclient.http import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
@@ -239,11 +238,7 @@ class Scaled:
         self.path.parent.mkdir(parents=True)
 
     def put(self, factor: float) -> None:
-        weight = numpy_helper.from_array(np.array([factor], np.float32), "factor")
-        info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
-        nodes = [helper.make_node("Mul", ["x", "factor"], ["y"])]
-        temporary = save(self.path.with_suffix(".new"), nodes, info[:1], info[1:], [weight])
-        temporary.replace(self.path)
+        onnx_models.scaled(self.path.with_suffix(".new"), factor).replace(self.path)
 
 
 @pytest.fixture
