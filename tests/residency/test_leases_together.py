@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
-
 import pytest
+from residency_rig import Rig
 
-from doubles import FakeLoader, Jobs, threaded
+from doubles import FakeLoader
 from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge
-from workbench.events import EventLog
-from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Purpose, Residency, abandon
+from workbench.residency import Purpose, abandon
 
 A, B, C, C2, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "c2", "d", "big"))
 SIZES = {"a": 40, "b": 40, "c": 40, "c2": 40, "d": 20, "big": 100}
 
 
-class Rig:
-    """A residency with a budget of 100; the runs of *a* may call other models."""
-
-    def __init__(self) -> None:
-        self.jobs = Jobs()
-        self.loader = FakeLoader(dict(SIZES), callers={"a"})
-        self.residency = Residency(
-            [OnDevice(100, threaded(self.loader, self.jobs.submit))],
-            POLICIES["lru"],
-            EventLog(),
-        )
-
-    def acquire(self, *models: ModelId, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
-        future = self.residency.acquire(*models, parents=parents)
-        self.jobs.run_all()
-        return future
-
-    def give_back(self, *leases: Lease) -> None:
-        for lease in leases:
-            lease.release()
-        self.jobs.run_all()
-
-    def state(self, model: ModelId) -> ModelState:
-        return self.residency.state(model)
-
-
 @pytest.fixture
 def rig() -> Rig:
-    return Rig()
+    return Rig(FakeLoader(dict(SIZES), callers={"a"}))
 
 
 def test_all_or_none(rig: Rig) -> None:
@@ -152,8 +122,7 @@ def test_a_run_calls_a_model_whose_promised_room_is_gone(rig: Rig) -> None:
     first = rig.residency.acquire(C)
     rig.jobs.run_one()  # c is promised the room of b
     called = rig.residency.acquire(C, parents=(A,))
-    rig.residency.resize(70)
-    rig.jobs.run_all()
+    rig.resize(70)
     for refused in (first, called):
         with pytest.raises(MemoryExhausted, match=r"^c:1 needs 40 B, 30 B are free, and others"):
             refused.result(0)
@@ -163,58 +132,27 @@ def test_a_run_calls_a_model_whose_promised_room_is_gone(rig: Rig) -> None:
 # ── several devices ─────────────────────────────────────────────────────────
 
 
-class Devices:
-    """Two devices with budgets of 100 each, of which models take 40 each."""
-
-    def __init__(self) -> None:
-        self.jobs = Jobs()
-        self.loaders = [FakeLoader(dict(SIZES)) for _ in range(2)]
-        self.rooms = [1000, 1000]
-        self.all = Residency(
-            [
-                OnDevice(100, threaded(loader, self.jobs.submit), self.rooms_of(number))
-                for number, loader in enumerate(self.loaders)
-            ],
-            POLICIES["lru"],
-            EventLog(),
-        )
-
-    def rooms_of(self, number: int) -> Callable[[], int]:
-        return lambda: self.rooms[number]
-
-    def acquire(self, *models: ModelId, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
-        future = self.all.acquire(*models, parents=parents)
-        self.jobs.run_all()
-        return future
-
-    def here(self) -> list[set[ModelId]]:
-        residents = self.all.snapshot().residents
-        return [{m for m in residents if self.all.device(m) == number} for number in range(2)]
-
-    def leases(self) -> int:
-        return sum(each.leases for each in self.all.snapshot().residents.values())
-
-
 @pytest.fixture
-def devices() -> Devices:
-    return Devices()
+def devices() -> Rig:
+    """Two devices."""
+    return Rig(FakeLoader(dict(SIZES)), FakeLoader(dict(SIZES)))
 
 
-def test_models_of_several_devices_are_leased_as_one(devices: Devices) -> None:
+def test_models_of_several_devices_are_leased_as_one(devices: Rig) -> None:
     """Each where there is most room; the lease has them all, and gives them all back."""
     lease = devices.acquire(A, B, C).result(0)
-    assert devices.here() == [{A, C}, {B}]
+    assert [devices.on(0), devices.on(1)] == [{A, C}, {B}]
     assert set(lease.sessions) == {A, B, C}
     lease.release()
-    again = devices.all.lease_now(A, B, C)
+    again = devices.residency.lease_now(A, B, C)
     assert again is not None
-    assert devices.all.lease_now(A, B, D) is None
+    assert devices.residency.lease_now(A, B, D) is None
     assert devices.leases() == 3
     again.release()
     assert devices.leases() == 0
 
 
-def test_what_fails_on_one_device_is_given_back_on_the_other(devices: Devices) -> None:
+def test_what_fails_on_one_device_is_given_back_on_the_other(devices: Rig) -> None:
     """A lease on all is none without one of them."""
     devices.loaders[1].failures["b"] = LoadFailed("scripted")
     with pytest.raises(LoadFailed, match="scripted"):
@@ -222,34 +160,33 @@ def test_what_fails_on_one_device_is_given_back_on_the_other(devices: Devices) -
     assert devices.leases() == 0
 
 
-def test_a_lease_on_several_devices_is_given_up(devices: Devices) -> None:
+def test_a_lease_on_several_devices_is_given_up(devices: Rig) -> None:
     """Whenever: what has come goes back, and what was to come is not waited for."""
     for steps in range(8):
-        future = devices.all.acquire(A, B)
+        future = devices.residency.acquire(A, B)
         for _ in range(min(steps, len(devices.jobs))):
             devices.jobs.run_one()
         abandon(future)
         devices.jobs.run_all()
         assert devices.leases() == 0
-        devices.all.unload(A)
-        devices.all.unload(B)
+        devices.residency.unload(A)
+        devices.residency.unload(B)
         devices.jobs.run_all()
 
 
-def test_a_model_that_is_asked_for_has_its_place(devices: Devices) -> None:
+def test_a_model_that_is_asked_for_has_its_place(devices: Rig) -> None:
     """While it waits for another device's turn, nobody takes it elsewhere."""
     devices.acquire(D).result(0).release()
-    both = devices.all.acquire(A, B)
-    alone = devices.all.acquire(B)
-    devices.jobs.run_all()
+    both = devices.residency.acquire(A, B)
+    alone = devices.acquire(B)
     lease = both.result(0)
     alone.result(0).release()
-    assert sum(B in here for here in devices.here()) == 1
+    assert (B in devices.on(0)) != (B in devices.on(1))
     lease.release()
     assert devices.leases() == 0
-    devices.all.unload(B)
+    devices.residency.unload(B)
     devices.jobs.run_all()
-    assert not any(B in here for here in devices.here())
+    assert B not in devices.here()
 
 
 def test_a_call_does_not_wait_for_what_waits_for_it(rig: Rig) -> None:
@@ -302,19 +239,19 @@ def test_looking_at_a_session_is_no_use_of_it(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("in_use", [False, True])
-def test_a_model_on_another_device_makes_no_room(devices: Devices, in_use: bool) -> None:
+def test_a_model_on_another_device_makes_no_room(devices: Rig, in_use: bool) -> None:
     """What nothing can give room any more is refused, whatever models elsewhere do."""
-    devices.rooms = [1000, 10]
+    devices.system = [1000, 10]
     elsewhere = devices.acquire(D).result(0)
     if not in_use:
         elsewhere.release()
-    devices.rooms = [10, 1000]
+    devices.system = [10, 1000]
     for model in (A, B):
         devices.acquire(model).result(0).release()
-    both = devices.all.acquire(B, C)
+    both = devices.residency.acquire(B, C)
     devices.jobs.run_one()  # c is promised the room of a
-    devices.all.grow(B, 30)
+    devices.residency.grow(B, 30)
     devices.jobs.run_all()
     with pytest.raises(MemoryExhausted, match=r"^c:1 needs 40 B, 30 B are free, and others"):
         both.result(0)
-    assert devices.here() == [{D}, {B}]
+    assert [devices.on(0), devices.on(1)] == [{D}, {B}]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import ANY
 
 import pytest
+from residency_rig import Rig
 
-from doubles import FakeLoader, Jobs, threaded
+from doubles import FakeLoader
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
@@ -17,7 +18,6 @@ from workbench.errors import (
     ServerNotRunning,
 )
 from workbench.events import (
-    EventLog,
     MemoryRefused,
     ModelEvicted,
     ModelExpired,
@@ -30,51 +30,16 @@ from workbench.events import (
     ModelUnloading,
     Thrashing,
 )
-from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import Books, Lease, OnDevice, Purpose, Residency, abandon
+from workbench.residency import Books, Purpose, abandon
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
 
 
-class Rig:
-    """A residency with a budget of 100 and its parts at hand."""
-
-    def __init__(self, policy: str = "lru") -> None:
-        self.jobs = Jobs()
-        self.loader = FakeLoader(dict(SIZES))
-        self.log = EventLog(clock=lambda: 0.0)
-        self.now_s = 0.0
-        self.residency = Residency(
-            [OnDevice(100, threaded(self.loader, self.jobs.submit, clock=lambda: self.now_s))],
-            POLICIES[policy],
-            self.log,
-            clock=lambda: self.now_s,
-        )
-        self.device = self.residency._machine.residents.devices[0]
-
-    def acquire(self, *models: ModelId) -> Future[Lease]:
-        future = self.residency.acquire(*models)
-        self.jobs.run_all()
-        return future
-
-    def load(self, *models: ModelId) -> None:
-        for model in models:
-            self.acquire(model).result(0).release()
-            self.jobs.run_all()
-
-    def loaded(self) -> set[ModelId]:
-        residents = self.residency.snapshot().residents
-        return {model for model, r in residents.items() if r.state is ModelState.READY}
-
-    def events(self) -> list[object]:
-        return [entry.event for entry in self.log.since(0)]
-
-
 @pytest.fixture
 def rig() -> Rig:
-    return Rig()
+    return Rig(FakeLoader(dict(SIZES)))
 
 
 def test_loads_what_is_asked_for(rig: Rig) -> None:
@@ -104,7 +69,7 @@ def test_evicts_the_least_recently_used(rig: Rig) -> None:
     rig.load(A)
     rig.load(C)
     assert rig.loaded() == {A, C}
-    assert ModelEvicted(B, 40, "least recently used, to make room for c:1", ANY) in rig.events()
+    assert ModelEvicted(B, 40, "least recently used, to make room for c:1", ANY) in rig.told()
 
 
 def test_evicts_nobody_needlessly(rig: Rig) -> None:
@@ -116,7 +81,7 @@ def test_evicts_nobody_needlessly(rig: Rig) -> None:
 
 def test_never_evicts_when_told(rig: Rig) -> None:
     """With the policy 'never', what does not fit is refused, with numbers."""
-    rig = Rig("never")
+    rig = Rig(FakeLoader(dict(SIZES)), policy="never")
     rig.load(A, B)
     future = rig.acquire(C)
     with pytest.raises(MemoryExhausted, match=r"c:1 needs 40 B, 20 B of 100 B are free") as caught:
@@ -127,7 +92,7 @@ def test_never_evicts_when_told(rig: Rig) -> None:
         100,
     )
     assert rig.loaded() == {A, B}
-    assert any(isinstance(event, MemoryRefused) for event in rig.events())
+    assert any(isinstance(event, MemoryRefused) for event in rig.told())
 
 
 def test_refuses_what_never_fits(rig: Rig) -> None:
@@ -155,13 +120,11 @@ def test_a_refusal_says_what_a_model_needs_only_while_it_loads(rig: Rig) -> None
 def test_leased_models_are_drained(rig: Rig) -> None:
     """A victim in use finishes its requests before it is closed, and counts until it is."""
     lease = rig.acquire(A).result(0)
-    big = rig.residency.acquire(BIG)
-    rig.jobs.run_all()
+    big = rig.acquire(BIG)
     assert not big.done()
     assert rig.residency.state(A) is ModelState.UNLOADING
     assert rig.device.held_nbytes == 40
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     assert big.result(0).model == BIG
 
 
@@ -177,15 +140,11 @@ def test_idle_victims_first(rig: Rig) -> None:
 def test_draining_model_takes_no_request(rig: Rig) -> None:
     """A request for a model that is leaving waits, and is answered by a new load."""
     lease = rig.acquire(A).result(0)
-    big = rig.residency.acquire(BIG)
-    rig.jobs.run_all()
-    again = rig.residency.acquire(A)
-    rig.jobs.run_all()
+    big = rig.acquire(BIG)
+    again = rig.acquire(A)
     assert not again.done()
-    lease.release()
-    rig.jobs.run_all()
-    big.result(0).release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
+    rig.give_back(big.result(0))
     assert again.result(0).session is not lease.session
 
 
@@ -223,13 +182,11 @@ def test_big_model_is_not_starved(rig: Rig) -> None:
     """Small requests that come after a big one do not pass it."""
     lease = rig.acquire(A).result(0)
     rig.load(B)
-    big = rig.residency.acquire(BIG)
-    rig.jobs.run_all()
+    big = rig.acquire(BIG)
     later = [rig.residency.acquire(model) for model in (B, C, D)]
     rig.jobs.run_all()
     assert not any(future.done() for future in later)
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     big.result(0).release()
     for future in later:
         rig.jobs.run_all()
@@ -245,8 +202,7 @@ def test_later_claim_may_use_room_that_is_not_needed(rig: Rig) -> None:
     assert not slow.done()
     rig.acquire(D).result(0).release()
     lease.release()
-    other.release()
-    rig.jobs.run_all()
+    rig.give_back(other)
     slow.result(0).release()
 
 
@@ -287,7 +243,7 @@ def test_what_cannot_be_estimated_is_told_once(rig: Rig) -> None:
     for _ in range(5):
         with pytest.raises(LoadFailed, match="KeyError"):
             rig.acquire(nobody).result(0)
-    assert [type(event) for event in rig.events()] == [ModelLoadFailed]
+    assert [type(event) for event in rig.told()] == [ModelLoadFailed]
     assert rig.residency.snapshot().load_statistics[nobody].failed_loads == 5
 
 
@@ -299,7 +255,7 @@ def test_a_session_larger_than_its_claim_is_told(rig: Rig) -> None:
     rig.jobs.run_all()
     future.result(0).release()
     assert rig.device.held_nbytes == rig.device.claimed_nbytes == 50
-    assert ModelOutgrown(A, 50, 40) in rig.events()
+    assert ModelOutgrown(A, 50, 40) in rig.told()
 
 
 def test_a_deficit_is_made_up_for(rig: Rig) -> None:
@@ -312,7 +268,7 @@ def test_a_deficit_is_made_up_for(rig: Rig) -> None:
     future.result(0).release()
     assert rig.loaded() == {A, D}
     why = "least recently used, to fit the budget of 100 B"
-    assert ModelEvicted(B, 40, why, ANY) in rig.events()
+    assert ModelEvicted(B, 40, why, ANY) in rig.told()
 
 
 def test_a_deficit_is_made_up_for_later(rig: Rig) -> None:
@@ -322,11 +278,9 @@ def test_a_deficit_is_made_up_for_later(rig: Rig) -> None:
     rig.residency.grow(A, 30)
     grown = rig.residency.snapshot().residents[A]
     assert (grown.claimed_nbytes, grown.nbytes) == (0, 70)
-    c.release()
-    rig.jobs.run_all()
+    rig.give_back(c)
     assert not b.done()
-    a.release()
-    rig.jobs.run_all()
+    rig.give_back(a)
     b.result(0).release()
     assert rig.device.held_nbytes == 100
 
@@ -341,8 +295,7 @@ def test_a_model_that_grew_makes_way(rig: Rig) -> None:
     still = A if rig.residency.state(A) is ModelState.READY else C
     rig.residency.grow(still, 30)
     for lease in (c, a):
-        lease.release()
-        rig.jobs.run_all()
+        rig.give_back(lease)
     b.result(0).release()
 
 
@@ -352,8 +305,7 @@ def test_a_function_in_use_is_waited_for(rig: Rig) -> None:
     function = rig.acquire(A).result(0)
     coming = rig.acquire(BIG)
     assert not coming.done()
-    function.release()
-    rig.jobs.run_all()
+    rig.give_back(function)
     coming.result(0).release()
     assert rig.loaded() == {BIG}
 
@@ -389,7 +341,7 @@ def test_a_load_that_ran_out_of_memory_is_tried_again(rig: Rig) -> None:
     future.result(0).release()
     assert rig.loaded() == {B}
     why = "least recently used, since memory ran out while b:1 was loading"
-    assert ModelEvicted(A, 40, why, ANY) in rig.events()
+    assert ModelEvicted(A, 40, why, ANY) in rig.told()
 
 
 @pytest.mark.parametrize("others", [(), (A,)])
@@ -474,7 +426,7 @@ def test_unload_ends_a_load(rig: Rig) -> None:
     unloaded.result(0)
     assert rig.residency.state(A) is ModelState.UNAVAILABLE
     assert rig.device.held_nbytes == rig.device.claimed_nbytes == 0
-    assert ModelLoadCancelled(A, "unloaded while it was loading") in rig.events()
+    assert ModelLoadCancelled(A, "unloaded while it was loading") in rig.told()
 
 
 def test_unload_before_the_load_has_begun(rig: Rig) -> None:
@@ -487,8 +439,7 @@ def test_unload_before_the_load_has_begun(rig: Rig) -> None:
     with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
         first.result(0)
     for lease in held:
-        lease.release()
-    rig.jobs.run_all()
+        rig.give_back(lease)
     second.result(0)
     assert BIG not in rig.loader.loads
 
@@ -507,8 +458,7 @@ def test_unload_before_the_load_has_room(rig: Rig) -> None:
     rig.jobs.run_all()
     assert not request.done()
     for lease in held:
-        lease.release()
-    rig.jobs.run_all()
+        rig.give_back(lease)
     request.result(0).release()
 
 
@@ -535,8 +485,7 @@ def test_asked_for_while_its_load_ends(rig: Rig) -> None:
     rig.residency.acquire(A, purpose=Purpose.LOAD)
     rig.jobs.run_one()
     rig.residency.unload(A)
-    again = rig.residency.acquire(A)
-    rig.jobs.run_all()
+    again = rig.acquire(A)
     again.result(0).release()
     assert rig.loaded() == {A}
 
@@ -553,7 +502,7 @@ def test_a_load_that_is_given_up(rig: Rig) -> None:
     assert first.cancelled()
     assert other.cancelled()
     assert rig.loaded() == set()
-    assert ModelLoadCancelled(A, "given up while it was loading") in rig.events()
+    assert ModelLoadCancelled(A, "given up while it was loading") in rig.told()
 
 
 def test_a_load_that_a_request_gave_up_goes_on(rig: Rig) -> None:
@@ -583,8 +532,7 @@ def test_waits_for_the_engine_only(rig: Rig) -> None:
     lease, function = rig.acquire(A).result(0), rig.acquire(B).result(0)
     assert not rig.residency.close(0)
     assert not rig.residency.wait_for_engine(0)
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     assert rig.residency.wait_for_engine(0)
     function.release()
 
@@ -595,11 +543,10 @@ def test_unload_waits_for_running_requests(rig: Rig) -> None:
     unloaded = rig.residency.unload(A)
     rig.jobs.run_all()
     assert not unloaded.done()
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     unloaded.result(0)
     assert rig.device.held_nbytes == 0
-    assert ModelUnloaded(A, 40, "unloaded by hand") in rig.events()
+    assert ModelUnloaded(A, 40, "unloaded by hand") in rig.told()
 
 
 def test_unload_of_a_loading_model(rig: Rig) -> None:
@@ -610,8 +557,7 @@ def test_unload_of_a_loading_model(rig: Rig) -> None:
     rig.jobs.run_all()
     lease = future.result(0)
     assert not unloaded.done()
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     unloaded.result(0)
 
 
@@ -668,10 +614,8 @@ def test_leased_partner_is_no_victim(rig: Rig) -> None:
     rig.loader.sizes |= {"c": 60, "d": 60}
     rig.load(A, B)
     first = rig.residency.acquire(A, C)
-    second = rig.residency.acquire(B, D)
-    rig.jobs.run_all()
-    first.result(0).release()
-    rig.jobs.run_all()
+    second = rig.acquire(B, D)
+    rig.give_back(first.result(0))
     second.result(0).release()
 
 
@@ -706,7 +650,7 @@ def test_ready_is_told_after_it_is_true(rig: Rig) -> None:
     """Events come in the order of a life: loading, loaded, unloading, evicted."""
     rig.load(A)
     rig.load(BIG)
-    kinds = [type(e) for e in rig.events() if getattr(e, "model", None) == A]
+    kinds = [type(e) for e in rig.told() if getattr(e, "model", None) == A]
     assert kinds == [ModelLoading, ModelLoaded, ModelUnloading, ModelEvicted]
 
 
@@ -731,8 +675,7 @@ def test_close_gives_up_in_time(rig: Rig) -> None:
     """A request that does not end does not hold up the closing beyond its time."""
     lease = rig.acquire(A).result(0)
     assert rig.residency.close(0.0) is False
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     assert rig.loader.live_nbytes == 0
 
 
@@ -758,10 +701,8 @@ def test_first_come_first_served(rig: Rig) -> None:
     rig.jobs.run_one(1)  # would fit beside A
     rig.jobs.run_one()  # A is loaded, and in use
     assert D not in rig.residency.snapshot().residents
-    first.result(0).release()
-    rig.jobs.run_all()
-    big.result(0).release()
-    rig.jobs.run_all()
+    rig.give_back(first.result(0))
+    rig.give_back(big.result(0))
     small.result(0).release()
 
 
@@ -775,8 +716,7 @@ def test_model_of_a_waiting_lease_stays(rig: Rig) -> None:
     rig.jobs.run_one(1)
     assert rig.residency.state(A) is ModelState.READY
     rig.jobs.run_all()
-    first.result(0).release()
-    rig.jobs.run_all()
+    rig.give_back(first.result(0))
     second.result(0).release()
 
 
@@ -787,12 +727,10 @@ def test_later_claim_leaves_the_earlier_its_room(rig: Rig) -> None:
     rig.residency.unload(B)
     earlier = rig.residency.acquire(C)  # takes A's place and B's
     rig.jobs.run_all()
-    later = rig.residency.acquire(D)
-    rig.jobs.run_all()
+    later = rig.acquire(D)
     assert not later.done()
     for lease in leases:
-        lease.release()
-    rig.jobs.run_all()
+        rig.give_back(lease)
     assert rig.loader.loads.index(C) < rig.loader.loads.index(D)
     earlier.result(0).release()
     later.result(0).release()
@@ -802,26 +740,22 @@ def test_one_that_waits_for_itself_holds_up_nobody(rig: Rig) -> None:
     """A request for a model that is leaving does not keep others from their room."""
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
-    again = rig.residency.acquire(A)
-    rig.jobs.run_all()
+    again = rig.acquire(A)
     rig.acquire(D).result(0).release()
     with pytest.raises(ModelTooLarge):
         rig.acquire(ModelId("huge", 1)).result(0)
     assert not again.done()
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     again.result(0).release()
 
 
 def test_too_large_is_refused_before_it_queues(rig: Rig) -> None:
     """What can never fit is refused at once, also while others wait for room."""
     lease = rig.acquire(A).result(0)
-    big = rig.residency.acquire(BIG)
-    rig.jobs.run_all()
+    big = rig.acquire(BIG)
     with pytest.raises(ModelTooLarge):
         rig.acquire(ModelId("huge", 1)).result(0)
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     big.result(0).release()
 
 
@@ -841,8 +775,7 @@ def test_a_call_within_a_run_goes_first(rig: Rig) -> None:
     """A run that may call others is waited for, not drained; and its calls pass the queue."""
     rig.loader.callers = {"a"}
     lease = rig.acquire(A).result(0)
-    big = rig.residency.acquire(BIG)
-    rig.jobs.run_all()
+    big = rig.acquire(BIG)
     assert rig.residency.state(A) is ModelState.READY
     inner = rig.residency.acquire(D, parents=(A,))
     rig.jobs.run_all()
@@ -862,18 +795,15 @@ def test_a_run_does_not_wait_for_its_own_unloading(rig: Rig) -> None:
     rig.jobs.run_all()
     with pytest.raises(ModelNotReady, match="cannot be called from within"):
         inner.result(0)
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
 
 
 def test_nothing_loads_after_the_close(rig: Rig) -> None:
     """A claim that still waits for its room when the server stops is not loaded any more."""
     lease = rig.acquire(A).result(0)
-    big = rig.residency.acquire(BIG)
-    rig.jobs.run_all()
+    big = rig.acquire(BIG)
     assert rig.residency.close(0.0) is False
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     with pytest.raises(ServerNotRunning):
         big.result(0)
     assert rig.loader.loads == [A]
@@ -885,7 +815,7 @@ def test_a_passed_over_model_is_said(rig: Rig) -> None:
     rig.loader.sizes |= {"a": 20, "b": 60, "c": 70}
     rig.load(A, B, C)
     told = "least recently used that frees enough, to make room for c:1"
-    assert ModelEvicted(B, 60, told, ANY) in rig.events()
+    assert ModelEvicted(B, 60, told, ANY) in rig.told()
 
 
 def test_a_failed_load_is_not_tried_again_at_once(rig: Rig) -> None:
@@ -942,7 +872,7 @@ def test_expiry(rig: Rig) -> None:
     assert rig.residency.expire(300.0) == 300.0
     rig.jobs.run_all()
     assert rig.loaded() == {B, D}
-    assert ModelExpired(A, 40, "not used for 5 min") in rig.events()
+    assert ModelExpired(A, 40, "not used for 5 min") in rig.told()
     rig.now_s = 1000.0
     lease.release()
     assert rig.residency.expire(300.0) == 300.0
@@ -977,7 +907,7 @@ def test_thrashing_is_said_once(rig: Rig) -> None:
     """Models that only push each other out are told of, with what they would need."""
     for _ in range(12):
         rig.load(A, B, C)
-    assert [event for event in rig.events() if isinstance(event, Thrashing)] == [
+    assert [event for event in rig.told() if isinstance(event, Thrashing)] == [
         Thrashing(9, 12, (A, B, C), 120, 100)
     ]
 
@@ -988,7 +918,7 @@ def test_thrashing_beside_a_pinned_model(rig: Rig) -> None:
     rig.residency.pin(D)
     for _ in range(12):
         rig.load(A, B, C)
-    (told,) = (event for event in rig.events() if isinstance(event, Thrashing))
+    (told,) = (event for event in rig.told() if isinstance(event, Thrashing))
     assert (told.nbytes, told.room_nbytes) == (120, 100 - SIZES["d"])
 
 
@@ -1034,8 +964,7 @@ def test_idle_models_leave_once_others_have_grown(rig: Rig) -> None:
     lease, other = rig.acquire(A).result(0), rig.acquire(B).result(0)
     rig.residency.grow(A, 30)
     assert rig.loaded() == {A, B}
-    other.release()
-    rig.jobs.run_all()
+    rig.give_back(other)
     assert rig.loaded() == {A}
     lease.release()
 
@@ -1048,8 +977,7 @@ def test_a_promise_that_cannot_be_kept(rig: Rig) -> None:
     rig.residency.grow(A, 30)
     again = rig.acquire(D)
     assert not promised.done()
-    other.release()
-    rig.jobs.run_all()
+    rig.give_back(other)
     assert str(promised.exception(0)) == ("c:1 needs 40 B, 30 B are free, and others may not leave")
     assert again.result(0).model == D
     assert rig.device.claimed_nbytes == rig.device.held_nbytes == 90

@@ -6,60 +6,26 @@ from concurrent.futures import Future
 from unittest.mock import ANY
 
 import pytest
+from residency_rig import Rig
 
-from doubles import FakeLoader, Jobs, threaded
+from doubles import FakeLoader
 from workbench.errors import MemoryExhausted, ModelTooLarge
-from workbench.events import EventLog, ModelEvicted, ModelLoadCancelled
-from workbench.memory.eviction import POLICIES
+from workbench.events import ModelEvicted, ModelLoadCancelled
 from workbench.model import ModelId
-from workbench.residency import Lease, OnDevice, Residency, abandon
+from workbench.residency import Lease, abandon
 
 F, BIG, A, B, C = (ModelId(name, 1) for name in ("f", "big", "a", "b", "c"))
 SIZES = {"f": 60, "big": 50, "a": 20, "b": 30, "c": 40}
 
 
-class Rig:
-    """Devices with a budget of 100 each; the runs of *f* may call other models."""
-
-    def __init__(self, devices: int = 1, policy: str = "lru") -> None:
-        self.jobs = Jobs()
-        self.log = EventLog(clock=lambda: 0.0)
-        self.loader = FakeLoader(dict(SIZES), callers={"f"})
-        self.system = [1000] * devices
-        on = [self.device(number) for number in range(devices)]
-        self.residency = Residency(on, POLICIES[policy], self.log)
-
-    def device(self, number: int) -> OnDevice:
-        work = threaded(self.loader, self.jobs.submit)
-        return OnDevice(100, work, lambda: self.system[number])
-
-    def acquire(self, *models: ModelId, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
-        future = self.residency.acquire(*models, parents=parents)
-        self.jobs.run_all()
-        return future
-
-    def load(self, *models: ModelId) -> None:
-        for model in models:
-            self.give_back(self.acquire(model).result(0))
-
-    def give_back(self, lease: Lease) -> None:
-        lease.release()
-        self.jobs.run_all()
-
-    def resize(self, budget_nbytes: int, device: int = 0) -> None:
-        self.residency.resize(budget_nbytes, device)
-        self.jobs.run_all()
-
-    def here(self) -> set[ModelId]:
-        return set(self.residency.snapshot().residents)
-
-    def told(self, kind: type) -> list[object]:
-        return [entry.event for entry in self.log.since() if isinstance(entry.event, kind)]
+def loader() -> FakeLoader:
+    """The runs of *f* may call other models."""
+    return FakeLoader(dict(SIZES), callers={"f"})
 
 
 @pytest.fixture
 def rig() -> Rig:
-    return Rig()
+    return Rig(loader())
 
 
 def test_idle_models_leave_a_smaller_budget(rig: Rig) -> None:
@@ -89,18 +55,17 @@ def test_a_load_that_is_under_way_finishes_first(rig: Rig) -> None:
     """It has its room, and what it asked for is only an upper bound; then its request runs."""
     asked = rig.residency.acquire(B)
     rig.jobs.run_one()
-    rig.residency.resize(10)
-    rig.jobs.run_all()
+    rig.resize(10)
     rig.give_back(asked.result(0))
     assert rig.here() == set()
 
 
 def test_pinned_models_and_those_of_a_policy_that_evicts_nobody_stay() -> None:
     """The budget is exceeded until they leave for another reason; nothing more is loaded."""
-    never = Rig(policy="never")
+    never = Rig(loader(), policy="never")
     never.load(A)
     never.resize(10)
-    pinned = Rig()
+    pinned = Rig(loader())
     pinned.residency.pin(A)
     pinned.load(A)
     pinned.resize(10)
@@ -200,7 +165,7 @@ def test_a_call_is_refused_where_its_caller_holds_the_room(rig: Rig) -> None:
 
 def test_each_device_has_a_budget_of_its_own() -> None:
     """A change of one leaves the other as it is; a model goes where it fits."""
-    rig = Rig(devices=2)
+    rig = Rig(loader(), loader())
     rig.load(A)
     rig.system[:] = [10, 1000]
     rig.load(B)

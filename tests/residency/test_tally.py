@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from residency_rig import Rig
 
-from doubles import FakeLoader, FakeSession, Jobs, threaded
+from doubles import FakeLoader, FakeSession
 from workbench.errors import LoadFailed, MemoryExhausted
-from workbench.events import EventLog
-from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.residency import AbsenceKind, LoadStatistics, OnDevice, Residency, abandon
+from workbench.residency import AbsenceKind, LoadStatistics, abandon
 from workbench.stop import CancellationToken
 
 A, B, HUGE = (ModelId(name, 1) for name in ("a", "b", "huge"))
@@ -33,38 +32,19 @@ class Slow(FakeLoader):
         return session
 
 
-class Rig:
-    """A residency with a budget of 100, loading threads that work when told, and a clock."""
-
-    def __init__(self) -> None:
-        self.jobs = Jobs()
-        self.now_s = 0.0
-        self.loader = Slow({"a": 60, "b": 60, "huge": 101})
-        self.loader.rig = self
-        self.log = EventLog()
-        self.residency = Residency(
-            [OnDevice(100, threaded(self.loader, self.jobs.submit, clock=lambda: self.now_s))],
-            POLICIES["lru"],
-            self.log,
-            clock=lambda: self.now_s,
-        )
-
-    def load(self, model: ModelId) -> None:
-        lease = self.residency.acquire(model)
-        self.jobs.run_all()
-        lease.result(0).release()
-        self.jobs.run_all()
-
-    def load_statistics(self, model: ModelId) -> LoadStatistics | None:
-        return self.residency.snapshot().load_statistics.get(model)
-
-    def pending(self) -> dict[ModelId, int]:
-        return dict(self.residency.snapshot().pending)
-
-
 @pytest.fixture
 def rig() -> Rig:
-    return Rig()
+    loader = Slow({"a": 60, "b": 60, "huge": 101})
+    loader.rig = Rig(loader)
+    return loader.rig
+
+
+def counted(rig: Rig, model: ModelId) -> LoadStatistics | None:
+    return rig.residency.snapshot().load_statistics.get(model)
+
+
+def pending(rig: Rig) -> dict[ModelId, int]:
+    return dict(rig.residency.snapshot().pending)
 
 
 def test_nothing_is_counted_of_the_unknown(rig: Rig) -> None:
@@ -77,7 +57,7 @@ def test_loads_and_their_seconds(rig: Rig) -> None:
     """Each load counts, with its seconds; a lease on what is loaded does not."""
     rig.load(A)
     rig.load(A)
-    assert rig.load_statistics(A) == LoadStatistics(loads=1, load_s=2.0, number=1)
+    assert counted(rig, A) == LoadStatistics(loads=1, load_s=2.0, number=1)
 
 
 def test_evictions_and_their_seconds(rig: Rig) -> None:
@@ -88,10 +68,10 @@ def test_evictions_and_their_seconds(rig: Rig) -> None:
     rig.load(A)
     rig.load(B)
     rig.load(A)
-    assert rig.load_statistics(A) == LoadStatistics(
+    assert counted(rig, A) == LoadStatistics(
         loads=2, load_s=4.0, unloads=1, unload_s=3.0, evictions=1, eviction_s=3.0, number=1
     )
-    second = rig.load_statistics(B)
+    second = counted(rig, B)
     assert second is not None
     assert second.number == 2
     absence = rig.residency.absence(B)
@@ -108,10 +88,9 @@ def test_unloads_are_no_evictions(rig: Rig) -> None:
     assert lease is not None
     gone = rig.residency.unload(A)
     rig.now_s += 10.0
-    lease.release()
-    rig.jobs.run_all()
+    rig.give_back(lease)
     gone.result(0)
-    assert rig.load_statistics(A) == LoadStatistics(
+    assert counted(rig, A) == LoadStatistics(
         loads=1, load_s=2.0, unloads=1, unload_s=13.0, number=1
     )
 
@@ -121,31 +100,29 @@ def test_failed_loads(rig: Rig) -> None:
     rig.loader.failures["a"] = LoadFailed("scripted")
     del rig.loader.sizes["b"]
     for model, number in ((A, 1), (B, 0)):  # the load of B never began
-        future = rig.residency.acquire(model)
-        rig.jobs.run_all()
+        future = rig.acquire(model)
         with pytest.raises(LoadFailed):
             future.result(0)
-        assert rig.load_statistics(model) == LoadStatistics(failed_loads=1, number=number)
+        assert counted(rig, model) == LoadStatistics(failed_loads=1, number=number)
 
 
 def test_refusals(rig: Rig) -> None:
     """A request for which there is no room counts as a refusal, and as nothing else."""
-    future = rig.residency.acquire(HUGE)
-    rig.jobs.run_all()
+    future = rig.acquire(HUGE)
     with pytest.raises(MemoryExhausted):
         future.result(0)
-    assert rig.load_statistics(HUGE) == LoadStatistics(refusals=1)
+    assert counted(rig, HUGE) == LoadStatistics(refusals=1)
 
 
 def test_who_waits_is_pending(rig: Rig) -> None:
     """A request is pending from when it is made until it is granted, refused or given up."""
     waiting = [rig.residency.acquire(A) for _ in range(3)]
     huge = rig.residency.acquire(HUGE)
-    assert rig.pending() == {A: 3, HUGE: 1}
+    assert pending(rig) == {A: 3, HUGE: 1}
     abandon(waiting.pop())
-    assert rig.pending() == {A: 2, HUGE: 1}
+    assert pending(rig) == {A: 2, HUGE: 1}
     rig.jobs.run_all()
-    assert rig.pending() == {}
+    assert pending(rig) == {}
     assert isinstance(huge.exception(0), MemoryExhausted)
     for lease in waiting:
         lease.result(0).release()
@@ -156,10 +133,8 @@ def test_who_waits_for_room_is_pending(rig: Rig) -> None:
     rig.load(A)
     lease = rig.residency.lease_now(A)
     assert lease is not None
-    room = rig.residency.acquire(B)
-    rig.jobs.run_all()
-    assert rig.pending() == {B: 1}
-    lease.release()
-    rig.jobs.run_all()
-    assert rig.pending() == {}
+    room = rig.acquire(B)
+    assert pending(rig) == {B: 1}
+    rig.give_back(lease)
+    assert pending(rig) == {}
     room.result(0).release()

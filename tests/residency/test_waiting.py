@@ -6,51 +6,21 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from residency_rig import Rig
 
-from doubles import FakeLoader, Jobs, threaded
+from doubles import FakeLoader
 from workbench.errors import MemoryExhausted, ModelNotReady
-from workbench.events import EventLog, ModelLoadCancelled
-from workbench.memory.eviction import POLICIES
+from workbench.events import ModelLoadCancelled
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Purpose, Residency, abandon
+from workbench.residency import Lease, Purpose, abandon
 
 F, BIG, SMALL, TINY, A, B = (ModelId(n, 1) for n in ("f", "big", "small", "tiny", "a", "b"))
 SIZES = {"f": 60, "big": 50, "small": 20, "tiny": 10, "a": 20, "b": 10, "whole": 100}
 
 
-class Rig:
-    """A residency with a budget of 100; the runs of *f* may call other models."""
-
-    def __init__(self) -> None:
-        self.jobs = Jobs()
-        self.loader = FakeLoader(dict(SIZES), callers={"f"})
-        self.now_s = 0.0
-        self.log = EventLog(clock=lambda: 0.0)
-        work = threaded(self.loader, self.jobs.submit, clock=lambda: self.now_s)
-        self.residency = Residency(
-            [OnDevice(100, work)], POLICIES["lru"], self.log, clock=lambda: self.now_s
-        )
-
-    def acquire(self, model: ModelId) -> Future[Lease]:
-        future = self.residency.acquire(model)
-        self.jobs.run_all()
-        return future
-
-    def load(self, *models: ModelId) -> None:
-        for model in models:
-            self.give_back(self.acquire(model).result(0))
-
-    def give_back(self, lease: Lease) -> None:
-        lease.release()
-        self.jobs.run_all()
-
-    def here(self) -> set[ModelId]:
-        return set(self.residency.snapshot().residents)
-
-
 @pytest.fixture
 def rig() -> Rig:
-    return Rig()
+    return Rig(FakeLoader(dict(SIZES), callers={"f"}))
 
 
 # ── who goes first ──
@@ -150,8 +120,7 @@ def test_an_unload_does_not_wait_for_the_engine(rig: Rig) -> None:
         gone = rig.residency.unload(BIG, until_gone=True)
         with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
             asked.result(0)
-        other = rig.residency.acquire(F)
-        rig.jobs.run_all()
+        other = rig.acquire(F)
         now = rig.residency.books()
         assert (now.held_nbytes, now.claimed_nbytes) == (50, 60)
         assert rig.residency.snapshot().residents[F].state is ModelState.LOADING
@@ -170,54 +139,42 @@ def test_an_unload_does_not_wait_for_the_engine(rig: Rig) -> None:
 # ── several devices ──
 
 
-class Two:
-    """Two devices with budgets of 100, of which models take 80 each; *f* and *g* call others."""
+class Two(Rig):
+    """Two devices, of which models take 80 each; *f* and *g* call others."""
 
     def __init__(self) -> None:
-        self.jobs = Jobs()
-        self.system = [10, 1000]
-        self.residency = Residency(
-            [self.device(number) for number in range(2)], POLICIES["lru"], EventLog()
-        )
+        sizes = dict.fromkeys("abcfg", 80)
+        super().__init__(*(FakeLoader(dict(sizes), callers={"f", "g"}) for _ in range(2)))
 
-    def device(self, number: int) -> OnDevice:
-        loader = FakeLoader(dict.fromkeys("abcfg", 80), callers={"f", "g"})
-        work = threaded(loader, self.jobs.submit)
-        return OnDevice(100, work, lambda: self.system[number])
-
-    def acquire(self, *models: str, to: int, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
+    def ask(self, *models: str, to: int, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
         """Ask for *models*; new ones go to the device *to*."""
         self.system[:] = [10, 10]
         self.system[to] = 1000
-        future = self.residency.acquire(*(ModelId(m, 1) for m in models), parents=parents)
-        self.jobs.run_all()
-        return future
+        return self.acquire(*(ModelId(m, 1) for m in models), parents=parents)
 
 
 def test_a_request_holds_nothing_of_one_device_while_it_waits_for_another() -> None:
     """So that a running function's call is served, and then the request."""
     two = Two()
-    run = two.acquire("f", to=1).result(0)
-    two.acquire("a", to=0).result(0).release()
-    both = two.acquire("a", "b", to=1)
+    run = two.ask("f", to=1).result(0)
+    two.ask("a", to=0).result(0).release()
+    both = two.ask("a", "b", to=1)
     assert not both.done()
-    called = two.acquire("c", to=0, parents=(F,))
+    called = two.ask("c", to=0, parents=(F,))
     called.result(0).release()
-    run.release()
-    two.jobs.run_all()
+    two.give_back(run)
     assert set(both.result(0).sessions) == {A, B}
 
 
 def test_calls_that_go_opposite_ways_are_refused() -> None:
     """Of two runs on two devices that each call for the other's room, the second is refused."""
     two = Two()
-    runs = [two.acquire("f", to=0).result(0), two.acquire("g", to=1).result(0)]
-    first = two.acquire("a", to=1, parents=(F,))
+    runs = [two.ask("f", to=0).result(0), two.ask("g", to=1).result(0)]
+    first = two.ask("a", to=1, parents=(F,))
     assert not first.done()
     with pytest.raises(MemoryExhausted, match="80 B may not be evicted"):
-        two.acquire("b", to=0, parents=(ModelId("g", 1),)).result(0)
-    runs.pop().release()
-    two.jobs.run_all()
+        two.ask("b", to=0, parents=(ModelId("g", 1),)).result(0)
+    two.give_back(runs.pop())
     first.result(0).release()
     runs.pop().release()
 
@@ -225,13 +182,12 @@ def test_calls_that_go_opposite_ways_are_refused() -> None:
 def test_a_call_goes_before_a_request_that_waits_for_its_caller() -> None:
     """Also on another device: the request waits for the caller to leave, and holds nothing."""
     two = Two()
-    two.acquire("a", to=0).result(0).release()
-    run = two.acquire("f", to=1).result(0)
+    two.ask("a", to=0).result(0).release()
+    run = two.ask("f", to=1).result(0)
     unloaded = two.residency.unload(F)
-    both = two.acquire("a", "b", to=1)  # waits for the room of f
+    both = two.ask("a", "b", to=1)  # waits for the room of f
     assert not both.done()
-    two.acquire("c", to=0, parents=(F,)).result(0).release()
-    run.release()
-    two.jobs.run_all()
+    two.ask("c", to=0, parents=(F,)).result(0).release()
+    two.give_back(run)
     unloaded.result(0)
     both.result(0).release()
