@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,3 +126,14 @@ def client(server: Workbench) -> Iterator[httpx.Client]:
     """An ordinary HTTP client of ``server``."""
     with httpx.Client(base_url=server.url) as client:
         yield client
+
+
+@pytest.fixture
+def region() -> Iterator[tuple[Any, str]]:
+    """128 bytes of shared memory: the handle, and its key."""
+    from tritonclient.utils import shared_memory as shm
+
+    key = f"/workbench_{uuid.uuid4().hex}"
+    handle = shm.create_shared_memory_region("region", key, 128)
+    yield handle, key
+    shm.destroy_shared_memory_region(handle)

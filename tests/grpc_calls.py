@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from workbench.protos import message_class
@@ -15,6 +16,14 @@ NAME = "inference.GRPCInferenceService"
 def message(kind: str, /, **fields: Any) -> Any:
     """A message of the V2 service."""
     return message_class("grpc_service", f"inference.{kind}")(**fields)
+
+
+def asked(model: str = "client-name", number: int | str = "") -> bytes:
+    """A request to *model* for one number, whose id is *number*."""
+    made = message("ModelInferRequest", model_name=model, id=str(number))
+    made.inputs.add(name="x", datatype="FP32", shape=[1])
+    made.raw_input_contents.append(np.ones(1, np.float32).tobytes())
+    return bytes(made.SerializeToString())
 
 
 class Caller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -102,5 +103,7 @@ def set_pace(core: ServerCore, name: str, pace: Any) -> None:
 def until(condition: Callable[[], bool]) -> None:
     """Wait for what other threads do, of which nothing else tells."""
     deadline_s = time.monotonic() + 30
+    pause = threading.Event()  # in which those threads go on
     while not condition():
         assert time.monotonic() < deadline_s
+        pause.wait(0.001)

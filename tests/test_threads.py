@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import httpx
 import numpy as np
 import pytest
+from inside import until
 
 from workbench import Workbench
 from workbench.errors import ThreadsExhausted
@@ -137,8 +138,7 @@ def test_threads_that_are_there_go_on() -> None:
         with pytest.raises(ThreadsExhausted):
             pool.submit(int)
         gate.set()
-        while not pool._idle:
-            pass
+        until(lambda: bool(pool._idle))
         assert pool.submit(int, "7").result(10) == 7
     assert pool._started == 1
     pool.close()

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from inside import until
 from onnx_models import identity, loop
 from PIL import Image
 
@@ -475,8 +476,7 @@ def test_an_interrupt_ends_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
         def interrupted(verb: Any, *args: object, **_: object) -> None:
             loads.append(pool.submit(verb, *args))
-            while not loader.live_nbytes:
-                pass
+            until(lambda: loader.live_nbytes > 0)
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from inside import until
 from onnx_models import loop
 
 import workbench
@@ -181,8 +182,7 @@ def test_a_cancelled_task_ends_the_run(tmp_path: Path) -> None:
     ):
         with pytest.raises(DeadlineExceeded):
             wb.infer("endless", inputs, timeout_s=0.05)
-        while in_use(server):
-            pass
+        until(lambda: not in_use(server))
         asyncio.run(cancelled(wb, server))
 
 

@@ -37,15 +37,6 @@ def sharing(triton_of: Callable[[Workbench], Any]) -> Iterator[Any]:
         client.unregister_system_shared_memory()
 
 
-@pytest.fixture
-def region() -> Iterator[tuple[Any, str]]:
-    """128 bytes of shared memory: the handle, and its key."""
-    key = f"/workbench_{uuid.uuid4().hex}"
-    handle = shm.create_shared_memory_region("region", key, 128)
-    yield handle, key
-    shm.destroy_shared_memory_region(handle)
-
-
 def test_triton_registers_regions(sharing: Any, region: Any) -> None:
     """A region is registered, listed with its numbers, and unregistered; twice does no harm."""
     _, key = region

@@ -16,6 +16,7 @@ import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
+from inside import until
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
@@ -62,8 +63,7 @@ class Rig:
 
     def until_idle(self) -> None:
         """Wait until the thread that ran the generator has given its lease back."""
-        while self.leases():
-            pass
+        until(lambda: self.leases() == 0)
 
 
 @pytest.fixture

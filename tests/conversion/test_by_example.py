@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +13,6 @@ from workbench import Float32, Workbench
 from workbench.errors import UsageError
 
 MATRIX = np.ones((2, 4), np.float32)
-
-
-@pytest.fixture(scope="module")
-def wb() -> Iterator[Workbench]:
-    with Workbench(device="cpu") as workbench:
-        yield workbench
 
 
 class Pair(NamedTuple):

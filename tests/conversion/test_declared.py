@@ -22,12 +22,6 @@ from workbench.events import ModelUnloaded
 X = {"x": ("FP32", [-1])}
 
 
-@pytest.fixture(scope="module")
-def wb() -> Iterator[Workbench]:
-    with Workbench(device="cpu") as workbench:
-        yield workbench
-
-
 def line_of(function: Any) -> int:
     return inspect.getsourcelines(function)[1]
 

@@ -10,7 +10,6 @@ import logging
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,6 @@ from workbench import Workbench
 from workbench.errors import InvalidRequest, UsageError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not in this environment: make frameworks")
-
-
-@pytest.fixture(scope="module")
-def wb() -> Iterator[Workbench]:
-    with Workbench(device="cpu") as workbench:
-        yield workbench
 
 
 class Net(torch.nn.Module):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +41,6 @@ X, Y = load_iris(return_X_y=True)
 X32 = X.astype(np.float32)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
 TEXTS, MOODS = ["good film", "bad film", "very good", "awful bad thing"], ["+", "-", "+", "-"]
-
-
-@pytest.fixture(scope="module")
-def wb() -> Iterator[Workbench]:
-    with Workbench(device="cpu") as workbench:
-        yield workbench
 
 
 def classifier() -> Any:

@@ -678,8 +678,7 @@ def test_unload_ends_a_load_that_waits(tmp_path: Path) -> None:
     core.register(ModelId("f", 1), double(90))
     with inside.lease(core, "f"), ThreadPoolExecutor(1) as pool:
         loading = pool.submit(core.load, "a")
-        while not core.counted().models or core.status("a").pending != 1:
-            pass
+        inside.until(lambda: core.status("a").pending == 1)
         core.unload("a")
         with pytest.raises(ModelNotReady, match="a:1 was unloaded before it was loaded"):
             loading.result(30)

@@ -125,8 +125,7 @@ def test_while_it_waits_for_its_turn(rig: Rig) -> None:
     running = rig.start("batched")
     rig.gate.entered()
     waiting = rig.start("batched")
-    while not inside.queued(rig.core, "batched"):
-        pass
+    inside.until(lambda: inside.queued(rig.core, "batched") == 1)
     assert waiting.cancel()
     assert inside.queued(rig.core, "batched") == 0
     assert rig.core.status("batched").leases == 1
@@ -157,8 +156,7 @@ def test_while_its_model_loads(rig: Rig) -> None:
     """The lease goes back once it comes."""
     rig.loader.gates["a"] = gate = threading.Event()
     asked = rig.start("a")
-    while rig.core.status("a").state.value != "LOADING":
-        pass
+    inside.until(lambda: rig.core.status("a").state.value == "LOADING")
     assert asked.cancel()
     gate.set()
     rig.until_nothing_is_left()

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inside import asked
+from inside import asked, until
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
@@ -110,8 +110,8 @@ def held(core: ServerCore, nbytes: int) -> bool:
 
 def held_new(core: ServerCore) -> bool:
     """Whether the next edition of *a* comes to be loading."""
-    while not any(model.edition for model in core._running().residency.snapshot().residents):
-        pass
+    residency = core._running().residency
+    until(lambda: any(model.edition for model in residency.snapshot().residents))
     return True
 
 

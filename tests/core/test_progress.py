@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inside import until
 
 from doubles import FakeFiles, FakeLoader
 from workbench.core import ServerCore
@@ -105,8 +106,7 @@ class SlowCore:
     def begin(self) -> Any:
         """Begin the load; return once it waits for the gate."""
         loading = self.pool.submit(self.core.load, "m")
-        while not self.loader.live_nbytes:
-            pass
+        until(lambda: self.loader.live_nbytes > 0)
         return loading
 
 

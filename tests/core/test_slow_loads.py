@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inside import until
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
@@ -57,8 +58,7 @@ def test_slow_loads_hold_up_nobody(rig: Rig) -> None:
     """While four models load, others are loaded, answered and unloaded."""
     rig.ask("idle").result(30)
     slow = [rig.ask(name) for name in SLOW]
-    while rig.loader.live_nbytes < 50:
-        pass
+    until(lambda: rig.loader.live_nbytes == 50)
     rig.pool.submit(rig.core.unload, "idle", until_gone=True).result(30)
     assert rig.ask("small").result(30).model.name == "small"
     assert not any(each.done() for each in slow)

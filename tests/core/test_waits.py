@@ -168,8 +168,7 @@ def test_who_waits_for_room_holds_up_no_other_load(rig: Rig) -> None:
     rig.serve(core, "holds", nbytes=50)
     with inside.lease(core, "holds"):
         waiting = inside.submit(core, request("a"))
-        while not core.status("a").pending:
-            pass
+        inside.until(lambda: core.status("a").pending == 1)
         assert core.infer(request("b")).model == ModelId("b", 1)
         assert not waiting.done()
     assert waiting.result(30).model == ModelId("a", 1)

@@ -7,17 +7,16 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 from click.testing import CliRunner
-from grpc_calls import NAME, Caller, message
+from grpc_calls import NAME, Caller, asked, message
+from inside import until
 
 from doubles import FakeFiles, FakeLoader
 from workbench import Workbench
@@ -46,13 +45,6 @@ class Rig:
         self.core = ServerCore(settings, files=FakeFiles(loader))
         door = Door("", {})
         self.server = GrpcServer([V2(self.core, door).service()], door, "127.0.0.1", 0, 2**20)
-
-    def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what threads do, of which nothing else tells."""
-        until_s = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < until_s
-            threading.Event().wait(0.001)
 
     def threads(self) -> set[threading.Thread]:
         """Those that answer this server's calls."""
@@ -86,19 +78,12 @@ def channel(rig: Rig) -> Iterator[grpc.Channel]:
         yield channel
 
 
-def asked(model: str) -> bytes:
-    made = message("ModelInferRequest", model_name=model)
-    made.inputs.add(name="x", datatype="FP32", shape=[1])
-    made.raw_input_contents.append(np.ones(1, np.float32).tobytes())
-    return bytes(made.SerializeToString())
-
-
 def test_a_call_that_is_cancelled(rig: Rig, channel: grpc.Channel) -> None:
     """A call that its client cancels waits no longer, and frees its thread."""
     call = channel.unary_unary(f"/{NAME}/ModelInfer").future(asked("b"))
-    rig.until(lambda: rig.pending == 1)
+    until(lambda: rig.pending == 1)
     call.cancel()
-    rig.until(lambda: rig.pending == 0)
+    until(lambda: rig.pending == 0)
     assert call.code() is CANCELLED
     assert rig.leases == 0
 
@@ -108,7 +93,7 @@ def test_a_call_that_is_late(rig: Rig, channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as raised:
         channel.unary_unary(f"/{NAME}/ModelInfer")(asked("b"), timeout=0.2)
     assert raised.value.code() is LATE
-    rig.until(lambda: rig.pending == 0)
+    until(lambda: rig.pending == 0)
     assert rig.leases == 0
 
 
@@ -126,10 +111,10 @@ def test_a_stream_whose_client_goes(rig: Rig, channel: grpc.Channel) -> None:
     stream = channel.stream_stream(f"/{NAME}/ModelStreamInfer")(requests())
     assert b"y" in next(stream)
     answered.set()
-    rig.until(lambda: rig.pending == 2)
+    until(lambda: rig.pending == 2)
     stream.cancel()
-    rig.until(lambda: rig.pending == 0)
-    rig.until(lambda: not any("stream" in thread.name for thread in rig.threads()))
+    until(lambda: rig.pending == 0)
+    until(lambda: not any("stream" in thread.name for thread in rig.threads()))
     never.set()
     assert rig.leases == 0
 
@@ -137,10 +122,10 @@ def test_a_stream_whose_client_goes(rig: Rig, channel: grpc.Channel) -> None:
 def test_a_server_that_stops_ends_its_calls(rig: Rig, channel: grpc.Channel) -> None:
     """A server that stops ends calls that wait, and its threads."""
     call = channel.unary_unary(f"/{NAME}/ModelInfer").future(asked("b"))
-    rig.until(lambda: rig.pending == 1)
+    until(lambda: rig.pending == 1)
     rig.server.stop()
     assert call.code() in (CANCELLED, grpc.StatusCode.UNAVAILABLE)
-    rig.until(lambda: not rig.threads())
+    until(lambda: not rig.threads())
     rig.server.stop()  # which is fine
 
 
@@ -259,8 +244,7 @@ def test_a_start_that_fails_leaves_no_threads(tmp_path: Path) -> None:
     before = set(threading.enumerate())
     with pytest.raises(SettingError, match="it is another file"):
         Workbench(grpc_uds=path).start()
-    while any("grpc" in each.name for each in set(threading.enumerate()) - before):
-        pass
+    until(lambda: not any("grpc" in each.name for each in set(threading.enumerate()) - before))
 
 
 def test_a_restart_keeps_the_port(caller_of: Callable[[Workbench], Caller]) -> None:

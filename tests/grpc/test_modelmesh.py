@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
-from grpc_calls import message
+from grpc_calls import asked
+from inside import until
 from modelmesh_driver import ModelMesh
 
 from doubles import FakeFiles, FakeLoader
@@ -74,12 +74,6 @@ class Rig:
         assert {model.id.name: model.nbytes for model in now.models} == dict(self.mesh.sizes)
         assert now.claimed_nbytes == now.held_nbytes == self.mesh.used == self.loader.live_nbytes
 
-    def until(self, condition: Callable[[], bool]) -> None:
-        until_s = time.monotonic() + 30
-        while not condition():
-            assert time.monotonic() < until_s
-            threading.Event().wait(0.001)
-
     def is_loading(self, model: str) -> bool:
         return any(each.id.name == model for each in self.core.snapshot().models)
 
@@ -101,13 +95,6 @@ def rig(rig_of: Callable[..., Rig]) -> Rig:
     rig = rig_of()
     rig.mesh.poll()
     return rig
-
-
-def asked(model: str = "client-name") -> bytes:
-    made = message("ModelInferRequest", model_name=model)
-    made.inputs.add(name="x", datatype="FP32", shape=[1])
-    made.raw_input_contents.append(np.ones(1, np.float32).tobytes())
-    return bytes(made.SerializeToString())
 
 
 def code_of(future: grpc.Future) -> tuple[grpc.StatusCode, str]:
@@ -173,14 +160,14 @@ def test_a_load_twice(rig: Rig) -> None:
     rig.loader.origins["a"] = "other"
     assert mesh.ask("loadModel", modelId="a", modelPath=str(other)).sizeInBytes == 300
     assert len(rig.loader.loads) == 2
-    rig.until(lambda: rig.loader.live_nbytes == 300)  # the old one leaves once the new one is there
+    until(lambda: rig.loader.live_nbytes == 300)  # the old one leaves once the new one is there
 
 
 def test_two_loads_at_once(rig: Rig) -> None:
     """Two loads of one model at once load it once, and both succeed."""
     rig.loader.gates["a"] = threading.Event()
     calls = [rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a")) for _ in range(2)]
-    rig.until(lambda: rig.is_loading("a"))
+    until(lambda: rig.is_loading("a"))
     rig.loader.gates["a"].set()
     assert [call.result().sizeInBytes for call in calls] == [300, 300]
     assert len(rig.loader.loads) == 1
@@ -197,7 +184,7 @@ def test_a_load_that_is_cancelled(rig: Rig, can_be_ended: bool) -> None:
     if not can_be_ended:
         loader.unstoppable.add("a")
     load = rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a"))
-    rig.until(lambda: loader.live_nbytes == 300)
+    until(lambda: loader.live_nbytes == 300)
     load.cancel()
     unload = rig.mesh.begin("unloadModel", modelId="a")
     if not can_be_ended:
@@ -217,9 +204,9 @@ def test_a_cancelled_load_ends_by_itself(rig: Rig) -> None:
     """The cancellation ends the load, also before ModelMesh asks for the unload."""
     rig.loader.gates["a"] = threading.Event()
     load = rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a"))
-    rig.until(lambda: rig.loader.live_nbytes == 300)
+    until(lambda: rig.loader.live_nbytes == 300)
     load.cancel()
-    rig.until(lambda: rig.loader.live_nbytes == 0)
+    until(lambda: rig.loader.live_nbytes == 0)
 
 
 def test_a_restart_of_modelmesh(rig: Rig) -> None:
@@ -228,7 +215,7 @@ def test_a_restart_of_modelmesh(rig: Rig) -> None:
     mesh.place("a", rig.path("a"))
     loader.gates["b"] = threading.Event()
     load = mesh.begin("loadModel", modelId="b", modelPath=rig.path("b"))
-    rig.until(lambda: rig.is_loading("b"))
+    until(lambda: rig.is_loading("b"))
     mesh.poll()
     rig.check_books()
     assert load.code() is not grpc.StatusCode.OK

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,15 +42,6 @@ def workbench() -> Iterator[Workbench]:
 def client(workbench: Workbench) -> Iterator[InferenceServerClient]:
     with InferenceServerClient(workbench.grpc_url.removeprefix("grpc://")) as client:
         yield client
-
-
-@pytest.fixture
-def region() -> Iterator[tuple[Any, str]]:
-    """128 bytes of shared memory: the handle, and its key."""
-    key = f"/workbench_{uuid.uuid4().hex}"
-    handle = shm.create_shared_memory_region("region", key, 128)
-    yield handle, key
-    shm.destroy_shared_memory_region(handle)
 
 
 def _inputs(*shared: str) -> list[Any]:

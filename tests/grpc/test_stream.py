@@ -8,20 +8,12 @@ from concurrent.futures import Future
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
-from grpc_calls import NAME, Caller, message
+from grpc_calls import NAME, Caller, asked, message
 
 from workbench import Workbench
 from workbench.grpc import stream as under_test
 from workbench.grpc.stream import Begun, Replies, Stream
-
-
-def asked(model: str, number: int) -> bytes:
-    made = message("ModelInferRequest", model_name=model, id=str(number))
-    made.inputs.add(name="x", datatype="FP32", shape=[1])
-    made.raw_input_contents.append(np.ones(1, np.float32).tobytes())
-    return bytes(made.SerializeToString())
 
 
 def spec() -> dict[str, Any]:

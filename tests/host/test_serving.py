@@ -60,8 +60,9 @@ class Slow:
         """Begin to stop; returns once connections and requests are refused."""
         stopped = self.threads.submit(self.server.stop)
         port = int(self.url.rpartition(":")[2])
-        while not stopped.done() and (listens(port) or not self.server._core.draining.error):
-            pass
+        until(
+            lambda: stopped.done() or (not listens(port) and bool(self.server._core.draining.error))
+        )
         return stopped
 
     def close(self) -> None:

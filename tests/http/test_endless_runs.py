@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import numpy as np
 import pytest
+from inside import until
 
 from workbench import Workbench
 
@@ -46,8 +47,7 @@ def test_the_rest_is_answered_until_an_unload_ends_them(monkeypatch: pytest.Monk
         ]
         try:
             assert begun.acquire(timeout=60)
-            while wb._core.status("endless").leases < 2 * COUNT:
-                pass
+            until(lambda: wb._core.status("endless").leases == 2 * COUNT)
             for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/endless"):
                 assert client.get(path).status_code == 200
             for path in ("repository/models/other/unload", "repository/models/other/load"):

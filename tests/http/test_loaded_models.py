@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from inside import until
 
 from workbench import Workbench
 
@@ -97,6 +98,5 @@ def test_a_watcher_that_finds_a_fault_changes_nothing(
     second.mkdir()
     with Workbench([first, second], load="watch", watch_every="5ms", device="cpu") as workbench:
         change(first, second)
-        while "digits, whose files changed, is not loaded" not in caplog.text:
-            pass
+        until(lambda: "digits, whose files changed, is not loaded" in caplog.text)
         assert [_asked(workbench.url, path) for path in PATHS] == expected

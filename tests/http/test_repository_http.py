@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import onnx_models
 import pytest
+from inside import until
 from tritonclient.http import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
@@ -420,8 +421,9 @@ def test_loads_hold_up_no_reader(tmp_path: Path) -> None:
         try:
             paths = [f"{server.url}/v2/repository/models/{name}/load" for name in names]
             loads = [threads.submit(httpx.post, path, timeout=60) for path in paths]
-            while set(states(httpx.post(server.url + INDEX).json()).values()) != {"LOADING"}:
-                pass
+            until(
+                lambda: set(states(httpx.post(server.url + INDEX).json()).values()) == {"LOADING"}
+            )
             assert httpx.get(f"{server.url}/v2/models").json() == {"models": [*names]}
         finally:
             gate.set()

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import ANY
 
 import pytest
+from inside import until
 from residency_rig import Rig
 
 from doubles import FakeLoader
@@ -417,8 +418,7 @@ def test_unload_ends_a_load(rig: Rig) -> None:
     rig.jobs.run_one()
     with ThreadPoolExecutor(1) as thread:
         loading = thread.submit(rig.jobs.run_one)
-        while not rig.loader.live_nbytes:
-            pass
+        until(lambda: rig.loader.live_nbytes > 0)
         unloaded = rig.residency.unload(A)
         loading.result(30)
     with pytest.raises(ModelNotReady, match="a:1 was unloaded while it was loading"):
@@ -470,8 +470,7 @@ def test_a_load_that_ended_in_time_is_unloaded(rig: Rig) -> None:
     rig.loader.gates["a"] = threading.Event()
     with ThreadPoolExecutor(1) as thread:
         loading = thread.submit(rig.jobs.run_one)
-        while not rig.loader.live_nbytes:
-            pass
+        until(lambda: rig.loader.live_nbytes > 0)
         rig.residency.unload(A)
         rig.loader.gates["a"].set()
         loading.result(30)

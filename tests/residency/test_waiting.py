@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
+from inside import until
 from residency_rig import Rig
 
 from doubles import FakeLoader
@@ -114,8 +115,7 @@ def test_an_unload_does_not_wait_for_the_engine(rig: Rig) -> None:
     rig.jobs.run_one()
     with ThreadPoolExecutor(1) as thread:
         loading = thread.submit(rig.jobs.run_one)
-        while not rig.loader.live_nbytes:
-            pass
+        until(lambda: rig.loader.live_nbytes > 0)
         rig.residency.unload(BIG).result(0)
         gone = rig.residency.unload(BIG, until_gone=True)
         with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
