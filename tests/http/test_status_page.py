@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from workbench import Workbench
+from workbench.core.lifecycle import progress
 from workbench.core.lifecycle.sources import Sources
 from workbench.views import pace
 
@@ -86,6 +87,7 @@ def test_a_load_that_goes_on_is_shown(sample_models: Path, monkeypatch: pytest.M
     """The page tells the step of a load as soon as it changes, though there is no event of it."""
     gate = threading.Event()
     monkeypatch.setattr(Sources, "_run_samples", lambda *_: gate.wait(30))
+    monkeypatch.setattr(progress, "_LONG_S", 0.0)
     monkeypatch.setattr(pace, "IDLE_S", math.inf)  # else everything is drawn now and then
     with (
         Workbench(sample_models, device="cpu") as server,
