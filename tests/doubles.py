@@ -9,17 +9,20 @@ import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pynvml
 
 from workbench.backends.base import NO_PARTS, Inspection, Session
+from workbench.core import ServerCore
 from workbench.errors import LoadFailed
 from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch
 from workbench.model import Footprint, ModelId, ModelSource, Need, Schedule, Signature, TensorSpec
 from workbench.residency import Loader, ThreadedWork
+from workbench.settings import Settings
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
@@ -157,6 +160,15 @@ class FakeFiles:
 
     def load(self, source: ModelSource, stop: CancellationToken | None = None) -> FakeSession:
         return self.loader.load(source.id, stop or CancellationToken())
+
+
+def fake_core(root: Path, loader: FakeLoader, **settings: Any) -> ServerCore:
+    """A core, still to be opened, of empty files in *root* that *loader* loads."""
+    for name in loader.sizes:
+        (root / name / "1").mkdir(parents=True, exist_ok=True)
+        (root / name / "1" / "model.onnx").touch()
+    given = {"budget": "100B", "device": "cpu", **settings}
+    return ServerCore(Settings.of(root, environ={}, **given), files=FakeFiles(loader))
 
 
 class Jobs(list[Callable[[], None]]):

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader
+from doubles import FakeLoader, fake_core
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import LeftOut, Snapshot
 from workbench.errors import InvalidRequest, ModelTooLarge
@@ -27,13 +27,7 @@ SIZES = {"a": 60, "b": 60, "c": 60, "huge": 101}
 
 @pytest.fixture
 def core(tmp_path: Path) -> Iterator[ServerCore]:
-    for name in SIZES:
-        (tmp_path / name / "1").mkdir(parents=True)
-        (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
-    core = ServerCore(
-        Settings.of(tmp_path, environ={}, budget="100B", device="cpu"),
-        files=FakeFiles(FakeLoader(dict(SIZES))),
-    )
+    core = fake_core(tmp_path, FakeLoader(dict(SIZES)))
     core.open()
     yield core
     core.close()
@@ -154,11 +148,7 @@ def test_a_glance_at_wanted_models(tmp_path: Path) -> None:
 def test_a_glance_leaves_out_most_of_many(tmp_path: Path) -> None:
     """Of many models in memory some are told, the largest among them; all READY ones count."""
     sizes = {f"m{number:02}": 1 + number for number in range(40)}
-    for name in sizes:
-        (tmp_path / name / "1").mkdir(parents=True)
-        (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
-    settings = Settings.of(tmp_path, environ={}, budget="1KiB", device="cpu")
-    core = ServerCore(settings, files=FakeFiles(FakeLoader(sizes)))
+    core = fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")
     core.open()
     try:
         for name in sizes:

@@ -14,13 +14,12 @@ import inside
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader
-from workbench.core import Describe, ServerCore
+from doubles import FakeLoader, fake_core
+from workbench.core import Describe
 from workbench.core.inference.call import Answer, Call
 from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest
 from workbench.model import Batching, FunctionModel, ModelId, Schedule, TensorSpec
-from workbench.settings import Settings
 from workbench.tensor import Tensor
 
 SPECS = TensorSpec("x", "FP32", (-1, 1)), TensorSpec("y", "FP32", (-1, 1))
@@ -48,11 +47,8 @@ class Rig:
     """A file *a*, a function *f*, and a function *batched*, which runs one batch at a time."""
 
     def __init__(self, root: Path) -> None:
-        (root / "a" / "1").mkdir(parents=True)
-        (root / "a" / "1" / "model.onnx").touch()
         self.loader = FakeLoader({"a": 60})
-        settings = Settings.of(root, environ={}, device="cpu", budget="100B")
-        self.core = ServerCore(settings, files=FakeFiles(self.loader))
+        self.core = fake_core(root, self.loader)
         self.gate, self.runs = Gate(), 0
 
     def serve(self, name: str, schedule: Schedule | None = None) -> None:

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from inside import until
 
-from doubles import FakeFiles, FakeLoader, FakeSession
-from workbench.core import ServerCore
+from doubles import FakeLoader, FakeSession, fake_core
 from workbench.core.runs import Runs
 from workbench.events import Entry, ModelLoaded
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, ModelState
-from workbench.settings import Settings
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
@@ -29,14 +27,10 @@ class Rig:
 
     def __init__(self, folder: Path) -> None:
         names = ["idle", "small", "other", *SLOW]
-        for name in names:
-            (folder / name).mkdir()
-            (folder / name / "model.onnx").touch()
         self.gate = threading.Event()
         gates = dict.fromkeys(SLOW, self.gate)
         self.loader = FakeLoader(dict.fromkeys(names, 10), gates=gates)
-        settings = Settings.of(folder, environ={}, device="cpu", budget="1MiB", cache="off")
-        self.core = ServerCore(settings, files=FakeFiles(self.loader))
+        self.core = fake_core(folder, self.loader, budget="1MiB", cache="off")
         self.core.open()
         self.pool = ThreadPoolExecutor(8)
 
@@ -87,8 +81,6 @@ def test_the_runs_on_zeros_of_a_start_come_after_its_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory of a run cannot be measured while another model is being loaded."""
-    for name in ("quick", "slow"):
-        (tmp_path / f"{name}.onnx").touch()
     loaded_before: list[int] = []
 
     class OneAfterTheOther(FakeLoader):
@@ -101,8 +93,7 @@ def test_the_runs_on_zeros_of_a_start_come_after_its_loads(
             return super().load(model, stop)
 
     loader = OneAfterTheOther({"quick": 10, "slow": 10})
-    settings = Settings.of(tmp_path, environ={}, device="cpu", cache="off", load="all")
-    core = ServerCore(settings, files=FakeFiles(loader))
+    core = fake_core(tmp_path, loader, cache="off", load="all")
     monkeypatch.setattr(Runs, "try_out", lambda *_: loaded_before.append(len(loader.loads)))
     core.open()
     core.close()
@@ -112,8 +103,6 @@ def test_the_runs_on_zeros_of_a_start_come_after_its_loads(
 def test_models_of_the_start_load_beside_each_other(tmp_path: Path) -> None:
     """With load="all" no load waits for another: eight are under way at once."""
     names = [f"m{number}" for number in range(8)]
-    for name in names:
-        (tmp_path / f"{name}.onnx").touch()
     all_load = threading.Barrier(len(names))
 
     class Slow(FakeLoader):
@@ -123,8 +112,7 @@ def test_models_of_the_start_load_beside_each_other(tmp_path: Path) -> None:
             all_load.wait(30)
             return super().load(model, stop)
 
-    settings = Settings.of(tmp_path, environ={}, device="cpu", cache="off", load="all")
-    core = ServerCore(settings, files=FakeFiles(Slow(dict.fromkeys(names, 10))))
+    core = fake_core(tmp_path, Slow(dict.fromkeys(names, 10)), cache="off", load="all")
     core.open()
     assert sorted(row.id.name for row in core.index() if row.state is ModelState.READY) == names
     core.close()

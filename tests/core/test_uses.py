@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader
+from doubles import FakeLoader, fake_core
 from workbench.core import ServerCore
 from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.residency.residents import Residents
 from workbench.residency.state import Resident
-from workbench.settings import Settings
 from workbench.tensor import Tensor
 
 
@@ -37,8 +36,6 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 @pytest.fixture
 def core(tmp_path: Path) -> Iterator[ServerCore]:
     """Serves the file *a*, the function *f*, and the ensemble *e* of both."""
-    (tmp_path / "a" / "1").mkdir(parents=True)
-    (tmp_path / "a" / "1" / "model.onnx").write_bytes(b"")
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "config.pbtxt").write_text(
         """
@@ -52,8 +49,7 @@ def core(tmp_path: Path) -> Iterator[ServerCore]:
         }
         """
     )
-    files = FakeFiles(FakeLoader({"a": 40}))
-    core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu"), files=files)
+    core = fake_core(tmp_path, FakeLoader({"a": 40}))
     given, taken = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
     core.register(ModelId("f", 1), FunctionModel(lambda x: x, (given,), (taken,), 0, 0, None))
     core.open()

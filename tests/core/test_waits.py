@@ -14,7 +14,7 @@ import inside
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader, FixedPace
+from doubles import FakeLoader, FixedPace, fake_core
 from workbench.core import ServerCore
 from workbench.core.inference.waits import Waits
 from workbench.errors import (
@@ -27,7 +27,6 @@ from workbench.errors import (
 )
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, Schedule, TensorSpec
-from workbench.settings import Settings
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
@@ -105,16 +104,10 @@ class Rig:
         self.inside = threading.Semaphore(0)
         self.gate = threading.Event()
         self.loader = FakeLoader({"a": 60, "b": 10})
-        for name in self.loader.sizes:
-            (root / name / "1").mkdir(parents=True)
-            (root / name / "1" / "model.onnx").touch()
         self._root = root
 
     def open(self, **settings: Any) -> ServerCore:
-        given = {"budget": "100B", "device": "cpu", **settings}
-        core = ServerCore(
-            Settings.of(self._root, environ={}, **given), files=FakeFiles(self.loader)
-        )
+        core = fake_core(self._root, self.loader, **settings)
         core.open()
         self.stack.callback(core.close)
         self.stack.callback(self.gate.set)

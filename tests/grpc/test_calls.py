@@ -18,15 +18,13 @@ from click.testing import CliRunner
 from grpc_calls import NAME, Caller, asked, message
 from inside import until
 
-from doubles import FakeFiles, FakeLoader
+from doubles import FakeLoader, fake_core
 from workbench import Workbench
 from workbench.commands.cli import main
-from workbench.core import ServerCore
 from workbench.door import Door
 from workbench.errors import PortInUse, ServerNotRunning, SettingError
 from workbench.grpc.server import GrpcServer
 from workbench.grpc.v2 import V2
-from workbench.settings import Settings
 
 CANCELLED, LATE = grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
 
@@ -35,14 +33,10 @@ class Rig:
     """A server of files *a* and *b*, of which the load of *b* waits for its gate."""
 
     def __init__(self, root: Path) -> None:
-        for name in ("a", "b"):
-            (root / "models" / name / "1").mkdir(parents=True)
-            (root / "models" / name / "1" / "model.onnx").touch()
         self.gate = threading.Event()
         self.others = set(threading.enumerate())
         loader = FakeLoader({"a": 60, "b": 60}, gates={"b": self.gate})
-        settings = Settings.of(root / "models", environ={}, device="cpu", budget="100B")
-        self.core = ServerCore(settings, files=FakeFiles(loader))
+        self.core = fake_core(root / "models", loader)
         door = Door("", {})
         self.server = GrpcServer([V2(self.core, door).service()], door, "127.0.0.1", 0, 2**20)
 

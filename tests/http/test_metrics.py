@@ -16,7 +16,7 @@ import pytest
 from inside import asked
 from prometheus_client.parser import text_string_to_metric_families
 
-from doubles import FakeFiles, FakeLoader, FixedPace
+from doubles import FakeLoader, FixedPace, fake_core
 from workbench import Workbench
 from workbench.core import DeviceStatus, ModelStatus, ServerCore, Snapshot
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted
@@ -27,7 +27,6 @@ from workbench.inference import InferRequest
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository
-from workbench.settings import Settings
 from workbench.statistics import BUCKETS_S, FailureReason, RequestStatistics
 from workbench.tensor import Tensor
 
@@ -43,12 +42,7 @@ def loader() -> FakeLoader:
 
 @pytest.fixture
 def core(tmp_path: Path, loader: FakeLoader) -> Iterator[ServerCore]:
-    for name in SIZES:
-        (tmp_path / name / "1").mkdir(parents=True)
-        (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
-    core = ServerCore(
-        Settings.of(tmp_path, environ={}, budget="100B", device="cpu"), files=FakeFiles(loader)
-    )
+    core = fake_core(tmp_path, loader)
     core.open()
     yield core
     core.close()

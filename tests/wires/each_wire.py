@@ -15,8 +15,7 @@ import grpc.aio
 import numpy as np
 from second_wire import LineServer
 
-from doubles import FakeFiles, FakeLoader
-from workbench.core import ServerCore
+from doubles import FakeLoader, fake_core
 from workbench.door import Door
 from workbench.grpc.server import GrpcServer
 from workbench.grpc.v2 import V2
@@ -24,7 +23,6 @@ from workbench.host.server import ServerHost
 from workbench.http import Access, DataPlane, ShortCut, create_app
 from workbench.model import FunctionModel, ModelId, Schedule, TensorSpec
 from workbench.protos import message_class
-from workbench.settings import Settings
 
 SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
 ROWS = TensorSpec("x", "FP32", (-1, 1)), TensorSpec("y", "FP32", (-1, 1))
@@ -34,12 +32,8 @@ class Rig:
     """A core of files *a* and *b*, of which one fits at a time, and of functions."""
 
     def __init__(self, root: Path) -> None:
-        for name in ("a", "b"):
-            (root / "models" / name / "1").mkdir(parents=True)
-            (root / "models" / name / "1" / "model.onnx").touch()
-        settings = Settings.of(root / "models", environ={}, device="cpu", budget="100B")
         self.loader = FakeLoader({"a": 60, "b": 60})
-        self.core = ServerCore(settings, files=FakeFiles(self.loader))
+        self.core = fake_core(root / "models", self.loader)
         self.path = root / "socket"
         self.inside = threading.Semaphore(0)
         self.gate = threading.Event()
