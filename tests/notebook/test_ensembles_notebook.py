@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
-
-NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+from headless import run, shipped, text
 
 
 @pytest.fixture(scope="module")
 def outputs() -> dict[str, str]:
-    """What each cell put out, by its first line; errors in one line, as IPython shows them."""
-    import nbformat  # which takes seconds: not while the tests are collected
-    from nbclient import NotebookClient
-
-    notebook = nbformat.read(NOTEBOOKS / "ensembles.ipynb", as_version=4)
-    resources = {"metadata": {"path": str(NOTEBOOKS)}}
-    options = {"kernel_name": "python3", "coalesce_streams": True, "resources": resources}
-    NotebookClient(notebook, timeout=120, **options).execute()
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    return {cell.source.split("\n")[0]: "\n".join(map(_text, cell.outputs)) for cell in cells}
-
-
-def _text(output: Any) -> str:
-    assert output.get("name") != "stderr", output.text
-    if output.output_type == "error":
-        return "\n".join(output.traceback)
-    return str(output.get("text") or output.data["text/plain"])
+    """What each cell put out, by its first line."""
+    return {cell.source.split("\n")[0]: text(cell) for cell in run(shipped("ensembles"))}
 
 
 def test_a_picture_becomes_a_word(outputs: dict[str, str]) -> None:

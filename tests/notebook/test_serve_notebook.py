@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from headless import run, text
 
 FIT = """\
 from sklearn.datasets import load_iris
@@ -42,22 +41,12 @@ CELLS = [
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The text that each cell put out; of an error, what is shown of it."""
     import nbformat  # which takes seconds: not while the tests are collected
-    from nbclient import NotebookClient
 
     pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    cells = [nbformat.v4.new_code_cell(cell) for cell in CELLS]
+    tags = {"tags": ["raises-exception"]}
+    cells = [nbformat.v4.new_code_cell(cell, metadata=tags) for cell in CELLS]
     notebook = nbformat.v4.new_notebook(cells=cells)
-    resources = {"metadata": {"path": str(tmp_path_factory.mktemp("empty"))}}
-    options = {"timeout": 120, "kernel_name": "python3", "allow_errors": True}
-    NotebookClient(notebook, resources=resources, **options).execute()
-    return ["\n".join(map(_text, cell.outputs)) for cell in notebook.cells]
-
-
-def _text(output: Any) -> str:
-    if output.output_type == "error":
-        return "\n".join(output.traceback)
-    assert output.get("name") != "stderr", output.text
-    return str(output.get("text") or output.data["text/plain"])
+    return [text(cell) for cell in run(notebook, tmp_path_factory.mktemp("empty"))]
 
 
 def test_an_estimator_is_served_and_asked(outputs: list[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from headless import code, run, shipped, text
 
 from workbench import Workbench
 
@@ -23,38 +24,18 @@ MEASURED = re.compile(r"(seconds[= ])0\.2\b")
 CLIENTS = ROOT / ".venv-clients" / "bin" / "python"
 
 
-def read(name: str) -> Any:
-    import nbformat  # which takes seconds: not while the tests are collected
-
-    return nbformat.read(ROOT / "notebooks" / f"{name}.ipynb", as_version=4)
-
-
-def code(notebook: Any) -> list[Any]:
-    return [cell for cell in notebook.cells if cell.cell_type == "code"]
-
-
-def text(cell: Any) -> str:
-    return "\n".join(
-        str(each.get("text") or each.get("data", {}).get("text/plain", "")) for each in cell.outputs
-    )
-
-
 @pytest.fixture(scope="module", params=RUN_HERE)
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The name of a notebook, and the notebook as a kernel ran it from top to bottom."""
-    from nbclient import NotebookClient
-
+    """The name of a notebook, and its cells as a kernel ran them from top to bottom."""
     if request.param in NEEDS:
         pytest.importorskip(NEEDS[request.param])
     folder = tmp_path_factory.mktemp("checkout")
     (folder / "notebooks").mkdir()
     (folder / "sample_models").symlink_to(ROOT / "sample_models")
-    notebook = read(request.param)
+    notebook = shipped(request.param)
     for cell in code(notebook):  # what is shown needs no steady figures
         cell.source = MEASURED.sub(r"\g<1>0.02", cell.source)
-    resources = {"metadata": {"path": str(folder / "notebooks")}}
-    NotebookClient(notebook, timeout=110, kernel_name="python3", resources=resources).execute()
-    return request.param, notebook
+    return request.param, run(notebook, folder / "notebooks")
 
 
 SHOWN = {
@@ -70,25 +51,23 @@ SHOWN = {
 
 def test_runs_headless(ran: Any) -> None:
     """Each runs without an error or a warning, shows what it is about, and stops its server."""
-    name, notebook = ran
-    streams = [each for cell in code(notebook) for each in cell.outputs]
-    assert not [each for each in streams if each.get("name") == "stderr"]
-    told = "\n".join(map(text, code(notebook)))
+    name, cells = ran
+    told = "\n".join(map(text, cells))
     for pattern in SHOWN[name]:
         assert re.search(pattern, told), pattern
-    assert text(code(notebook)[-1]) == "stopped\n"
+    assert text(cells[-1]) == "stopped\n"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_ends_with_stop(name: str) -> None:
     """The last cell of each stops the server."""
-    assert code(read(name))[-1].source == "%workbench stop"
+    assert code(shipped(name))[-1].source == "%workbench stop"
 
 
 @pytest.mark.parametrize("name", RUN_HERE)
 def test_says_what_it_needs(name: str) -> None:
     """The first cell says what is to be installed, and whether a GPU is needed."""
-    first = read(name).cells[0].source
+    first = shipped(name).cells[0].source
     assert "Needs: `pip install" in first
     assert "GPU" in first
 
@@ -96,7 +75,7 @@ def test_says_what_it_needs(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_is_read_without_a_kernel(name: str) -> None:
     """What is committed has its outputs as text or pictures: no widget, no path of a machine."""
-    cells = code(read(name))
+    cells = code(shipped(name))
     assert sum(bool(cell.outputs) for cell in cells) > len(cells) / 2
     outputs = [each for cell in cells for each in cell.outputs]
     for each in outputs:
@@ -110,7 +89,7 @@ def test_the_part_for_kserve(sample_models: Path) -> None:
     """What the notebook about clients asks by KServe's client is answered."""
     if not CLIENTS.exists():
         pytest.skip("there is no .venv-clients: make clients makes it")
-    (source,) = [c.source for c in code(read("clients")) if "def ask_by_kserve" in c.source]
+    (source,) = [c.source for c in code(shipped("clients")) if "def ask_by_kserve" in c.source]
     with Workbench(sample_models, device="cpu") as wb:
         headers = {"Authorization": f"Bearer {wb.token}"} if wb.token else {}
         script = "\n".join(
