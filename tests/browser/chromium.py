@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,6 +26,7 @@ FLAGS = (
     "--host-resolver-rules=MAP *.test 127.0.0.1",
 )  # fmt: skip
 TIMEOUT_MS = 60_000
+PROXY = "/user/ada/proxy/8888"
 
 MARKS = [
     pytest.mark.browser,
@@ -87,3 +89,37 @@ def _settings(home: Path) -> Path:
         (folder / plugin).mkdir(parents=True, exist_ok=True)
         (folder / plugin / f"{name}.jupyterlab-settings").write_text(json.dumps(value))
     return home / "settings"
+
+
+def is_stream(request: Any) -> bool:
+    """Whether the page asks for its changes."""
+    accept: str = request.headers["accept"]
+    return accept == "text/event-stream"
+
+
+@contextmanager
+def secluded(browser: Any, url: str, outside: list[str], width: int, height: int) -> Iterator[Any]:
+    """An empty page that reaches no host but *url*, and that one also behind the proxy PROXY.
+
+    What it wants from other hosts, and its complaints, are added to *outside*.
+    """
+
+    def pass_on(route: Any) -> None:
+        asked = route.request.url
+        if urlsplit(asked).netloc != urlsplit(url).netloc:
+            outside.append(asked)
+            route.abort()
+        elif not urlsplit(asked).path.startswith(PROXY):
+            route.continue_()
+        elif is_stream(route.request):
+            route.abort()  # this proxy passes on whole answers only
+        else:
+            route.fulfill(response=route.fetch(url=asked.replace(PROXY, "", 1)))
+
+    with browser.new_context(viewport={"width": width, "height": height}) as context:
+        context.route("**/*", pass_on)
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT_MS)
+        page.on("console", lambda message: outside.append(message.text))
+        page.on("pageerror", lambda error: outside.append(str(error)))
+        yield page

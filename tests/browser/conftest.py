@@ -31,3 +31,9 @@ def context(browser: Any) -> Iterator[Any]:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with jupyter(tmp_path_factory.mktemp("lab")) as lab:
         yield lab
+
+
+@pytest.fixture
+def outside() -> list[str]:
+    """What the page wanted from other hosts, and what it complained of."""
+    return []

@@ -6,17 +6,15 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from browser.chromium import MARKS, TIMEOUT_MS
+from browser.chromium import MARKS, PROXY, secluded
 from workbench import Workbench
 
 pytestmark = MARKS
 
 NAME, QUOTED = "naïve {x}", "na%C3%AFve%20%7Bx%7D"
-PROXY = "/user/ada/proxy/8888"
 
 
 @pytest.fixture(scope="module")
@@ -29,31 +27,9 @@ def url(sample_models: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def outside() -> list[str]:
-    """What the page wanted from other hosts, and what it complained of."""
-    return []
-
-
-@pytest.fixture
 def page(browser: Any, url: str, outside: list[str]) -> Iterator[Any]:
-    """An empty page, from which other hosts are out of reach; PROXY is a proxy of the server."""
-
-    def pass_on(route: Any) -> None:
-        asked = route.request.url
-        if urlsplit(asked).netloc != urlsplit(url).netloc:
-            outside.append(asked)
-            route.abort()
-        elif urlsplit(asked).path.startswith(PROXY):
-            route.fulfill(response=route.fetch(url=asked.replace(PROXY, "", 1)))
-        else:
-            route.continue_()
-
-    with browser.new_context(viewport={"width": 1280, "height": 1100}) as context:
-        context.route("**/*", pass_on)
-        page = context.new_page()
-        page.set_default_timeout(TIMEOUT_MS)
-        page.on("console", lambda message: outside.append(message.text))
-        page.on("pageerror", lambda error: outside.append(str(error)))
+    """An empty page."""
+    with secluded(browser, url, outside, 1280, 1100) as page:
         yield page
         shot = os.environ.get("SCHEMA_SCREENSHOT")
         if shot:

@@ -6,16 +6,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
-from browser.chromium import MARKS, TIMEOUT_MS
+from browser.chromium import MARKS, PROXY, is_stream, secluded
 from workbench import Workbench
 
 pytestmark = MARKS
 
-PROXY = "/user/ada/proxy/8888"
 TOKEN = "a-token-of-this-test"
 HIDE = "Object.defineProperty(document, 'hidden', {get: () => window.away === true})"
 
@@ -27,46 +25,15 @@ def server(sample_models: Path) -> Iterator[Workbench]:
 
 
 @pytest.fixture
-def outside() -> list[str]:
-    """What the page wanted from other hosts, and what it complained of."""
-    return []
-
-
-@pytest.fixture
 def page(browser: Any, server: Workbench, outside: list[str]) -> Iterator[Any]:
-    """An empty page, from which other hosts are out of reach; PROXY is a proxy of the server."""
-
-    def pass_on(route: Any) -> None:
-        asked = route.request.url
-        if urlsplit(asked).netloc != urlsplit(server.url).netloc:
-            outside.append(asked)
-            route.abort()
-        elif urlsplit(asked).path.startswith(PROXY):
-            if is_stream(route.request):
-                route.abort()  # this proxy passes on whole answers only
-                return
-            route.fulfill(response=route.fetch(url=asked.replace(PROXY, "", 1)))
-        else:
-            route.continue_()
-
-    with browser.new_context(viewport={"width": 900, "height": 900}) as context:
-        context.route("**/*", pass_on)
-        page = context.new_page()
-        page.set_default_timeout(TIMEOUT_MS)
+    """An empty page, whose clock is the test's."""
+    with secluded(browser, server.url, outside, 900, 900) as page:
         page.clock.install()
         page.add_init_script(HIDE)
-        page.on("console", lambda message: outside.append(message.text))
-        page.on("pageerror", lambda error: outside.append(str(error)))
         yield page
         shot = os.environ.get("STATUS_SCREENSHOT")
         if shot:
             page.screenshot(path=shot, full_page=True)
-
-
-def is_stream(request: Any) -> bool:
-    """Whether the page asks for its changes."""
-    accept: str = request.headers["accept"]
-    return accept == "text/event-stream"
 
 
 @pytest.mark.parametrize("prefix", ["", PROXY])
