@@ -40,11 +40,10 @@ def check_costs(costs: Mapping[ModelId, ModelCost]) -> None:
             raise UsageError(f"the cost of {model} is not of numbers from 0 up: {cost}")
 
 
-def measured(log: Iterable[Entry], *, prepared: bool = True) -> dict[ModelId, ModelCost]:
+def measured(log: Iterable[Entry]) -> dict[ModelId, ModelCost]:
     """The costs of the models whose loads are in a server's *log*; medians if there are several.
 
     A model whose load tier was *prepared* loads faster from then on: only such loads count then.
-    With ``prepared=False`` only the loads before that count, as with the setting ``cache="off"``.
     """
     claims: dict[ModelId, int] = {}
     sizes: dict[ModelId, int] = {}
@@ -61,11 +60,10 @@ def measured(log: Iterable[Entry], *, prepared: bool = True) -> dict[ModelId, Mo
             model = event.model.plain
             sizes[model] = event.nbytes
             (fast if model in ready else slow).setdefault(model, []).append(event.seconds)
-    first, second = (fast, slow) if prepared else (slow, fast)
     return {
         model: ModelCost(
             nbytes,
-            statistics.median(first.get(model) or second[model]),
+            statistics.median(fast.get(model) or slow[model]),
             claims.get(model, nbytes),
         )
         for model, nbytes in sizes.items()

@@ -389,7 +389,7 @@ def _reached(curve: Curve, goal: Goal) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Whether each budget of *curve* reaches the *goal*."""
     reached: np.ndarray[Any, np.dtype[np.bool_]]
     if goal.p99_s is not None:
-        reached = (curve.wait_s(0.99) <= goal.p99_s) & (curve.refused.sum(1) == 0)
+        reached = (curve.p99_s <= goal.p99_s) & (curve.refused.sum(1) == 0)
     else:
         reached = curve.cold_rate <= 1.0 - goal.warm + 1e-12
     return reached

@@ -55,13 +55,8 @@ class Curve:
         return share
 
     @property
-    def waited_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """For each budget, the seconds that the later requests together waited for loads."""
-        waited: np.ndarray[Any, np.dtype[np.float64]] = self._later_cold @ self.load_s
-        return waited
-
-    def wait_s(self, share: float = 0.99) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """For each budget, the seconds that *share* of the later requests wait at most for a load.
+    def p99_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """For each budget, the seconds that 99 % of the later requests wait at most for a load.
 
         Refused requests are not counted.
         """
@@ -70,7 +65,7 @@ class Curve:
         order = np.argsort(self.load_s)[::-1]
         answered = np.maximum(self.requests - 1, 0).sum() - self._later_refused.sum(1)
         slower = np.cumsum(self._later_cold[:, order], 1)  # that wait as long, or longer
-        allowed = np.floor((1.0 - share) * answered + 1e-9)
+        allowed = np.floor(0.01 * answered + 1e-9)
         first = (slower > allowed[:, None]).argmax(1)
         waits: np.ndarray[Any, np.dtype[np.float64]]
         waits = np.where(slower[:, -1] > allowed, self.load_s[order][first], 0.0)

@@ -133,7 +133,7 @@ def figure(plan: Plan) -> Picture:
     for colour, (policy, curve) in zip(_COLOURS, plan.curves.items(), strict=False):
         budgets = curve.budgets / unit
         rate.plot(budgets, curve.cold_rate * 100, color=colour, label=policy)
-        wait.plot(budgets, curve.wait_s(0.99) * 1e3, color=colour, label=policy)
+        wait.plot(budgets, curve.p99_s * 1e3, color=colour, label=policy)
         if needed := plan.needed_nbytes(policy=policy):
             for axes in (rate, wait):
                 axes.axvline(needed / unit, color=colour, linestyle=":", linewidth=1)
