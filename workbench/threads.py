@@ -27,6 +27,7 @@ _Job = tuple[Future[Any] | None, Callable[[], Any]]
 _log = logging.getLogger("workbench")
 
 _MEANWHILE_S = 0.25
+_MOST_THREADS = 512  # of a shared pool
 
 
 class ThreadPool:
@@ -219,13 +220,12 @@ class SharedPool:
     """Threads that are shared by jobs of several keys, such as the runs of several models.
 
     Up to *size* threads run jobs; the key with the fewest running jobs goes first. A key with no
-    running job does not wait for the others: it gets an extra thread, up to *most* threads in all.
+    running job does not wait for the others: it gets an extra thread, up to 512 threads in all.
     So work that never ends delays only work of its own key.
     """
 
-    def __init__(self, size: int, name: str, most: int = 512) -> None:
+    def __init__(self, size: int, name: str) -> None:
         self.size = size
-        self._most = most
         self._name = name
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, deque[Job]] = {}  # in the order of their coming
@@ -258,7 +258,7 @@ class SharedPool:
                     self._idle -= 1
                     self._wakes.put(None)
                     self._coming += 1
-                elif self._threads < self._most:
+                elif self._threads < _MOST_THREADS:
                     self._start_thread(key)
 
     def withdraw(self, job: Job) -> bool:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from workbench.model import ModelId
 
-_MANY = 50_000  # about 170 bytes each
+_MOST = 50_000  # about 170 bytes each
 
 
 class Traced(NamedTuple):
@@ -23,12 +23,10 @@ class Traced(NamedTuple):
 
 
 class RequestTrace:
-    """The last *most* answered requests; thread-safe."""
+    """The last answered requests; thread-safe."""
 
-    __slots__ = ("_last", "add")
-
-    def __init__(self, most: int = _MANY) -> None:
-        self._last: deque[tuple[float, ModelId, int, float]] = deque(maxlen=most)
+    def __init__(self) -> None:
+        self._last: deque[tuple[float, ModelId, int, float]] = deque(maxlen=_MOST)
         self.add = self._last.append
         """Add a request: a tuple of the fields of ``Traced``."""
 

@@ -66,9 +66,7 @@ class StatusPage:
         except WorkbenchError:  # the folder is gone; what is served is the same
             return ()
 
-    async def changes(
-        self, gone: Callable[[], Awaitable[object]], pause_s: float = LIVE_S
-    ) -> AsyncGenerator[bytes]:
+    async def changes(self, gone: Callable[[], Awaitable[object]]) -> AsyncGenerator[bytes]:
         """Events with the parts that changed, all of them first, until the client is *gone*.
 
         They also end when the server begins to stop.
@@ -82,7 +80,7 @@ class StatusPage:
                 shown = parts
                 if changed:
                     yield b"data: %b\n\n" % json.dumps(changed).encode()
-                await unless(gone, asyncio.sleep(pause_s))
+                await unless(gone, asyncio.sleep(LIVE_S))
 
     async def _latest(self) -> Mapping[str, str]:
         core = self.core

@@ -269,25 +269,25 @@ class Residency:
         """
         self._apply(events.PolicyChanged(policy))
 
-    def reserve(self, nbytes: int, device: int = 0) -> bool:
-        """Book *nbytes* of the *device* for what is no model, in place of what was.
+    def reserve(self, nbytes: int) -> bool:
+        """Book *nbytes* of the first device for what is no model, in place of what was.
 
         Returns False, and books nothing, if that is more than before and not free, or if requests
         wait for room.
         """
         with self._lock:
-            there = self._residents.devices[device]
+            there = self._residents.devices[0]
             more_nbytes = nbytes - there.reserved_nbytes
             if more_nbytes > 0 and (self._machine.waits or more_nbytes > there.free_nbytes):
                 return False
-            effects = self._step(events.Reserved(device, nbytes))
+            effects = self._step(events.Reserved(0, nbytes))
         self._do(effects)
         return True
 
-    def free_nbytes(self, device: int = 0) -> int:
-        """The bytes of the *device* that are promised to no model; below 0 if models outgrew it."""
+    def free_nbytes(self) -> int:
+        """The bytes of the first device promised to no model; below 0 if models outgrew it."""
         with self._lock:
-            return self._residents.devices[device].free_nbytes
+            return self._residents.devices[0].free_nbytes
 
     def cancel(self) -> None:
         """Ask all running requests to end soon."""

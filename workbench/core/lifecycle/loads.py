@@ -60,7 +60,6 @@ class Loads:
         under_way: UnderWay,
         leaves_first: bool,
         wait_s: float,
-        grace_s: float = _GRACE_S,
     ) -> None:
         self._residency = residency
         self._repository = repository
@@ -71,7 +70,7 @@ class Loads:
         self._under_way = under_way
         self._leaves_first = leaves_first
         self._wait_s = wait_s
-        self._grace_s = grace_s
+        self._grace_s = _GRACE_S
         self._by_hand: set[str] = set()  # loaded for themselves, not only as parts of others
         self.pins = Pins(residency, names)
         self._replacing: WeakValueDictionary[str, Any] = WeakValueDictionary()  # locks, by name

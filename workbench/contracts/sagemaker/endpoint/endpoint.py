@@ -115,7 +115,6 @@ class Endpoint:
         names: tuple[str, ...] = (),
         shown: str = "this server",
         single: Single | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.hold_s = hold_s
         self._store = store
@@ -126,7 +125,6 @@ class Endpoint:
         self._names = names
         self._shown = shown
         self._single = single
-        self._clock = clock
         self._models: dict[str, _LoadedModel] = {}  # by name
         self._current: dict[str, str] = {}  # the name of each target's present content
         self._leaving: set[str] = set()  # names that are being unloaded, or whose copies leave
@@ -182,7 +180,7 @@ class Endpoint:
             model.users, model.used = model.users + 1, self._requests
             told = self._statistics.setdefault(artifact.target, TargetStatistics())
             told.hits, told.misses = told.hits + hit, told.misses + (not hit)
-        claim = ModelClaim(model, hit, self._clock())
+        claim = ModelClaim(model, hit, time.monotonic())
         if not hit:
             self._tell(artifact, "ModelCacheHit", count=0)
         if is_new:
@@ -194,7 +192,7 @@ class Endpoint:
 
     def waited(self, claim: ModelClaim) -> None:
         """Note that the model of *claim* is loaded, for which the request had to wait."""
-        seconds = self._clock() - claim.since_s
+        seconds = time.monotonic() - claim.since_s
         with self._changed:
             self._statistics[claim.model.artifact.target].waiting_s += seconds
         self._tell(claim.model.artifact, "ModelLoadingWaitTime", seconds)
@@ -275,7 +273,7 @@ class Endpoint:
 
     def _load_now(self, model: _LoadedModel) -> None:
         """Raises ``InvalidRequest``, ``DiskFull``, ``ContainerRefused``."""
-        artifact, deadline_s = model.artifact, self._clock() + _LOAD_LIMIT_S
+        artifact, deadline_s = model.artifact, time.monotonic() + _LOAD_LIMIT_S
         for older in self._older(artifact):
             self._drop(older)
         with self._changed:
@@ -316,7 +314,7 @@ class Endpoint:
         Copies of what the artifact was before leave in any case, if nothing uses them.
         """
         assert self._store is not None
-        since_s = self._clock()
+        since_s = time.monotonic()
         while True:
             try:
                 folder, nbytes = self._store.fetch(artifact)
@@ -357,7 +355,7 @@ class Endpoint:
                             self._short.append(model)
                             self._freed, freed = self._freed + 1, freed + 1
                             self._changed.notify_all()
-                    is_late = self._clock() >= deadline_s  # others may come and go for ever
+                    is_late = time.monotonic() >= deadline_s  # others may come and go for ever
                     if is_late or not self._make_room(model, deadline_s, freed, disk=disk):
                         raise
         finally:
@@ -377,7 +375,7 @@ class Endpoint:
         """
         while True:
             with self._changed:
-                left_s = deadline_s - self._clock()
+                left_s = deadline_s - time.monotonic()
                 is_next = model not in self._short or model is self._short[0]
                 if is_next and self._freed != freed:
                     return True
@@ -470,12 +468,12 @@ class Endpoint:
 
     @contextmanager
     def _timed(self, artifact: StoredArtifact, metric: str, total: str) -> Iterator[None]:
-        since_s = self._clock()
+        since_s = time.monotonic()
         yield
         self._took(artifact, metric, total, since_s)
 
     def _took(self, artifact: StoredArtifact, metric: str, total: str, since_s: float) -> None:
-        seconds = self._clock() - since_s
+        seconds = time.monotonic() - since_s
         with self._changed:
             told = self._statistics[artifact.target]
             setattr(told, total, getattr(told, total) + seconds)
