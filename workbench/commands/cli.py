@@ -20,7 +20,6 @@ from workbench.commands.client import (
     given_inputs,
     inputs_options,
     only_url,
-    refuse,
     url_option,
 )
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
@@ -51,15 +50,19 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Commands(click.Group):
-    """Says in one line, as of other errors, what is warned of and that output was not written."""
+    """Ends a command with an error's one line, and says warnings in one line each."""
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _warn
                 return super().main(*args, **extra)
-        except OSError as error:  # such as a full disk; click itself handles a closed pipe
-            refuse(error)
+        except (WorkbenchError, OSError) as error:  # click itself handles a closed pipe
+            told = str(error)
+            if isinstance(error, OSError) and error.strerror:  # without its number
+                told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+            click.echo(f"workbench: {told}", err=True)
+            sys.exit(2)
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
@@ -114,14 +117,12 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """A context that Ctrl-C and SIGTERM end; an error is one line, and the end is said."""
+    """A context that Ctrl-C and SIGTERM end; the end is said."""
     _terminate_as_interrupt()
     try:
         yield
     except KeyboardInterrupt:  # before it served
         click.echo("")
-    except WorkbenchError as error:
-        refuse(error)
     click.echo("stopped")
 
 
@@ -167,13 +168,10 @@ def token(at: str | None, url: str | None) -> None:
     """Print the token of your server at URL (default: the only one on this machine)."""
     from workbench.asking.connection import address_of
 
-    try:
-        url = address_of(at or url or only_url())
-    except WorkbenchError as error:
-        refuse(error)
+    url = address_of(at or url or only_url())
     found = find_token(url)
     if not found:
-        refuse(WorkbenchError(f"no server of yours at {url} asks for a token"))
+        raise UsageError(f"no server of yours at {url} asks for a token")
     click.echo(found)
 
 
@@ -214,13 +212,13 @@ def samples(out: Path, count: int | None, size: str | None) -> None:
     from workbench.commands.bundled import copy_bundled
     from workbench.samples import write_models
 
-    try:
-        if count is None and size is None:
-            copy_bundled("sample_models", out)
-        else:
+    if count is None and size is None:
+        copy_bundled("sample_models", out)
+    else:
+        try:
             write_models(out, 8 if count is None else count, parse_nbytes(size or "100MiB"))
-    except (ValueError, OSError, WorkbenchError) as error:
-        refuse(error)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
     click.echo(f"{out} is written: workbench serve {out}, or Workbench({str(out)!r}) in Python")
 
 
@@ -255,18 +253,15 @@ def pack(
     from workbench import artifacts
     from workbench.contracts.sagemaker import checking
 
-    try:
-        if run_code and not check:
-            raise UsageError("--run-code goes with --check: packing runs no code")
-        if check:
-            findings = []
-            for finding in checking.check(model, run_code=run_code):
-                findings.append(finding)
-                click.echo(finding)
-            sys.exit(any(finding.wrong for finding in findings))
-        nbytes = artifacts.pack(model, out, function=function, example=example)
-    except (WorkbenchError, OSError) as error:
-        refuse(error)
+    if run_code and not check:
+        raise UsageError("--run-code goes with --check: packing runs no code")
+    if check:
+        findings = []
+        for finding in checking.check(model, run_code=run_code):
+            findings.append(finding)
+            click.echo(finding)
+        sys.exit(any(finding.wrong for finding in findings))
+    nbytes = artifacts.pack(model, out, function=function, example=example)
     click.echo(f"{out} ({show_nbytes(nbytes)}): workbench pack --check {out}")
 
 
@@ -307,13 +302,10 @@ def bench(
     def told(point: benchmarks.Point, _share: float) -> None:
         click.echo("  ".join(benchmarks.row(point)).rstrip(), err=True)
 
-    try:
-        inputs = given_inputs(json_text, npy, image)
-        sweep = benchmarks.sweep_of(seconds=seconds, inputs=inputs, **benchmarks.given(lists))
-        with connect(url or only_url(), token=token) as connection:
-            click.echo(benchmarks.bench(connection, model, sweep, told=told))
-    except WorkbenchError as error:
-        refuse(error)
+    inputs = given_inputs(json_text, npy, image)
+    sweep = benchmarks.sweep_of(seconds=seconds, inputs=inputs, **benchmarks.given(lists))
+    with connect(url or only_url(), token=token) as connection:
+        click.echo(benchmarks.bench(connection, model, sweep, told=told))
 
 
 @main.command()
@@ -329,7 +321,8 @@ def replay(journal: Path) -> None:
         for event, effects in residency.replay(journal.read_bytes()):
             click.echo(f"{event} -> {', '.join(map(str, effects)) or 'nothing'}")
     except Exception as error:  # it is no journal, or one of another version
-        refuse(UsageError(f"{journal} cannot be replayed by this version: {line_of(error)}"))
+        told = f"{journal} cannot be replayed by this version: {line_of(error)}"
+        raise UsageError(told) from None
 
 
 @main.command()
@@ -359,10 +352,7 @@ def demo(samples: Path | None, out: Path) -> None:
     from workbench.commands.bundled import bundled
     from workbench.commands.demo import run
 
-    try:
-        run(samples or bundled("sample_models"), out)
-    except (WorkbenchError, OSError) as error:
-        refuse(error)
+    run(samples or bundled("sample_models"), out)
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
@@ -381,10 +371,7 @@ def lab(out: Path, options: tuple[str, ...]) -> None:
     """
     from workbench.commands.lab import open_lab
 
-    try:
-        open_lab(out, options)
-    except (WorkbenchError, OSError) as error:
-        refuse(error)
+    open_lab(out, options)
 
 
 for _command in COMMANDS:

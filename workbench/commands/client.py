@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import click
@@ -51,17 +51,6 @@ def inputs_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_INPUTS):
         command = option(command)
     return command
-
-
-def refuse(error: Exception) -> NoReturn:
-    """End the command with the error's one line."""
-    if isinstance(error, BrokenPipeError):  # nobody reads on, as behind ``| head``: click ends it
-        raise error
-    told = str(error)
-    if isinstance(error, OSError) and error.strerror:  # without its number
-        told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    click.echo(f"workbench: {told}", err=True)
-    sys.exit(2)
 
 
 @click.command()
@@ -239,11 +228,8 @@ def event_line(entry: Any) -> str:
 def _ask(url: str | None, verb: Callable[[Connection], object]) -> None:
     from workbench.asking.connection import connect
 
-    try:
-        with connect(url or only_url()) as wb:
-            verb(wb)
-    except WorkbenchError as error:
-        refuse(error)
+    with connect(url or only_url()) as wb:
+        verb(wb)
 
 
 def only_url() -> str:
