@@ -264,6 +264,20 @@ def test_a_journal_is_replayed(sample_models: Path, tmp_path: Path) -> None:
     assert "least recently used, to fit the budget of 300.0 KiB" in why
 
 
+def test_a_replay_that_nobody_reads(sample_models: Path, tmp_path: Path) -> None:
+    """A closed pipe is no fault of the journal."""
+    with Workbench(sample_models, device="cpu") as wb:
+        wb.load("wine")
+        file = wb.save_journal(tmp_path / "journal")
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(
+        [*COMMAND, "replay", str(file)], stdout=theirs, stderr=subprocess.PIPE, check=False
+    )
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
 @pytest.mark.parametrize("content", [b"", b"\x80\x04.", b"cos\nsystem\n(S'true'\ntR.", b"no"])
 def test_a_file_that_is_no_journal(tmp_path: Path, content: bytes) -> None:
     """It is refused in one line, and nothing of it is called."""

@@ -320,6 +320,8 @@ def replay(journal: Path) -> None:
     try:
         for event, effects in residency.replay(journal.read_bytes()):
             click.echo(f"{event} -> {', '.join(map(str, effects)) or 'nothing'}")
+    except OSError:  # nobody reads on, or the file cannot be read
+        raise
     except Exception as error:  # it is no journal, or one of another version
         told = f"{journal} cannot be replayed by this version: {line_of(error)}"
         raise UsageError(told) from None
