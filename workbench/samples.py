@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from workbench.protobuf_fields import field, field_head, number
+
 SIZE_MIN_NBYTES = 128 * 2**10  # below it, whole matrices can miss the size by more than 2 %
 SIZE_MAX_NBYTES = 2000 * 2**20  # protobuf reads no message of 2 GiB, so nothing could load it
 
@@ -106,11 +108,11 @@ def _replace(path: Path, part: Path, pieces: Iterable[bytes | memoryview]) -> No
 def _model(chain: _Chain) -> Iterator[bytes | memoryview]:
     """Give the file's bytes in order; a message's length precedes it, so sizes are summed first."""
     heads = [_tensor_head(chain, f"w{i}") for i in range(chain.depth)]
-    rest = _nodes(chain) + _field(2, chain.name) + _port(11, "x", chain) + _port(12, "y", chain)
+    rest = _nodes(chain) + field(2, chain.name) + _port(11, "x", chain) + _port(12, "y", chain)
     graph_nbytes = len(rest) + sum(map(len, heads)) + chain.depth * chain.weight_nbytes
-    yield _number(1, _IR_VERSION) + _field(2, "serving-workbench workbench/samples.py")
-    yield _field(8, _field(1, ""), _number(2, _OPSET))
-    yield _head(7, graph_nbytes) + rest
+    yield number(1, _IR_VERSION) + field(2, "serving-workbench workbench/samples.py")
+    yield field(8, field(1, ""), number(2, _OPSET))
+    yield field_head(7, graph_nbytes) + rest
     rng = np.random.default_rng(chain.seed)
     for head in heads:
         yield head
@@ -126,9 +128,9 @@ def _weight(rng: np.random.Generator, width: int) -> memoryview:
 
 def _tensor_head(chain: _Chain, name: str) -> bytes:
     """GraphProto.initializer (5), a TensorProto, up to where its raw data begin."""
-    shape = _number(1, chain.width) * 2
-    fields = shape + _number(2, _FLOAT) + _field(8, name) + _head(9, chain.weight_nbytes)
-    return _head(5, len(fields) + chain.weight_nbytes) + fields
+    shape = number(1, chain.width) * 2
+    fields = shape + number(2, _FLOAT) + field(8, name) + field_head(9, chain.weight_nbytes)
+    return field_head(5, len(fields) + chain.weight_nbytes) + fields
 
 
 def _nodes(chain: _Chain) -> bytes:
@@ -143,36 +145,10 @@ def _nodes(chain: _Chain) -> bytes:
 
 
 def _node(op: str, inputs: tuple[str, ...], output: str) -> bytes:
-    return _field(1, *(_field(1, name) for name in inputs), _field(2, output), _field(4, op))
+    return field(1, *(field(1, name) for name in inputs), field(2, output), field(4, op))
 
 
-def _port(number: int, name: str, chain: _Chain) -> bytes:
+def _port(field_number: int, name: str, chain: _Chain) -> bytes:
     """A graph's input (11) or output (12): ValueInfoProto, float32 [batch, width]."""
-    shape = _field(2, _field(1, _field(2, "batch")), _field(1, _number(1, chain.width)))
-    return _field(number, _field(1, name), _field(2, _field(1, _number(1, _FLOAT), shape)))
-
-
-# -- the wire format: a field is its number and kind, then a number, or a length and its bytes --
-
-
-def _varint(value: int) -> bytes:
-    """Encode *value* >= 0, seven bits to a byte, lowest first."""
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
-
-
-def _number(number: int, value: int) -> bytes:
-    return _varint(number << 3) + _varint(value)
-
-
-def _head(number: int, nbytes: int) -> bytes:
-    return _varint(number << 3 | 2) + _varint(nbytes)
-
-
-def _field(number: int, *content: bytes | str) -> bytes:
-    body = b"".join(part.encode() if isinstance(part, str) else part for part in content)
-    return _head(number, len(body)) + body
+    shape = field(2, field(1, field(2, "batch")), field(1, number(1, chain.width)))
+    return field(field_number, field(1, name), field(2, field(1, number(1, _FLOAT), shape)))

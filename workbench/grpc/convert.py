@@ -18,6 +18,7 @@ from workbench.core import Describe, WireTimes
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import ModelId
+from workbench.protobuf_fields import varint
 from workbench.protos import message_class
 from workbench.tensor import DATATYPES, Tensor, element_count
 
@@ -379,13 +380,3 @@ def set_parameter(message: Any, value: Parameter) -> None:
         message.double_param = value
     else:
         message.string_param = value
-
-
-def varint(number: int) -> bytes:
-    """A length as protobuf writes it."""
-    written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)

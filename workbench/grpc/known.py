@@ -7,8 +7,9 @@ import sys
 import numpy as np
 
 from workbench.codecs import v2_binary
-from workbench.grpc.convert import RAW_INPUT, InferMessage, split, varint
+from workbench.grpc.convert import RAW_INPUT, InferMessage, split
 from workbench.inference import InferRequest
+from workbench.protobuf_fields import varint
 from workbench.tensor import DATATYPES, Tensor
 
 _LARGE_NBYTES = 2**18  # a larger request is read in the ordinary way

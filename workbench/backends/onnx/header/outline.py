@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from workbench.backends.onnx.header.fields import Reader
 from workbench.backends.onnx.header.graph import Value, read_tensor
+from workbench.protobuf_fields import field, number
 
 _SMALL_NBYTES = 1024
 _IR_VERSION, _GRAPH = 0x08, 0x3A
 _OPSETS_AND_FUNCTIONS = (0x42, 0xCA)
-_INITIALIZER, _SPARSE_INITIALIZER, _INPUT = 0x2A, 0x7A, 0x5A
+_INITIALIZER, _INPUT = 0x2A, 0x5A
 
 
 def outline(reader: Reader) -> bytes:
@@ -22,11 +23,11 @@ def outline(reader: Reader) -> bytes:
     found = bytearray()
     for key, start, stop in reader.fields(0, len(reader.data)):
         if key == _IR_VERSION:
-            found += _number(key, start)
+            found += number(key >> 3, start)
         elif key == _GRAPH:
-            found += _message(key, _graph(reader, start, stop))
+            found += field(key >> 3, _graph(reader, start, stop))
         elif key in _OPSETS_AND_FUNCTIONS:
-            found += _message(key, reader.data[start:stop])
+            found += field(key >> 3, reader.data[start:stop])
     return bytes(found)
 
 
@@ -42,7 +43,7 @@ def _graph(reader: Reader, at: int, end: int) -> bytes:
                 continue
         elif key == _INPUT:
             inputs.add(_name(reader, start, stop))
-        parts.append(_message(key, reader.data[start:stop]))
+        parts.append(field(key >> 3, reader.data[start:stop]))
     return b"".join(parts + [_input(value) for value in weights if value.name not in inputs])
 
 
@@ -53,24 +54,6 @@ def _name(reader: Reader, at: int, end: int) -> str:
 
 def _input(value: Value) -> bytes:
     """A ValueInfoProto of the type and the shape of *value*."""
-    dims = b"".join(_message(0x0A, _number(0x08, dim)) for dim in value.dims or ())
-    tensor_type = _number(0x08, value.elem_type) + _message(0x12, dims)
-    named = _message(0x0A, value.name.encode())
-    return _message(_INPUT, named + _message(0x12, _message(0x0A, tensor_type)))
-
-
-def _message(key: int, content: bytes) -> bytes:
-    return _varint(key) + _varint(len(content)) + content
-
-
-def _number(key: int, number: int) -> bytes:
-    return _varint(key) + _varint(number)
-
-
-def _varint(number: int) -> bytes:
-    digits = bytearray()
-    while number > 127:
-        digits.append(number & 127 | 128)
-        number >>= 7
-    digits.append(number)
-    return bytes(digits)
+    dims = b"".join(field(1, number(1, dim)) for dim in value.dims or ())
+    tensor_type = number(1, value.elem_type) + field(2, dims)
+    return field(_INPUT >> 3, field(1, value.name), field(2, field(1, tensor_type)))
