@@ -401,26 +401,31 @@ def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
         if name in binary_of:
             raise InvalidRequest(f"output {name!r} already exists in request")
         assert entry is not None
-        whose = f"output {name!r}"
-        parameters = _parameters(entry.get("parameters"), whose)
+        parameters = _parameters(entry.get("parameters"), f"output {name!r}")
         binary_of[name] = _flag(parameters.get("binary_data", every), "binary_data")
         if parameters.get("content_type") == "base64":
             base64_of.add(name)
-        if "classification" in parameters:
-            classes[name] = size_of(parameters["classification"], "classification", whose)
-        span = span_of(parameters, whose)
-        if span is not None:
-            check_no_classes(classes, name)
-            spans[name] = span
+        ask_for(name, parameters, classes, spans)
     request.outputs = tuple(binary_of)
     request.classes = classes
     return ReplyForm(every, binary_of, frozenset(base64_of), spans or None)
 
 
-def check_no_classes(classes: Mapping[str, int], name: str) -> None:
-    """Raise ``InvalidRequest`` if that output, meant for shared memory, is wanted as classes."""
-    if name in classes:
-        raise InvalidRequest(f"output {name!r} has both shared memory and 'classification'")
+def ask_for(
+    name: str,
+    parameters: Mapping[str, Parameter],
+    classes: dict[str, int],
+    spans: dict[str, RegionSpan],
+) -> None:
+    """Note if output *name* is wanted as *classes* or in *spans*. Raises ``InvalidRequest``."""
+    whose = f"output {name!r}"
+    if "classification" in parameters:
+        classes[name] = size_of(parameters["classification"], "classification", whose)
+    span = span_of(parameters, whose)
+    if span is not None:
+        if name in classes:
+            raise InvalidRequest(f"{whose} has both shared memory and 'classification'")
+        spans[name] = span
 
 
 def check_not_reserved(parameter: str) -> None:

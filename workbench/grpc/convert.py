@@ -33,6 +33,7 @@ RAW_INPUT = 7 << 3 | 2  # the first bytes of a field with that number and a leng
 _RAW_OUTPUT = bytes((6 << 3 | 2,))
 _INFER_RESPONSE = bytes((2 << 3 | 2,))
 _EMPTY_END = "triton_enable_empty_final_response"
+_FINAL = "triton_final_response"
 _MANY_HEADS = 256  # of replies
 _LARGE_NBYTES = 2**14  # a smaller message is copied faster than it is searched
 
@@ -115,8 +116,7 @@ class InferMessage:
         raw = self._raw
         if raw is None:
             raw = [memoryview(each) for each in message.raw_input_contents]
-        inputs = self._inputs(message.inputs, raw)
-        request = InferRequest(self.name, inputs, self.version)
+        request = InferRequest(self.name, self._inputs(message.inputs, raw), self.version)
         request.id = message.id
         request.functions = self.functions
         request.trace = self.times
@@ -277,14 +277,8 @@ def _ask_for(entries: Iterable[Any], request: InferRequest) -> dict[str, v2.Regi
             raise InvalidRequest(f"output {name!r} already exists in request")
         wanted[name] = None
         if entry.parameters:
-            whose = f"output {name!r}"
-            parameters = _parameters(entry.parameters, whose)
-            if "classification" in parameters:
-                classes[name] = v2.size_of(parameters["classification"], "classification", whose)
-            span = v2.span_of(parameters, whose)
-            if span is not None:
-                v2.check_no_classes(classes, name)
-                spans[name] = span
+            parameters = _parameters(entry.parameters, f"output {name!r}")
+            v2.ask_for(name, parameters, classes, spans)
     request.outputs = tuple(wanted)
     request.classes = classes
     return spans
@@ -318,7 +312,7 @@ def encode(response: InferResponse, carried: Carried | None = None) -> bytes:
 def _parts(
     response: InferResponse,
     carried: Carried | None,
-    final: Callable[[Any], object] | None = None,
+    final: bool | None = None,
 ) -> list[Any]:
     outputs = response.outputs.items()
     layout = tuple([(name, each.datatype, each.array.shape) for name, each in outputs])
@@ -328,7 +322,7 @@ def _parts(
         for key, value in (response.parameters or {}).items():
             set_parameter(message.parameters[key], value)
         if final is not None:
-            final(message)
+            message.parameters[_FINAL].bool_param = final
         parts.append(message.SerializeToString())
     for name, tensor in outputs:
         data = v2_binary.encode(tensor) if carried is None else carried(name, tensor)
@@ -350,7 +344,7 @@ def encode_in_stream(response: InferResponse, carried: Carried | None = None) ->
 
     See ``encode``.
     """
-    parts = _parts(response, carried, _is_final if response.final else _is_not_final)
+    parts = _parts(response, carried, response.final)
     return b"".join((_INFER_RESPONSE, varint(sum(map(len, parts))), *parts))
 
 
@@ -358,16 +352,8 @@ def error_in_stream(told: str, request_id: str) -> bytes:
     """The ``ModelStreamInferResponse`` for the request of that id, which failed."""
     message: Any = _STREAM_RESPONSE(error_message=told)
     message.infer_response.id = request_id
-    _is_final(message.infer_response)
+    message.infer_response.parameters[_FINAL].bool_param = True
     return bytes(message.SerializeToString())
-
-
-def _is_final(message: Any) -> None:
-    message.parameters["triton_final_response"].bool_param = True
-
-
-def _is_not_final(message: Any) -> None:
-    message.parameters["triton_final_response"].bool_param = False
 
 
 def set_parameter(message: Any, value: Parameter) -> None:
