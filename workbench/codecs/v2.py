@@ -465,7 +465,10 @@ def encode_response(
             blobs.append(v2_binary.encode(tensor))
             entry["parameters"] = {"binary_data_size": len(blobs[-1])}
         else:
-            _put_data(entry, name, tensor, form)
+            encoding = "base64" if name in form.base64_of and tensor.datatype == "BYTES" else ""
+            if encoding:
+                entry["parameters"] = {"content_type": encoding}
+            entry["data"] = v2_json.encode(name, tensor, encoding)
             floats = floats or v2_json.may_lack_numbers(entry["data"])
         outputs.append(entry)
     message: dict[str, object] = {"id": response.id} if response.id else {}
@@ -479,13 +482,6 @@ def encode_response(
         v2_json.name_non_numbers(outputs)
         head = v2_json.write(message)
     return EncodedResponse(head, tuple(blobs))
-
-
-def _put_data(entry: dict[str, object], name: str, tensor: Tensor, form: ReplyForm) -> None:
-    encoding = "base64" if name in form.base64_of and tensor.datatype == "BYTES" else ""
-    if encoding:
-        entry["parameters"] = {"content_type": encoding}
-    entry["data"] = v2_json.encode(name, tensor, encoding)
 
 
 def write_shared(
