@@ -10,26 +10,16 @@ from workbench.residency.snapshot import (
     AbsenceKind,
     Books,
     LoadStatistics,
-    ResidencySnapshot,
     ResidentSnapshot,
 )
 from workbench.residency.telemetry import Telemetry
-from workbench.residency.work import (
-    CannotEstimate,
-    Estimated,
-    Job,
-    Loaded,
-    Loader,
-    ThreadedWork,
-    Work,
-)
+from workbench.residency.work import Estimated, Job, Loaded, Loader, ThreadedWork, Work
 
 __all__ = [
     "NOTHING",
     "Absence",
     "AbsenceKind",
     "Books",
-    "CannotEstimate",
     "Estimated",
     "Job",
     "Lease",
@@ -40,7 +30,6 @@ __all__ = [
     "OnDevice",
     "Purpose",
     "Residency",
-    "ResidencySnapshot",
     "ResidentSnapshot",
     "Telemetry",
     "ThreadedWork",

@@ -1,9 +1,10 @@
 """SageMaker's multi-model endpoint: the platform that loads, invokes and unloads a container."""
 
-from workbench.contracts.sagemaker.endpoint.containers import ContainerReply, Invoke, ModelContainer
-from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint, ModelClaim, endpoint_of
+from workbench.contracts.sagemaker.endpoint.containers import ContainerReply, Invoke
+from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint, ModelClaim
 from workbench.contracts.sagemaker.endpoint.refusals import EndpointRefusal, endpoint_refusal
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport
+from workbench.contracts.sagemaker.endpoint.setup import endpoint_of
 
 __all__ = [
     "ContainerReply",
@@ -12,7 +13,6 @@ __all__ = [
     "EndpointReport",
     "Invoke",
     "ModelClaim",
-    "ModelContainer",
     "endpoint_of",
     "endpoint_refusal",
 ]

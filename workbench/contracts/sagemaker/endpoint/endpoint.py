@@ -17,27 +17,22 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.containers import (
     ContainerReply,
     Invoke,
     ModelContainer,
-    OwnContainer,
-    RemoteContainer,
     Submit,
 )
+from workbench.contracts.sagemaker.endpoint.refusals import check_attributes
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport, TargetStatistics
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore, StoredArtifact
 from workbench.contracts.sagemaker.layouts import wrapper_of
-from workbench.core import ServerCore
 from workbench.errors import (
     ContainerRefused,
     DiskFull,
     InvalidRequest,
-    ModelNotFound,
     ServerNotRunning,
     WaitedTooLong,
-    WorkbenchError,
 )
 from workbench.events import EndpointMeasured, EndpointWarned, Event
 
@@ -45,7 +40,6 @@ T = TypeVar("T")
 
 _LOAD_LIMIT_S = 360.0  # for a load, with the unloads that it needs
 _RIGHT_COPIES = (0, 507)  # answers to a load that say nothing against the model's files
-_MOST_ATTRIBUTES = 1024
 
 
 @dataclass(slots=True, eq=False)
@@ -143,7 +137,7 @@ class Endpoint:
 
     def check(self, endpoint: str, request: Invoke) -> None:
         """Raise ``InvalidRequest`` for what the platform refuses before it asks for a model."""
-        _check_attributes(request.custom_attributes)
+        check_attributes(request.custom_attributes)
         if request.target:
             self._check_name(endpoint)
         if request.target and self._store is None:
@@ -503,54 +497,3 @@ class Endpoint:
             for model in self._models.values():
                 states[model.artifact.target] = "loaded" if model.ready.done() else "loading"
             return EndpointReport(self._shown, states, dict(self._statistics))
-
-
-def _check_attributes(value: str) -> None:
-    """Raise ``InvalidRequest``, in AWS's words, for CustomAttributes that its API does not take."""
-    if len(value) > _MOST_ATTRIBUTES:
-        rule = f"have length less than or equal to {_MOST_ATTRIBUTES}"
-    elif not value.isascii():
-        rule = "satisfy regular expression pattern: \\p{ASCII}*"
-    else:
-        return
-    raise InvalidRequest(
-        f"1 validation error detected: Value {value[:40]!r} at 'customAttributes' failed to "
-        f"satisfy constraint: Member must {rule}"
-    )
-
-
-def endpoint_of(core: ServerCore, own: Container) -> Endpoint:
-    """The endpoint that the settings of *core* tell of, on its *own* container or on another."""
-    settings = core.settings
-    submit = partial(core.soon, waits=True)
-    store = None
-    if settings.artifacts is not None:
-        store = ArtifactStore(settings.artifacts, follow_links=settings.follow_links)
-    here = OwnContainer(own)
-    container: ModelContainer = here
-    if settings.container:
-        container = RemoteContainer(settings.container, submit)
-    return Endpoint(
-        store,
-        container,
-        submit=submit,
-        log=core.events.append,
-        keeps=settings.model_cache == "enabled",
-        hold_s=settings.wait,
-        names=settings.endpoints,
-        shown=settings.container or "this server",
-        single=partial(_run_single, core, here),
-    )
-
-
-def _run_single(
-    core: ServerCore, container: OwnContainer, name: str, request: Invoke
-) -> Future[ContainerReply] | None:
-    """What the model *name* of the repository answers; ``None`` if there is none."""
-    try:
-        core.resolve(name)
-    except ModelNotFound:
-        return None
-    except WorkbenchError:
-        pass  # it is there, and its run says what is wrong
-    return container.run(name, name, request)

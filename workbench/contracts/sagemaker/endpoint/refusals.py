@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench import errors
-from workbench.errors import ContainerRefused, WorkbenchError
+from workbench.errors import ContainerRefused, InvalidRequest, WorkbenchError
 
 _LOGS = "arn:aws:logs:local:000000000000:log-group:/aws/sagemaker/Endpoints"
+_MOST_ATTRIBUTES = 1024
 
 _KINDS: dict[type[WorkbenchError], tuple[int, str]] = {
     errors.WorkbenchError: (500, "InternalFailure"),
@@ -59,3 +60,17 @@ def endpoint_refusal(error: Exception, endpoint: str) -> EndpointRefusal:
         "LogStreamArn": f"{_LOGS}/{endpoint}",
     }
     return EndpointRefusal(status, kind, body)
+
+
+def check_attributes(value: str) -> None:
+    """Raise ``InvalidRequest``, in AWS's words, for CustomAttributes that its API does not take."""
+    if len(value) > _MOST_ATTRIBUTES:
+        rule = f"have length less than or equal to {_MOST_ATTRIBUTES}"
+    elif not value.isascii():
+        rule = "satisfy regular expression pattern: \\p{ASCII}*"
+    else:
+        return
+    raise InvalidRequest(
+        f"1 validation error detected: Value {value[:40]!r} at 'customAttributes' failed to "
+        f"satisfy constraint: Member must {rule}"
+    )
