@@ -154,7 +154,7 @@ def _check_names(model: ModelId, signature: Signature, inputs: Mapping[str, Tens
             raise InvalidRequest(
                 f"{model} has no input {name!r}; it takes {_names(signature.inputs)}"
             )
-    required = [name for name, spec in signature.inputs.items() if not spec.optional]
+    required = signature.required
     missing = [name for name in required if name not in inputs]
     if missing:
         raise InvalidRequest(

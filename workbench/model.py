@@ -419,9 +419,13 @@ class Signature:
     @property
     def main_input(self) -> TensorSpec | None:
         """The only input, or the only one that is not optional; ``None`` if there are several."""
-        inputs = [*self.inputs.values()]
-        needed = [each for each in inputs if not each.optional] if len(inputs) > 1 else inputs
+        needed = [*(self.required if len(self.inputs) > 1 else self.inputs).values()]
         return needed[0] if len(needed) == 1 else None
+
+    @property
+    def required(self) -> dict[str, TensorSpec]:
+        """The inputs that are not optional."""
+        return {name: spec for name, spec in self.inputs.items() if not spec.optional}
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,8 +175,7 @@ def request_of(
         "inputs": [
             {"name": spec.name, "shape": [max(1, size) for size in spec.shape],
              "datatype": spec.datatype}
-            for spec in signature.inputs.values()
-            if not spec.optional
+            for spec in signature.required.values()
         ]
     }  # fmt: skip
 

@@ -90,8 +90,7 @@ def _of_records(value: object) -> object:
 
 def _from_table(model: ModelId, signature: Signature, table: Any) -> object:
     columns = {str(column): column for column in table.columns}
-    needed = [name for name, spec in signature.inputs.items() if not spec.optional]
-    lacking = [name for name in needed if name not in columns]
+    lacking = [name for name in signature.required if name not in columns]
     if lacking and signature.main_input is None:
         lacks = f"the column{'s' if len(lacking) > 1 else ''} {', '.join(map(repr, lacking))}"
         raise InvalidRequest(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.bench.sweep import Point, best
 from workbench.views.colours import INK
+from workbench.views.table import cells_html
 from workbench.views.text import aligned
 from workbench.views.times import show_seconds
 
@@ -102,19 +103,14 @@ def html(lines: Sequence[str], points: Sequence[Point]) -> str:
     left, right = "text-align:left;padding:3px 12px 3px 0", "text-align:right;padding:3px 12px"
     whole = ";white-space:nowrap"
     styles = [left, right, left + whole, *[right + whole] * 4, left]
-
-    def line(cells: Sequence[str], tag: str) -> str:
-        each = zip(styles, cells, strict=True)
-        return "".join(f'<{tag} style="{style}">{escape(cell)}</{tag}>' for style, cell in each)
-
     first, *others = lines
     told = "".join(f"<div>{escape(other)}</div>" for other in others)
-    body = "".join(f"<tr>{line(row(point), 'td')}</tr>" for point in points)
+    body = "".join(f"<tr>{cells_html(row(point), 'td', styles)}</tr>" for point in points)
     return (
         f'<div style="font-size:15px"><b>{escape(first)}</b></div>{told}'
         f"{figure(points)._repr_html_()}"
         f'<table style="border-collapse:collapse;font-size:13px">'
-        f"<tr>{line(HEADS, 'th')}</tr>{body}</table>"
+        f"<tr>{cells_html(HEADS, 'th', styles)}</tr>{body}</table>"
     )
 
 

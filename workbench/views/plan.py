@@ -10,6 +10,7 @@ from workbench.nbytes import show_nbytes
 from workbench.planner import Goal, Plan
 from workbench.seconds import show_duration
 from workbench.views.colours import INK, RED
+from workbench.views.table import cells_html
 from workbench.views.text import aligned
 from workbench.views.times import show_age, show_seconds
 
@@ -88,14 +89,9 @@ def html(plan: Plan, table: Sequence[Row]) -> str:
     left = "text-align:left;padding:3px 8px 3px 0"
     right = "text-align:right;padding:3px 8px"
     cell = ";white-space:nowrap"
-
-    def line(row: Row, tag: str, styles: Sequence[str]) -> str:
-        cells = zip(styles, row, strict=True)
-        return "".join(f'<{tag} style="{style}">{escape(each)}</{tag}>' for style, each in cells)
-
-    heads = line(HEADS, "th", [left, *[f"{right};vertical-align:bottom"] * (len(HEADS) - 1)])
+    heads = cells_html(HEADS, "th", [left, *[f"{right};vertical-align:bottom"] * (len(HEADS) - 1)])
     cells = [left + cell, *[right + cell] * (len(HEADS) - 1)]
-    body = "".join(f"<tr>{line(row, 'td', cells)}</tr>" for row in table)
+    body = "".join(f"<tr>{cells_html(row, 'td', cells)}</tr>" for row in table)
     notes = "".join(f"<div>{escape(note)}</div>" for note in [*_notes(plan), _SURVEYED])
     return (
         '<div style="line-height:1.5">'  # widgets have lines of 28 pixels

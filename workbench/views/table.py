@@ -50,6 +50,12 @@ def rows_html(
     ]
 
 
+def cells_html(cells: Iterable[str], tag: str, styles: Iterable[str]) -> str:
+    """The *cells* of a row, each in a *tag* of its style."""
+    each = zip(styles, cells, strict=True)
+    return "".join(f'<{tag} style="{style}">{escape(cell)}</{tag}>' for style, cell in each)
+
+
 def reasons_html(models: Iterable[ModelStatus]) -> str:
     """A line for each of *models* that is not loaded for a reason: all words, however many."""
     whys = ((model, state_words(model)) for model in models)

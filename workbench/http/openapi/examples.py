@@ -26,7 +26,9 @@ _ZEROS: Mapping[str, object] = {
 
 def is_showable(signature: Signature) -> bool:
     """Whether there is an example that can be read: small tensors or pictures, as JSON has them."""
-    return all(_is_picture(signature, spec) or _is_small(spec) for spec in _required(signature))
+    return all(
+        _is_picture(signature, spec) or _is_small(spec) for spec in signature.required.values()
+    )
 
 
 def infer_example(signature: Signature) -> Json:
@@ -41,16 +43,16 @@ def infer_example(signature: Signature) -> Json:
                 "datatype": spec.datatype,
                 "data": _data(spec),
             }
-            for spec in _required(signature)
+            for spec in signature.required.values()
         ]
     }
 
 
 def generate_example(signature: Signature) -> Json | None:
     """The same for the generate extension, which takes no pictures."""
-    if not all(_is_small(spec) for spec in _required(signature)):
+    if not all(_is_small(spec) for spec in signature.required.values()):
         return None
-    data = {spec.name: _data(spec) for spec in _required(signature)}
+    data = {spec.name: _data(spec) for spec in signature.required.values()}
     return {name: value[0] if len(value) == 1 else value for name, value in data.items()}
 
 
@@ -58,7 +60,7 @@ def infer_schema(signature: Signature) -> Json:
     """The schema of an inference request to the model."""
     images = signature.image_forms
     entries = [_input_schema(spec, images.get(name)) for name, spec in signature.inputs.items()]
-    limits = {"minItems": len(_required(signature)), "maxItems": len(entries)}
+    limits = {"minItems": len(signature.required), "maxItems": len(entries)}
     name = one_of(*signature.outputs) if signature.outputs else TEXT
     outputs = obj({"name": name}, {"parameters": ref("parameters")})
     entry = {"anyOf": entries} if entries else ref("request_input")
@@ -74,14 +76,10 @@ def infer_schema(signature: Signature) -> Json:
 
 def generate_schema(signature: Signature) -> Json:
     """The schema of a request of the generate extension to the model."""
-    data: dict[str, Any] = {spec.name: ref("tensor_data") for spec in _required(signature)}
+    data: dict[str, Any] = {spec.name: ref("tensor_data") for spec in signature.required.values()}
     optional = {"id": ref("request_id"), "parameters": {"type": "object"}}
     optional = {key: schema for key, schema in optional.items() if key not in signature.inputs}
     return {**obj(data, optional), "additionalProperties": True}
-
-
-def _required(signature: Signature) -> list[TensorSpec]:
-    return [spec for spec in signature.inputs.values() if not spec.optional]
 
 
 def _is_small(spec: TensorSpec) -> bool:
