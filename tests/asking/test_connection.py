@@ -157,6 +157,13 @@ def test_a_card_from_elsewhere(wb: Connection) -> None:
         wb["vine"]
 
 
+@pytest.mark.parametrize("timeout_s", ["1s", 0, -1.0, float("nan"), float("inf")])
+def test_timeouts_that_are_none(wb: Connection, timeout_s: Any) -> None:
+    """They are refused, as by ``Workbench.infer``."""
+    with pytest.raises(UsageError, match=r"timeout_s is .*: it must be seconds, above 0"):
+        wb.infer("wine", np.ones((1, 13)), timeout_s=timeout_s)
+
+
 @pytest.mark.usefixtures("no_grace")
 def test_a_cancelled_task_ends_the_run(tmp_path: Path) -> None:
     """The server sees that the connection is closed, and stops the model."""

@@ -16,7 +16,9 @@ import httpx
 
 from workbench import errors
 from workbench.asking.answers import answer_of
-from workbench.asking.given import NO_INPUTS, inputs_of, tensors_of
+from workbench.asking.asks import Asks
+from workbench.asking.given import tensors_of
+from workbench.asking.question import Question
 from workbench.asking.replies import (
     HEADER_SIZE,
     checked,
@@ -88,7 +90,7 @@ def _is_address(text: str) -> bool:
         return False
 
 
-class Connection:
+class Connection(Asks):
     """The models of the server at *url*. It may be used by several threads, and by ``with``.
 
     Where the server tells a status of HTTP, its error is of the class that a workbench would
@@ -122,64 +124,28 @@ class Connection:
 
     # ── asking ──
 
-    def infer(
-        self,
-        model: str,
-        inputs: object = NO_INPUTS,
-        /,
-        *,
-        version: int | None = None,
-        timeout_s: float | None = None,
-        output: str | None = None,
-        raw: bool = False,
-        **by_keyword: object,
-    ) -> Any:
-        """As ``Workbench.infer``, over HTTP: what *model* answers to what you have."""
-        given = inputs_of(model, inputs, by_keyword)
-        request = self.request(model, given, version, output, timeout_s)
+    def _infer(self, question: Question) -> Any:
+        request = self.request(question)
         with self._of_model():
-            return answer_of(read_outputs(self._send(request)), raw=raw)
+            return answer_of(read_outputs(self._send(request)), raw=question.raw)
 
-    async def ainfer(
-        self,
-        model: str,
-        inputs: object = NO_INPUTS,
-        /,
-        *,
-        version: int | None = None,
-        timeout_s: float | None = None,
-        output: str | None = None,
-        raw: bool = False,
-        **by_keyword: object,
-    ) -> Any:
-        """As ``infer``, without blocking the event loop.
-
-        To cancel the task closes its connection, by which a workbench ends the request.
-        """
-        given = inputs_of(model, inputs, by_keyword)
-        await asyncio.to_thread(self.signature, model, version)
-        request = self.request(model, given, version, output, timeout_s)
+    async def _ainfer(self, question: Question) -> Any:
+        """To cancel the task closes its connection, by which a workbench ends the request."""
+        await asyncio.to_thread(self.signature, question.model, question.version)
+        request = self.request(question)
         with self._of_model(), self._failing():
             async with httpx.AsyncClient(**self._settings) as client:
                 reply = await client.send(request)
-            return answer_of(read_outputs(checked(reply)), raw=raw)
+            return answer_of(read_outputs(checked(reply)), raw=question.raw)
 
-    def stream(
-        self,
-        model: str,
-        inputs: object = NO_INPUTS,
-        /,
-        *,
-        version: int | None = None,
-        raw: bool = False,
-        **by_keyword: object,
-    ) -> Iterator[Any]:
-        """As ``Workbench.stream``, by Triton's ``generate_stream``: each answer as it comes.
+    def _stream(self, question: Question) -> Iterator[Any]:
+        """By Triton's ``generate_stream``.
 
         That tells no shapes: of the sizes that an output leaves free, all but the last one are 1.
         The request is sent when the first answer is asked for; to close the iterator ends it.
         """
-        tensors = self.tensors(model, inputs_of(model, inputs, by_keyword), version)
+        model, version = question.model, question.version
+        tensors = self.tensors(model, question.inputs, version)
         outputs = self.signature(model, version).outputs
         path = f"{_path(model, version)}/generate_stream"
         request = self._http.build_request("POST", path, content=generate.encode_request(tensors))
@@ -187,7 +153,7 @@ class Connection:
             for line in reply.iter_lines():
                 if line.startswith(_EVENT):
                     body = line.removeprefix(_EVENT).encode()
-                    yield answer_of(generate.decode_response(body, outputs), raw=raw)
+                    yield answer_of(generate.decode_response(body, outputs), raw=question.raw)
 
     def _begun(self, request: httpx.Request) -> httpx.Response:
         """The reply to *request*, whose body is still to come."""
@@ -196,20 +162,15 @@ class Connection:
             reply.read()
         return checked(reply)
 
-    def request(
-        self,
-        model: str,
-        inputs: object,
-        version: int | None = None,
-        output: str | None = None,
-        timeout_s: float | None = None,
-    ) -> httpx.Request:
-        """The request that asks *model* for what it answers to *inputs*, not sent yet."""
-        head, tail = self._written(self.tensors(model, inputs, version), output)
+    def request(self, question: Question) -> httpx.Request:
+        """The request that asks *question*, not sent yet."""
+        model, version = question.model, question.version
+        tensors = self.tensors(model, question.inputs, version)
+        head, tail = self._written(tensors, question.output)
         headers = {"Content-Type": "application/json"}
         if tail:
             headers = {"Content-Type": "application/octet-stream", HEADER_SIZE: str(len(head))}
-        limit = httpx.USE_CLIENT_DEFAULT if timeout_s is None else timeout_s
+        limit = question.timeout_s or httpx.USE_CLIENT_DEFAULT
         path = f"{_path(model, version)}/infer"
         return self._http.build_request(
             "POST", path, content=head + tail, headers=headers, timeout=limit

@@ -1,4 +1,4 @@
-"""One question to a model of this process, asked by Python code."""
+"""One question to a model, asked by Python code, and how a server of this process answers it."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from workbench.asking.connection import Connection
+from workbench.asking.question import Question
 from workbench.bench.client import Load, Windows, summary
 from workbench.bench.examples import example, has_batches, repeated
 from workbench.bench.process import LoadProcess, Pace
@@ -72,7 +73,7 @@ class Wire:
         self._process = LoadProcess()
 
     def measure(self, inputs: object, clients: int, rate: float | None, pace: Pace) -> Load:
-        request = self._connection.request(self._model, inputs)
+        request = self._connection.request(Question(self._model, inputs))
         return self._process.run(request, clients, rate, pace)
 
     def close(self) -> None:

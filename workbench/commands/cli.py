@@ -181,16 +181,11 @@ def stop(url: str | None) -> None:
     """Tell how a server is stopped, for those who look for a command."""
     from workbench.asking.connection import address_of
 
-    try:
-        url = address_of(url or only_url())
-    except WorkbenchError as error:
-        refuse(error)
+    url = address_of(url or only_url())
     processes = [f", or kill {each.pid}" for each in running_servers() if each.url == url]
-    refuse(
-        UsageError(
-            f"no command stops {url}: press Ctrl-C where it runs, or %workbench stop in its "
-            f"notebook{''.join(processes)}"
-        )
+    raise UsageError(
+        f"no command stops {url}: press Ctrl-C where it runs, or %workbench stop in its "
+        f"notebook{''.join(processes)}"
     )
 
 

@@ -1,0 +1,102 @@
+"""The verbs that ask a model: the same for a server in this process and for one elsewhere."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from workbench.asking.given import NO_INPUTS, inputs_of
+from workbench.asking.question import Question
+
+
+class Asks(ABC):
+    """Runs models on what a person has in variables."""
+
+    def infer(
+        self,
+        model: str,
+        inputs: object = NO_INPUTS,
+        /,
+        *,
+        version: int | None = None,
+        timeout_s: float | None = None,
+        output: str | None = None,
+        raw: bool = False,
+        **by_keyword: object,
+    ) -> Any:
+        """Run *model* on what you have, as a request over HTTP does.
+
+        An interrupt, or the end of *timeout_s*, ends the call at once, and the run at the next
+        node of the model. An ``async`` function is cancelled, any other runs to its end, and a load
+        goes on for the next request.
+
+        *inputs* is one value for a model of one input, else a dict by name; names may be keywords
+        too: ``wb.infer("m", a=1, b=2)``. A value is an array, whose numbers are rounded or widened
+        to the model's datatype; a list; a tensor of PyTorch or JAX; a text or several for BYTES;
+        BF16 as floats, or as bits in ``uint16``. A table of pandas is the inputs that its columns
+        name, or else a matrix. Where the model takes images, the bytes of a PNG or JPEG file, or a
+        list of them, will do.
+
+        Returns an array for a model of one output, or for the *output* that you name; else a dict
+        by name, with ``numpy()`` and ``df()``. BYTES are ``str`` where all of the output is UTF-8;
+        with *raw*, always ``bytes``.
+
+        Raises ``ModelNotFound``, ``VersionNotFound``, ``ModelNotReady``,
+        ``LoadFailed``, ``MemoryExhausted``, ``InvalidRequest``, ``RunFailed``,
+        ``DeadlineExceeded``, ``UsageError``.
+        """
+        given = self._given(model, inputs, by_keyword)
+        return self._infer(Question(model, given, version, timeout_s, output, raw))
+
+    async def ainfer(
+        self,
+        model: str,
+        inputs: object = NO_INPUTS,
+        /,
+        *,
+        version: int | None = None,
+        timeout_s: float | None = None,
+        output: str | None = None,
+        raw: bool = False,
+        **by_keyword: object,
+    ) -> Any:
+        """As ``infer``, without blocking the event loop: ``await wb.ainfer("digits", x)``.
+
+        To cancel the task ends the request.
+        """
+        given = self._given(model, inputs, by_keyword)
+        return await self._ainfer(Question(model, given, version, timeout_s, output, raw))
+
+    def stream(
+        self,
+        model: str,
+        inputs: object = NO_INPUTS,
+        /,
+        *,
+        version: int | None = None,
+        raw: bool = False,
+        **by_keyword: object,
+    ) -> Iterator[Any]:
+        """As ``infer``, of a model that gives several answers: each as soon as it is there.
+
+        A generator function runs ahead by one answer, and is closed with this iterator.
+        """
+        given = self._given(model, inputs, by_keyword)
+        return self._stream(Question(model, given, version, raw=raw))
+
+    def _given(self, model: str, inputs: object, by_keyword: Mapping[str, object]) -> object:
+        """The inputs of a call. Raises ``UsageError`` and ``InvalidRequest``."""
+        return inputs_of(model, inputs, by_keyword)
+
+    @abstractmethod
+    def _infer(self, question: Question) -> Any:
+        """The answer."""
+
+    @abstractmethod
+    async def _ainfer(self, question: Question) -> Any:
+        """The answer, without blocking the event loop."""
+
+    @abstractmethod
+    def _stream(self, question: Question) -> Iterator[Any]:
+        """The answers, one after the other."""
