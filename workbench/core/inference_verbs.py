@@ -133,8 +133,4 @@ class InferenceVerbs(Lifetime):
         response = self.infer_now(name, version, read) if stop.error is None else None
         if response is not None:
             return response
-        return queue_when_done(self.start(name, version, read, stop, write=_as_it_is))
-
-
-def _as_it_is(response: InferResponse) -> InferResponse:
-    return response
+        return queue_when_done(self.start(name, version, read, stop, write=lambda answer: answer))

@@ -212,7 +212,7 @@ class V2:
         if response is not None:
             return response
         future = self._core.start(
-            asked.name, asked.version, asked.read, write=_as_it_is, **_sized(data)
+            asked.name, asked.version, asked.read, write=lambda response: response, **_sized(data)
         )
         return call.wait(future)
 
@@ -357,7 +357,3 @@ def _words(error: Exception, asked: InferMessage | None) -> str:
 
 def _sized(data: bytes) -> _Sized:
     return {"nbytes": len(data), "quick": len(data) <= _LARGE_NBYTES}
-
-
-def _as_it_is(response: InferResponse) -> InferResponse:
-    return response

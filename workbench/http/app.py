@@ -17,7 +17,6 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
-from workbench.core import ServerCore
 from workbench.errors import AccessDenied, ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import Access, RequestHead
@@ -277,11 +276,7 @@ async def _reply(plane: DataPlane, bound: _Bound, call: HttpCall) -> Reply:
         return cast(Reply, work())
     if route.runs is RunsOn.THREAD:
         return await asyncio.wrap_future(core.soon(work))
-    return await unless(call.gone, _waited(core, work))
-
-
-async def _waited(core: ServerCore, work: Callable[[], Reply]) -> Reply:
-    return await asyncio.wrap_future(core.soon(work, waits=True))
+    return await unless(call.gone, asyncio.wrap_future(core.soon(work, waits=True)))
 
 
 def _is_unknown_verb(place: _Place, parameters: Mapping[str, str]) -> bool:

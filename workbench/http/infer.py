@@ -11,11 +11,11 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from workbench.codecs import v2 as codec
 from workbench.codecs.v2_known import KnownText, KnownTexts
@@ -332,19 +332,15 @@ def _compressed(reply: Reply, coding: bytes) -> Reply:
     return replace(reply, headers=(*reply.headers, (b"content-encoding", coding)), parts=(body,))
 
 
-async def unless(gone: Callable[[], Awaitable[object]], work: Coroutine[Any, Any, T]) -> T:
+async def unless(gone: Callable[[], Awaitable[object]], work: Awaitable[T]) -> T:
     """Do *work*; if *gone* returns before it is done, cancel it. Raises ``RequestStopped`` then."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(gone())
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise _gone()
+            raise RequestStopped("the client went away")
         return working.result()
     finally:
         leaving.cancel()
         working.cancel()
-
-
-def _gone() -> RequestStopped:
-    return RequestStopped("the client went away")

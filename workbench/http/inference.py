@@ -101,12 +101,9 @@ async def _generated(plane: DataPlane, call: HttpCall) -> AsyncGenerator[bytes]:
     def write(response: InferResponse) -> bytes | None:
         return encode_response(response) if response.outputs else None
 
-    async def answer() -> bytes | None:
-        return await asyncio.wrap_future(stream.take())
-
     stream = plane.core.stream(name, version, read, write=write, nbytes=len(call.body))
     try:
-        while (data := await unless(call.gone, answer())) is not None:
+        while (data := await unless(call.gone, asyncio.wrap_future(stream.take()))) is not None:
             yield data
     finally:
         stream.cancel()

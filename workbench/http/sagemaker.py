@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -131,17 +130,13 @@ async def _invoked(container: Container, call: HttpCall, name: str) -> Reply:
     invocation = Invocation(name, received, container.limits, functions=call.functions)
     payload = container.invoke_now(invocation)
     if payload is None:
-        payload = await unless(call.gone, _result(container.invoke(invocation)))
+        payload = await unless(call.gone, asyncio.wrap_future(container.invoke(invocation)))
     return payload_reply(payload)
 
 
 async def _waited(container: Container, call: HttpCall, work: Callable[[], T]) -> T:
     """What *work* gives, which may wait for a load, in a thread."""
-    return await unless(call.gone, _result(container.core.soon(work, waits=True)))
-
-
-async def _result(future: Future[T]) -> T:
-    return await asyncio.wrap_future(future)
+    return await unless(call.gone, asyncio.wrap_future(container.core.soon(work, waits=True)))
 
 
 # ── errors ──
