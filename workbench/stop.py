@@ -13,8 +13,6 @@ from workbench.errors import RequestStopped
 class CancellationToken:
     """A cancellation token for the waits and runs of a request; ``set`` once, from any thread."""
 
-    __slots__ = ("_callbacks", "_lock", "error")
-
     def __init__(self) -> None:
         self.error: RequestStopped | None = None  # the reason, once it is set
         self._callbacks: list[Callable[[], object]] = []

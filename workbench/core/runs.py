@@ -64,8 +64,6 @@ _NOBODY = Caller()
 class _OnBehalf:
     """Sets *variable* to *caller* during the context; a generator would take twice as long."""
 
-    __slots__ = ("_caller", "_token", "_variable")
-
     def __init__(self, variable: ContextVar[Caller], caller: Caller) -> None:
         self._variable = variable
         self._caller = caller

@@ -43,8 +43,6 @@ class WireTimes:
     name.
     """
 
-    __slots__ = ("received_s", "trace")
-
     def __init__(self, received_s: Mapping[str, float]) -> None:
         self.received_s = received_s
         self.trace: Trace | None = None  # that ended, if the request was traced and answered
@@ -63,8 +61,6 @@ class Trace:
     The traces of an ensemble and its steps, its *entries*, are written together, and not before
     the *wire* has sent the answer.
     """
-
-    __slots__ = ("entries", "id", "parent", "sampler", "wire")
 
     def __init__(
         self,

@@ -80,20 +80,6 @@ class InferMessage:
     sent. Raises ``MalformedRequest`` and, for the version or that wish, ``InvalidRequest``.
     """
 
-    __slots__ = (
-        "_raw",
-        "_rules",
-        "_write_region",
-        "carried",
-        "functions",
-        "message",
-        "name",
-        "shares",
-        "times",
-        "version",
-        "wants_empty_end",
-    )
-
     def __init__(
         self, data: bytes, rules: v2.RequestRules, write_region: v2.WriteRegion | None = None
     ) -> None:

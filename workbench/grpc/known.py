@@ -22,18 +22,6 @@ class KnownRequest:
     composed again.
     """
 
-    __slots__ = (
-        "_datatype",
-        "_dtype",
-        "_head",
-        "_input",
-        "_outputs",
-        "_shape",
-        "asked",
-        "fit",
-        "scalars_of_one",
-    )
-
     def __init__(self, head: bytes, asked: InferMessage, request: InferRequest) -> None:
         ((self._input, tensor),) = request.inputs.items()
         self._datatype, self._shape = tensor.datatype, tensor.array.shape

@@ -25,8 +25,6 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 class Rpc:
     """One call of a client, in *context*."""
 
-    __slots__ = ("_is_watched", "_waited", "context", "words")
-
     def __init__(self, context: grpc.ServicerContext) -> None:
         self.context = context
         self._waited: Future[Any] | None = None

@@ -290,8 +290,6 @@ class DataPlane:
 class _Exchange:
     """A request that cannot be answered at once, from its body to its reply."""
 
-    __slots__ = ("_body", "_form", "_head", "_plane")
-
     def __init__(self, plane: DataPlane, head: InferHead, body: Body) -> None:
         self._plane = plane
         self._head = head

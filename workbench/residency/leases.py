@@ -40,8 +40,6 @@ class Lease:
     releasing twice does nothing.
     """
 
-    __slots__ = ("_all", "_lender", "counts", "model", "residents", "session")
-
     def __init__(
         self,
         residents: Sequence[Resident],

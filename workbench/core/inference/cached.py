@@ -66,8 +66,6 @@ class Cached:
 class _Lookup:
     """The lookup of one *request* in the cache of *owner*."""
 
-    __slots__ = ("_key", "_owner", "_request", "_seconds")
-
     def __init__(self, owner: Cached, request: InferRequest) -> None:
         begun_s = time.perf_counter()
         self._owner = owner
@@ -96,8 +94,6 @@ class _Lookup:
 
 class _Turn:
     """The *turn* of a request; its answer is added to the cache."""
-
-    __slots__ = ("_lookup", "_turn")
 
     def __init__(self, turn: Turn, lookup: _Lookup) -> None:
         self._turn = turn

@@ -95,11 +95,6 @@ class Call(Generic[T]):
     works on a call. A call is its own job for threads (``threads.Job``) and its own ``Turn``.
     """
 
-    __slots__ = (
-        "_asked", "_coming", "_context", "_is_over", "_lease", "_needs", "_next", "_request",
-        "_response", "_stop", "_waits_for", "_within", "future", "key",
-    )  # fmt: skip
-
     def __init__(self, needs: Dependencies, asked: Asked[T], stop: CancellationToken) -> None:
         self.future: Answer[T] | None = Answer(stop)  # until it is answered
         self.key: Hashable = asked.name  # calls of the same key share threads

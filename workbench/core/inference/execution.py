@@ -397,8 +397,6 @@ class Execution:
 class _StepJob:
     """A job of *execution* for a thread; see ``threads.Job``."""
 
-    __slots__ = ("_do", "_execution", "key")
-
     def __init__(self, execution: Execution, do: Callable[[], object]) -> None:
         self.key = execution.key
         self._execution = execution
@@ -417,8 +415,6 @@ class _StepJob:
 
 class _StepTurn:
     """The ``Turn`` of *step* of *execution*, whose inputs have *nbytes*."""
-
-    __slots__ = ("_execution", "is_done", "nbytes", "step")
 
     def __init__(self, execution: Execution, step: Step, nbytes: int) -> None:
         self._execution = execution
