@@ -29,6 +29,7 @@ from workbench.errors import (
     ThreadsExhausted,
 )
 from workbench.grpc.service import Service, carries, refusing
+from workbench.socket_files import remove_left_behind, remove_own
 from workbench.threads import start_thread
 from workbench.tokens import UNIX
 
@@ -211,7 +212,7 @@ class GrpcServer:
         self._server = None
         self._threads.close()
         if self._url.startswith(UNIX):
-            _remove(Path(self._url.removeprefix(UNIX)))
+            remove_own(Path(self._url.removeprefix(UNIX)))
 
     def forget_in_child(self) -> None:
         """After a fork: the child has neither the threads nor the right to end the calls."""
@@ -242,8 +243,10 @@ def _listen_at(server: grpc.Server, path: Path) -> str:
     It is made in a folder of this user's, and moved once no one else can open it.
     """
     path = path.expanduser().absolute()
-    _check_free(path)
     try:
+        remove_left_behind(path)
+        if path.exists():
+            raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': it is another file")
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as private:
             made = f"{private}/s"
             server.add_insecure_port(f"{UNIX}{made}")
@@ -252,28 +255,3 @@ def _listen_at(server: grpc.Server, path: Path) -> str:
     except (OSError, RuntimeError) as error:
         raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': {error}") from None
     return f"{UNIX}{path}"
-
-
-def _remove(path: Path) -> None:
-    """Remove the socket of a server that stopped, unless another one has it by now."""
-    try:
-        _check_free(path)
-        path.unlink(missing_ok=True)
-    except (PortInUse, SettingError):
-        return
-    except OSError as error:
-        _log.warning("%s could not be removed: %s", path, error.strerror)
-
-
-def _check_free(path: Path) -> None:
-    """Raise ``PortInUse`` where a server listens at *path*."""
-    if not path.is_socket():
-        if path.exists():
-            raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': it is another file")
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
-        try:
-            trying.connect(str(path))
-        except OSError:
-            return
-    raise PortInUse(f"a server listens at {path} already: stop it, or choose another path")

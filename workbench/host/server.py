@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -19,7 +20,8 @@ import uvicorn
 from workbench.errors import ServerNotRunning
 from workbench.host.forked import release_connections
 from workbench.host.short_cut import protocol_class
-from workbench.host.sockets import listen, remove_socket
+from workbench.host.sockets import listen
+from workbench.socket_files import remove_own
 from workbench.tokens import UNIX
 
 if TYPE_CHECKING:
@@ -241,10 +243,7 @@ class ServerHost:
         if listening is not None:
             listening.close()
             if self._path:
-                try:
-                    remove_socket(self._path)
-                except OSError as error:
-                    _log.warning("%s could not be removed: %s", self._path, error.strerror)
+                remove_own(Path(self._path))
 
 
 def _url_of(name: Any) -> str:

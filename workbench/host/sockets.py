@@ -9,13 +9,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import stat
-from contextlib import suppress
 from pathlib import Path
 
 import psutil
 
 from workbench.errors import PortInUse, SettingError
+from workbench.socket_files import remove_left_behind
 from workbench.tokens import UNIX
 
 _BACKLOG = 2048
@@ -88,7 +87,7 @@ def _listen_at(path: Path) -> socket.socket:
         raise SettingError("host: this system has no sockets in the file system")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        _remove_left_behind(path)
+        remove_left_behind(path)  # another file makes the next line fail
         listening.bind(str(path))
         path.chmod(0o600)  # before it listens: until then nobody can connect
         listening.listen(_BACKLOG)
@@ -100,25 +99,3 @@ def _listen_at(path: Path) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-def _remove_left_behind(path: Path) -> None:
-    """Remove the socket of a server that has ended. Raises ``PortInUse`` if it still runs."""
-    try:
-        if not stat.S_ISSOCK(path.lstat().st_mode):
-            return  # to bind there fails, and says why
-    except FileNotFoundError:
-        return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
-        try:
-            trying.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink()
-            return
-    raise PortInUse(f"a server listens at {path} already: stop it, or choose another path")
-
-
-def remove_socket(path: str) -> None:
-    """Remove the file of a socket that was closed, unless another server has it by now."""
-    with suppress(PortInUse):
-        _remove_left_behind(Path(path))

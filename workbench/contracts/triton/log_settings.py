@@ -28,10 +28,6 @@ def _is_level(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32
 
 
-def _is_format(value: object) -> bool:
-    return value in ("default", "ISO8601")
-
-
 _LOG = {
     "log_info": _LogSetting("info", _is_flag, "true or false"),
     "log_warning": _LogSetting("warning", _is_flag, "true or false"),
@@ -39,7 +35,9 @@ _LOG = {
     "log_verbose_level": _LogSetting(
         "verbose_level", _is_level, "a whole number of 32 bits from 0"
     ),
-    "log_format": _LogSetting("format", _is_format, '"default" or "ISO8601"'),
+    "log_format": _LogSetting(
+        "format", lambda value: value in ("default", "ISO8601"), '"default" or "ISO8601"'
+    ),
 }
 
 

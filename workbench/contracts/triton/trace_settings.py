@@ -45,14 +45,6 @@ def _whole(low: int, high: int) -> Callable[[Any], bool]:
     return fits
 
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_mode(value: Any) -> bool:
-    return value in ("triton", "opentelemetry")
-
-
 _SETTINGS = {
     "trace_level": _Setting(
         _are_levels, '["OFF"], or a list of "TIMESTAMPS" and "TENSORS"', "timestamps"
@@ -66,8 +58,10 @@ _SETTINGS = {
     "log_frequency": _Setting(
         _whole(0, 2**32 - 1), 'a whole number from 0, as a string such as "50"', "log_frequency"
     ),
-    "trace_file": _Setting(_is_text, "a string"),
-    "trace_mode": _Setting(_is_mode, '"triton" or "opentelemetry"'),
+    "trace_file": _Setting(lambda value: isinstance(value, str), "a string"),
+    "trace_mode": _Setting(
+        lambda value: value in ("triton", "opentelemetry"), '"triton" or "opentelemetry"'
+    ),
 }
 
 
