@@ -368,7 +368,8 @@ class EventLog:
     def since(self, cursor: int = 0) -> tuple[Entry, ...]:
         """The kept entries numbered above *cursor*, oldest first."""
         with self._lock:
-            return self._after(cursor)
+            fresh = min(self._last - cursor, len(self._entries))
+            return tuple(self._entries)[-fresh:] if fresh > 0 else ()
 
     def wait(self, cursor: int, timeout_s: float) -> tuple[Entry, ...]:
         """Like ``since``, but waits up to *timeout_s* for an entry."""
@@ -386,9 +387,3 @@ class EventLog:
             with self._lock:
                 self._waiting.discard(grown)
         return self.since(cursor)
-
-    def _after(self, cursor: int) -> tuple[Entry, ...]:
-        fresh = min(self._last - cursor, len(self._entries))
-        if fresh <= 0:
-            return ()
-        return tuple(self._entries)[-fresh:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -38,7 +38,7 @@ def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
     """
     costs = measured(core.events.since())
     rates = [cost.load_s / cost.nbytes for cost in costs.values() if cost.nbytes]
-    trace = trace.named([*costs, *_ids(core)])
+    trace = trace.named([*costs, *(status.id.plain for status in core.index())])
     for model in trace.models:
         if model not in costs and rates:
             try:
@@ -58,10 +58,6 @@ def pinned_of(core: ServerCore, costs: Mapping[ModelId, ModelCost]) -> tuple[Mod
     """The models that are pinned at *core* and have *costs*."""
     models = core.snapshot().models
     return tuple(model.id for model in models if model.pinned and model.id in costs)
-
-
-def _ids(core: ServerCore) -> Iterable[ModelId]:
-    return (status.id.plain for status in core.index())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

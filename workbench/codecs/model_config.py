@@ -64,13 +64,11 @@ def describe(
         "metric_tags": dict(config.metric_tags),
         "parameters": {key: {"string_value": text} for key, text in config.parameters.items()},
         "model_warmup": [_sample(sample) for sample in config.warm_up],
-        "model_transaction_policy": {"decoupled": _streams(source)},
+        "model_transaction_policy": {
+            "decoupled": isinstance(source.origin, FunctionModel) and source.origin.streams
+        },
         **({"response_cache": {"enable": True}} if config.cached else {}),
     }
-
-
-def _streams(source: ModelSource) -> bool:
-    return isinstance(source.origin, FunctionModel) and source.origin.streams
 
 
 def _policy(policy: VersionPolicy) -> Json:

@@ -118,7 +118,7 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
     """A context that Ctrl-C and SIGTERM end; the end is said."""
-    _terminate_as_interrupt()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     except KeyboardInterrupt:  # before it served
@@ -155,10 +155,6 @@ def _let_requests_finish(settings: dict[str, str | None]) -> None:
     """Outside a notebook nobody waits for the end of a server, so running requests have longer."""
     if settings["exit_timeout"] is None and not os.environ.get(variable_name("exit_timeout")):
         settings["exit_timeout"] = _EXIT_TIMEOUT
-
-
-def _terminate_as_interrupt() -> None:
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @main.command()

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,6 +29,7 @@ _HEAVY_NBYTES = 18 * 2**20
 _TOO_LARGE_NBYTES = 80 * 2**20
 # The head line says the first two; of the others, the next event of the same model says it all.
 _HIDDEN_EVENTS = ("device", "start", "loading", "unloading")
+_COLOURS = {"load": "green", "evict": "red", "refused": "red", "failed": "red"}  # of events
 
 
 class Client:
@@ -88,7 +90,8 @@ class Demo:
             self._told = entry.number
             at, kind, text = event_row(entry)
             if kind not in _HIDDEN_EVENTS:
-                click.echo(f"    {at}  {click.style(kind.ljust(8), fg=_colour(kind))} {text}")
+                shown = click.style(kind.ljust(8), fg=_COLOURS.get(kind, "cyan"))
+                click.echo(f"    {at}  {shown} {text}")
 
     def tell_memory(self) -> None:
         """Print who is in memory, as a bar of the budget."""
@@ -119,7 +122,7 @@ def run(samples: Path, out: Path) -> None:
             step(demo)
         demo.client.close()
         _title("Every model, and what it was asked")
-        click.echo(_indented(models_text(workbench.models)))
+        click.echo(indent(models_text(workbench.models), "    "))
         picture = out / "memory.png"
         workbench.plot_memory().savefig(picture, dpi=110)
     click.echo()
@@ -228,11 +231,3 @@ def _title(text: str) -> None:
 
 def _result(model: str, text: str) -> None:
     click.echo(f"    {model}: {click.style(text, bold=True)}")
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"    {line}" for line in text.splitlines())
-
-
-def _colour(kind: str) -> str:
-    return {"load": "green", "evict": "red", "refused": "red", "failed": "red"}.get(kind, "cyan")

@@ -13,14 +13,11 @@ _FEW = 3
 def holders(residency: Residency) -> str:
     """The largest models that cannot be evicted now, and why; empty if there are none."""
     residents = residency.snapshot().residents.values()
-    stay = [r for r in residents if r.nbytes and (r.pinned or not _is_idle(r))]
+    held = [resident for resident in residents if resident.nbytes]
+    stay = [r for r in held if r.pinned or r.leases or r.state is not ModelState.READY]
     stay.sort(key=lambda resident: -resident.nbytes)
     more = ["..."] if len(stay) > _FEW else []
     return ", ".join([*map(_holding, stay[:_FEW]), *more])
-
-
-def _is_idle(resident: ResidentSnapshot) -> bool:
-    return resident.state is ModelState.READY and not resident.leases
 
 
 def _holding(resident: ResidentSnapshot) -> str:

@@ -21,7 +21,6 @@ from workbench.core.holders import holders
 from workbench.core.inference.batched import Workers
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.response_cache import ResponseCache
-from workbench.core.inference.runner import Describe
 from workbench.core.inference.runners import Runners
 from workbench.core.inference.under_way import UnderWay
 from workbench.core.inference.waits import Waits
@@ -132,7 +131,7 @@ class Runtime:
             self.running,
             Waits(settings.wait, settings.max_waiting, clock),
             UnderWay(),
-            self._describe,
+            lambda name, version: lambda: self.inspected(name, version).signature,
             self._received,
             partial(holders, self.residency),
         )
@@ -282,9 +281,6 @@ class Runtime:
             return session
         source, backend = self.sources.find(model)
         return backend.inspect(source)
-
-    def _describe(self, name: str, version: int | None) -> Describe:
-        return lambda: self.inspected(name, version).signature
 
     def run_memory(self, model: ModelId) -> RunMemory:
         """The memory accounting for runs of *model*."""

@@ -12,7 +12,6 @@ from enum import Enum
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from workbench.core import ServerCore
 from workbench.errors import WorkbenchError
 from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane
@@ -96,10 +95,6 @@ class Route:
         return self.where.partition(" ")[2]
 
 
-def _core_of(plane: DataPlane) -> ServerCore:
-    return plane.core
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
     """Routes of one subject, which is their section (*title*) in the document.
@@ -112,7 +107,7 @@ class Group:
     title: str
     routes: tuple[Route, ...]
     errors: ErrorEncoder
-    service: Callable[[DataPlane], Any] = _core_of
+    service: Callable[[DataPlane], Any] = lambda plane: plane.core
     restrict: str = ""
     parameters: Mapping[str, PathParameter] = field(default_factory=dict)
     responses: Json = field(default_factory=dict)

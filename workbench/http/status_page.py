@@ -15,7 +15,7 @@ from workbench.core import ServerCore
 from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.calls import HttpCall
-from workbench.http.infer import DataPlane, unless
+from workbench.http.infer import unless
 from workbench.http.reply import BY_ACCEPT, Reply, StreamedReply, html_reply, prefers_html
 from workbench.http.route import Group, Route
 from workbench.http.shapes import JSON, TEXT, ref
@@ -103,10 +103,6 @@ async def _root(page: StatusPage, call: HttpCall) -> Reply:
     return Reply(reply.status, (*reply.headers, BY_ACCEPT), reply.parts)
 
 
-def _page_of(plane: DataPlane) -> StatusPage:
-    return StatusPage(plane.core)
-
-
 STATUS_PAGE = Group(
     "Status page",
     (
@@ -114,7 +110,7 @@ STATUS_PAGE = Group(
             "page_or_server", v2.STOPS),
     ),
     v2.ERRORS,
-    service=_page_of,
+    service=lambda plane: StatusPage(plane.core),
     responses={
         "page_or_server": {
             "description": "The status page for browsers; its changes for text/event-stream; "

@@ -142,7 +142,8 @@ class History:
         """
         is_new = False
         at_s, before_s = snapshot.at_s, self._last_s
-        changed = [m for m in snapshot.models if self._last_end_s(m.id) != m.requests.last_at_s]
+        ends_s = self._ends_s
+        changed = [m for m in snapshot.models if ends_s.get(m.id, 0.0) != m.requests.last_at_s]
         for model in changed:
             self._count(model.id, model.requests, at_s, before_s)
         self._sum = self._sum._replace(at_s=at_s)
@@ -164,9 +165,6 @@ class History:
                 kept.popleft()
         self._last_s = at_s
         return is_new
-
-    def _last_end_s(self, model: ModelId) -> float:
-        return self._ends_s.get(model, 0.0)
 
     def _count(self, model: ModelId, requests: RequestCounts, at_s: float, before_s: float) -> None:
         """Add the requests of *model* since the last snapshot; those before the first are old."""

@@ -155,7 +155,8 @@ class Batched:
         with self._lock:
             waited = self._queue.remove(asked)
         if waited:
-            self._refuse(asked, _stop_error(asked) or _nobody_waits())
+            given_up = RequestStopped("nobody waits for it any more")
+            self._refuse(asked, _stop_error(asked) or given_up)
 
     def close(self) -> None:
         """Refuse all requests that wait, and all that come later."""
@@ -271,10 +272,6 @@ def _bypasses_queue(batching: Batching | None) -> bool:
 
 def _stopping() -> ServerNotRunning:
     return ServerNotRunning("the server is stopping")
-
-
-def _nobody_waits() -> RequestStopped:
-    return RequestStopped("nobody waits for it any more")
 
 
 def _key(request: InferRequest) -> object:
