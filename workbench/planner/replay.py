@@ -152,7 +152,7 @@ class _Replay:
         """Replay *trace*, with the models *pinned*."""
         n, models = len(trace), trace.models
         self._waits = waits = [0.0] * n
-        self._cold = cold = bytearray(n)
+        cold = bytearray(n)
         self._preload(pinned, float(trace.at_s[0]) if n else 0.0)
         runs_s = [self._costs[model].run_s for model in models]
         machine, ahead = self._machine, self._ahead

@@ -36,7 +36,6 @@ class Curve:
     model, are all requests; *load_s* (float64) the seconds that a cold one waits.
     """
 
-    policy: str
     models: tuple[ModelId, ...]
     budgets: np.ndarray[Any, np.dtype[np.int64]]
     cold: np.ndarray[Any, np.dtype[np.int64]]
@@ -123,7 +122,6 @@ def survey(
         progress(len(which))
     requests = np.bincount(trace.which, minlength=len(models)) if len(trace) else [0] * len(models)
     return Curve(
-        policy.name,
         models,
         np.array(budgets, np.int64),
         np.array(cold, np.int64).reshape(len(budgets), len(models)),

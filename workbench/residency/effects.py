@@ -52,9 +52,8 @@ class Refuse(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """*model* is leaving, as the *waiter* asked; ``Left`` follows later."""
+    """*model* is leaving, as ``MakeRoom`` asked; ``Left`` follows later."""
 
-    waiter: int
     model: ModelId
 
 

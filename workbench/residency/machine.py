@@ -336,7 +336,7 @@ class Machine:
         )
         for victim in victims:
             victim.waiters.append((event.waiter, True))
-            self._out(Leaving(event.waiter, victim.id))
+            self._out(Leaving(victim.id))
         self._changed = bool(victims)
 
     def _grew(self, event: events.Grew) -> None:

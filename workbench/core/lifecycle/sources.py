@@ -101,13 +101,6 @@ class Sources:
         """As ``estimate``, but not for a load."""
         return self._bound(model, *self.find(model))
 
-    def need_nbytes(self, model: ModelId) -> int:
-        """The bytes of ``look``; 0 if they cannot be estimated."""
-        try:
-            return self.look(model).nbytes
-        except WorkbenchError:
-            return 0
-
     def wake(self, model: ModelId) -> None:
         """Import the engine for *model*."""
         with self._step(model, ENGINE):

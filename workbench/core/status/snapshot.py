@@ -123,11 +123,6 @@ class Snapshot:
         """The bytes booked as taken by models, on all devices together."""
         return sum(device.held_nbytes for device in self.devices)
 
-    @property
-    def by_system_nbytes(self) -> int:
-        """The memory of models as the system sees it, on all devices together."""
-        return sum(device.by_system_nbytes for device in self.devices)
-
 
 def status_of(
     model: ModelId,
