@@ -92,7 +92,7 @@ class Residency:
         self._journal = Journal(self._machine)
         self._telemetry = telemetry or Telemetry(log)
         self._numbers = count(1)
-        self._asked: dict[int, _LeaseFuture] = {}
+        self._asked: dict[int, Future[Lease]] = {}
         self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
         self._loans: dict[Resident, Loan] = {}  # of those that are loaded
         self._stops: dict[ModelId, CancellationToken] = {}
@@ -154,15 +154,16 @@ class Residency:
             if self._machine.closed:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
             number = next(self._numbers)
-            future = self._asked[number] = _LeaseFuture(number, self._withdraw)
+            future = self._asked[number] = Future[Lease]()
             effects = self._step(events.Requested(number, wanted, parents, purpose, counted))
+        future.add_done_callback(partial(self._withdraw, number))
         self._do(effects)
         return future
 
-    def _withdraw(self, number: int) -> None:
-        """The future of a request was cancelled."""
-        self._asked.pop(number, None)
-        self._apply(events.Withdrawn(number))
+    def _withdraw(self, number: int, asked: Future[Lease]) -> None:
+        if asked.cancelled():
+            self._asked.pop(number, None)
+            self._apply(events.Withdrawn(number))
 
     def _lease(self, residents: Sequence[Resident], *, counts: bool = False) -> Lease:
         sessions = [self._loans[resident].session for resident in residents]
@@ -470,22 +471,6 @@ class Residency:
         Refuse: _refuse,
         Left: _left,
     }
-
-
-class _LeaseFuture(Future[Lease]):
-    """The future of the request *number*; to cancel it calls *withdraw*."""
-
-    def __init__(self, number: int, withdraw: Callable[[int], object]) -> None:
-        super().__init__()
-        self._number = number
-        self._withdraw = withdraw
-
-    def cancel(self) -> bool:
-        """See ``Future``."""
-        cancelled = super().cancel()
-        if cancelled:
-            self._withdraw(self._number)
-        return cancelled
 
 
 def _all_done(futures: Iterable[Future[None]], timeout_s: float) -> bool:

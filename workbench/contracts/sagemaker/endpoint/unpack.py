@@ -40,7 +40,7 @@ def _unpacked(archive: Path, folder: Path) -> int:
     limit = max(_LEAST_LIMIT_NBYTES, _MOST_TIMES * archive.stat().st_size)
     nbytes = 0
     with gzip.open(archive) as packed:
-        stream = _Limited(packed, limit, archive.name)
+        stream = _Limited(packed, limit)
         with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
             for number, member in enumerate(tar):
                 if member.size < 0:  # it would make room for others below the limit
@@ -79,11 +79,10 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
 class _Limited:
     """A *stream* from which at most *limit* bytes can be read."""
 
-    def __init__(self, stream: gzip.GzipFile, limit: int, name: str) -> None:
+    def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
         self._stream = stream
         self._limit = limit
         self._left = limit
-        self._name = name
 
     def read(self, nbytes: int) -> bytes:
         data = self._stream.read(min(nbytes, self._left + 1))
