@@ -339,6 +339,16 @@ def line_of(error: BaseException) -> str:
         return f"its message cannot be read: __str__ raised {type(failure).__name__}"
 
 
+def class_and_line_of(error: BaseException) -> str:
+    """The class of *error*, and its message on one line."""
+    return f"{type(error).__name__}: {line_of(error)}"
+
+
+def reason_of(error: OSError) -> str:
+    """The system's words for *error*, without its number and the file."""
+    return error.strerror or type(error).__name__
+
+
 def forget_frames(error: BaseException) -> None:
     """Delete the tracebacks of *error* and its causes, once it has been reported.
 

@@ -130,3 +130,11 @@ def test_code_without_its_model(tmp_path: Path) -> None:
     assert refusal_of(error.value, "a") == Refusal(404, "Model not found: a")
     code.load()
     assert code.function.function(*given) == ([b"7"], [b"text/x"], [b":status: 200"])
+
+
+def test_code_whose_error_has_no_message(tmp_path: Path) -> None:
+    """Its class is told all the same."""
+    script = tmp_path / "inference.py"
+    script.write_text("class Mute(Exception):\n    def __str__(self): 1 / 0\nraise Mute")
+    with pytest.raises(LoadFailed, match="raised Mute: its message cannot be read"):
+        ArtifactCode(tmp_path, script, 2**20)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from workbench.asking.pictures import image_files
-from workbench.errors import InvalidRequest, UsageError
+from workbench.errors import InvalidRequest, UsageError, reason_of
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
 from workbench.views.frame import frame
@@ -234,6 +234,5 @@ def file_contents(files: Files | None) -> dict[str, bytes]:
         try:
             contents[place] = bytes(file) if isinstance(file, bytes) else Path(file).read_bytes()
         except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise UsageError(f"the file {str(file)!r} for {place!r}: {reason}") from None
+            raise UsageError(f"the file {str(file)!r} for {place!r}: {reason_of(error)}") from None
     return contents

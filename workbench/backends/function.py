@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from workbench.backends.base import NO_PARTS, Inspection
-from workbench.errors import InvalidRequest, RequestStopped, RunFailed, line_of
+from workbench.errors import InvalidRequest, RequestStopped, RunFailed, class_and_line_of, line_of
 from workbench.inference import Parameter
 from workbench.model import (
     Footprint,
@@ -111,7 +111,7 @@ class FunctionSession:
         if isinstance(error, CancelledError) and stop is not None and stop.error is not None:
             return RequestStopped(str(stop.error))
         _log.exception("model %s raised", self._model)
-        return RunFailed(f"{self._model} raised {type(error).__name__}: {line_of(error)}")
+        return RunFailed(f"{self._model} raised {class_and_line_of(error)}")
 
     def _tensors(self, returned: object, outputs: Sequence[str], verb: str) -> list[Tensor]:
         values = self._by_name(returned, verb)

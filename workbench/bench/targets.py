@@ -14,7 +14,7 @@ from workbench.bench.client import Load, Windows, summary
 from workbench.bench.examples import example, has_batches, repeated
 from workbench.bench.process import LoadProcess, Pace
 from workbench.bench.variant import Config, Variant
-from workbench.errors import UsageError, WorkbenchError, line_of
+from workbench.errors import UsageError, WorkbenchError, class_and_line_of
 from workbench.tensor import Tensor
 
 _TICK_S = 0.05
@@ -100,7 +100,7 @@ class InProcess:
                 except WorkbenchError as error:
                     windows.fail(str(error))
                 except Exception as error:  # a client that ends would be missing from the figures
-                    windows.fail(f"{type(error).__name__}: {line_of(error)}")
+                    windows.fail(class_and_line_of(error))
                 else:
                     windows.record(time.perf_counter() - begun_s)
 

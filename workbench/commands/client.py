@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from workbench.asking.answers import Outputs
-from workbench.errors import UsageError, WorkbenchError
+from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
 from workbench.running import RunningServer, running_servers
@@ -260,7 +260,7 @@ def given_inputs(json_text: str | None, npy: Path | None, image: Path | None) ->
     except OSError as error:
         raise UsageError(f"{given[0]}: {error.strerror}") from None
     except (ValueError, TypeError, EOFError, BadZipFile) as error:
-        told = " ".join(str(error).split())
+        told = line_of(error)
         if "pickle" in told:  # numpy takes whatever has not its magic number for one
             told = "it is no .npy or .npz file of numbers or texts"
         raise UsageError(f"{given[0]} cannot be read: {told}") from None

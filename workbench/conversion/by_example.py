@@ -12,7 +12,7 @@ import numpy as np
 from workbench.conversion.calling import Loop, called_with, streams_of, wrapper_of
 from workbench.conversion.hints import Hint, function_named, hint_of, torch_tensor
 from workbench.conversion.rows import is_table, readable
-from workbench.errors import UsageError, line_of
+from workbench.errors import UsageError, class_and_line_of
 from workbench.tensor import Tensor, datatype_of
 
 _WANTED = "arrays, tensors, numbers, texts, lists of these, or a table"
@@ -49,7 +49,7 @@ def seen_by(function: Callable[..., Any], example: Any, loop: Loop) -> Seen:
             with closing(returned) as answers:
                 returned = next(answers, None)
     except Exception as error:
-        told = f"{type(error).__name__}: {line_of(error)}"
+        told = class_and_line_of(error)
         raise UsageError(f"{named}, called with the example, raised {told}") from error
     given = _by_output(returned)
     if not given or returned is None:

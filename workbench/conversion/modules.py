@@ -13,7 +13,7 @@ from workbench.conversion.eval_mode import in_eval_mode
 from workbench.conversion.hints import Hint, datatype_named
 from workbench.conversion.module_export import Axes, export_module
 from workbench.conversion.offer import Export, Offer
-from workbench.errors import UsageError, line_of
+from workbench.errors import UsageError, class_and_line_of, line_of
 from workbench.model import TensorSpec
 from workbench.tensor import Array
 
@@ -36,7 +36,7 @@ def offer_of_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> 
     try:
         answer = _run(module, arrays)
     except Exception as error:  # whatever a module raises
-        told = f"{type(error).__name__}: {line_of(error)}"
+        told = class_and_line_of(error)
         raise UsageError(f"{kind}, called with the example, raised {told}") from error
     named = _named(answer)
     others = _of_other_sizes(arrays, free)

@@ -10,7 +10,7 @@ import numpy as np
 
 from workbench.conversion.hints import Hint
 from workbench.conversion.offer import Offer
-from workbench.errors import UsageError, line_of
+from workbench.errors import UsageError, class_and_line_of
 from workbench.tensor import Array
 
 _TEXT = Hint("BYTES", (-1,))
@@ -67,7 +67,7 @@ def _labels(
     try:
         count = len(_best(answers(["text"])[0]))
     except Exception as error:  # whatever a pipeline raises
-        told = f"{type(error).__name__}: {line_of(error)}"
+        told = class_and_line_of(error)
         raise UsageError(f"{kind}, called with a text, raised {told}") from error
     shape = (-1,) if count == 1 else (-1, count)
 

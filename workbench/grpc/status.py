@@ -11,7 +11,7 @@ import grpc
 from grpc import StatusCode
 
 from workbench import errors
-from workbench.errors import WorkbenchError, forget_frames, line_of
+from workbench.errors import WorkbenchError, class_and_line_of, forget_frames
 
 _MOST_NBYTES = 2000  # letters of a message: it is sent in a header, percent-encoded
 
@@ -70,7 +70,7 @@ def message_of(error: Exception, told: str = "") -> str:
         text = "the call was cancelled"
     else:
         _log.error("a request failed; this is a bug in the workbench", exc_info=error)
-        text = f"{type(error).__name__}: {line_of(error)}"
+        text = class_and_line_of(error)
     forget_frames(error)
     written = text.encode("utf-8", "backslashreplace")
     cut = written[:_MOST_NBYTES].decode("utf-8", "ignore")

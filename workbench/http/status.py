@@ -9,7 +9,7 @@ from dataclasses import replace
 from workbench import errors
 from workbench.codecs import v2_json
 from workbench.contracts.triton import in_tritons_words
-from workbench.errors import WorkbenchError, forget_frames, line_of
+from workbench.errors import WorkbenchError, class_and_line_of, forget_frames
 from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply
 from workbench.settings import Settings
@@ -94,7 +94,7 @@ def _reply(error: Exception, told: str, *, strict: bool) -> Reply:
             return replace(reply, headers=(*reply.headers, (b"retry-after", seconds)))
         return reply
     _log.error("a request failed; this is a bug in the workbench", exc_info=error)
-    return message_reply(500, f"{type(error).__name__}: {line_of(error)}")
+    return message_reply(500, class_and_line_of(error))
 
 
 def message_reply(status: int, message: str) -> Reply:

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from workbench.errors import InvalidRequest, RequestTooLarge
+from workbench.errors import InvalidRequest, RequestTooLarge, line_of
 from workbench.images.files import ImageFile, read_header, read_pixels
 from workbench.images.resize import resized, working_dtype
 from workbench.model import ImageForm, TensorSpec
@@ -73,7 +73,7 @@ def _read(name: str, index: int, read: Callable[[Given], Taken], given: Given) -
     except MemoryError:
         raise
     except Exception as error:  # Pillow raises many kinds of errors; the client gets the message
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = line_of(error) or type(error).__name__
         raise InvalidRequest(
             f"input {name!r}: image {index} cannot be decoded: {reason}"
         ) from error

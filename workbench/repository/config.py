@@ -11,7 +11,7 @@ from typing import Any
 
 from google.protobuf import text_format
 
-from workbench.errors import LoadFailed, ModelNotSupported
+from workbench.errors import LoadFailed, ModelNotSupported, line_of
 from workbench.image_forms import PARAMETERS, image_options
 from workbench.model import (
     TIER,
@@ -93,7 +93,7 @@ def _parsed(folder: Path) -> Any:
         message: Any = message_class("model_config", "inference.ModelConfig")()
         text_format.Parse(path.read_text(encoding="utf-8"), message)
     except (text_format.ParseError, ValueError, OSError) as error:  # a number may not fit its field
-        raise LoadFailed(f"{path}: {' '.join(str(error).split())}") from None
+        raise LoadFailed(f"{path}: {line_of(error)}") from None
     return message
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from workbench.errors import LoadFailed, ModelNotFound, RepositoryError, VersionNotFound
+from workbench.errors import LoadFailed, ModelNotFound, RepositoryError, VersionNotFound, reason_of
 from workbench.model import (
     HIGHEST_VERSION,
     Ensemble,
@@ -256,9 +256,8 @@ def _reading(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or type(error).__name__
         raise LoadFailed(
-            f"the folder of model {shown_name(name)!r} cannot be read: {reason}"
+            f"the folder of model {shown_name(name)!r} cannot be read: {reason_of(error)}"
         ) from None
 
 

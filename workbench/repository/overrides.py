@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from workbench.errors import InvalidRequest, LoadFailed, ModelNotSupported
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotSupported, reason_of
 from workbench.model import HIGHEST_VERSION, ModelConfig
 from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
@@ -89,8 +89,7 @@ def keep_override(name: str, config: str, files: Mapping[str, bytes]) -> Overrid
                 place.mkdir(exist_ok=True)
                 (place / filename).write_bytes(files[path])
         except OSError as error:
-            reason = error.strerror or type(error).__name__
-            raise LoadFailed(f"the files of {name!r} cannot be kept: {reason}") from None
+            raise LoadFailed(f"the files of {name!r} cannot be kept: {reason_of(error)}") from None
         made = _config(name, Path(folder.name), config)
         if made.ensemble is not None:
             raise InvalidRequest("an ensemble has no files: leave them out of its load")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol
 
 from workbench.backends.base import Session
-from workbench.errors import LoadFailed, WorkbenchError
+from workbench.errors import LoadFailed, WorkbenchError, class_and_line_of
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Need
 from workbench.stop import CancellationToken
@@ -185,7 +185,6 @@ def _as_failure(error: Exception) -> WorkbenchError:
     """*error* if it is a ``WorkbenchError``, else a ``LoadFailed`` with its text in one line."""
     if isinstance(error, WorkbenchError):
         return error
-    told = " ".join(str(error).split())
-    failure = LoadFailed(f"{type(error).__name__}: {told}")
+    failure = LoadFailed(class_and_line_of(error))
     failure.__cause__ = error
     return failure

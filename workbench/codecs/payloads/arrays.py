@@ -12,7 +12,7 @@ from numpy.lib import format as npy
 
 from workbench.codecs import v2_json
 from workbench.codecs.payloads.tensors import check_dense
-from workbench.errors import InvalidRequest, WorkbenchError
+from workbench.errors import InvalidRequest, WorkbenchError, line_of
 from workbench.tensor import Array, Tensor
 
 _MOST_HEADER = 10_000  # characters, as numpy has it
@@ -27,7 +27,7 @@ def _reading(kind: str) -> Iterator[None]:
     except WorkbenchError:
         raise
     except Exception as error:
-        told = " ".join(str(error).split()) or type(error).__name__
+        told = line_of(error) or type(error).__name__
         raise InvalidRequest(f"the body is not an {kind} file: {told}") from None
 
 

@@ -44,6 +44,7 @@ from workbench.errors import (
     ModelNotReady,
     RunFailed,
     WorkbenchError,
+    class_and_line_of,
 )
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Batching, FunctionModel, ModelId, Schedule, Signature, TensorSpec
@@ -78,10 +79,10 @@ def _told(what: object) -> Iterator[None]:
     except MemoryError as error:
         raise MemoryExhausted(f"{what} ran out of memory") from error
     except (Exception, SystemExit) as error:
-        text = " ".join(str(error).split())
+        told = class_and_line_of(error)
         if isinstance(error, ModuleNotFoundError):
-            text += "; install it for this server, which does not read requirements.txt"
-        raise LoadFailed(f"{what} raised {type(error).__name__}: {text}") from error
+            told += "; install it for this server, which does not read requirements.txt"
+        raise LoadFailed(f"{what} raised {told}") from error
 
 
 class _StillLoading(ModelNotReady, InvalidRequest):

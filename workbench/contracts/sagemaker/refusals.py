@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from workbench import errors
-from workbench.errors import ContainerRefused, WorkbenchError
+from workbench.errors import ContainerRefused, WorkbenchError, class_and_line_of
 
 STATUS: dict[type[WorkbenchError], int] = {
     errors.WorkbenchError: 500,
@@ -73,7 +73,7 @@ class Refusal:
 def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
     """The answer to a request that ended with *error*, for the model that its path names."""
     if not isinstance(error, WorkbenchError):
-        return Refusal(500, _shown(f"{type(error).__name__}: {' '.join(str(error).split())}"))
+        return Refusal(500, _shown(class_and_line_of(error)))
     if isinstance(error, ContainerRefused) and error.code >= 400:
         return Refusal(error.code, _shown(_message(str(error))))
     short_of_memory = isinstance(error.__cause__, MemoryError | errors.MemoryExhausted)

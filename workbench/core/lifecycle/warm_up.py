@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.codecs import v2_binary
-from workbench.errors import InvalidRequest, LoadFailed, WorkbenchError
+from workbench.errors import InvalidRequest, LoadFailed, WorkbenchError, reason_of
 from workbench.inference import InferRequest
 from workbench.model import ModelId, Signature, WarmUpInput, WarmUpSample
 from workbench.nbytes import show_nbytes
@@ -76,5 +76,4 @@ def _read(name: str, given: WarmUpInput, path: Path) -> Array:
     except InvalidRequest as error:
         raise LoadFailed(f"the file {str(path)!r}: {error}") from None
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise LoadFailed(f"the file {str(path)!r} cannot be read: {reason}") from None
+        raise LoadFailed(f"the file {str(path)!r} cannot be read: {reason_of(error)}") from None

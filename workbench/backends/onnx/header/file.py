@@ -21,7 +21,7 @@ from workbench.backends.onnx.header.graph import (
 )
 from workbench.backends.onnx.header.outline import outline
 from workbench.backends.onnx.header.steady import is_steady
-from workbench.errors import LoadFailed
+from workbench.errors import LoadFailed, reason_of
 from workbench.stamps import Stamp, stamps
 
 # A smaller file is read, not mapped: another process may truncate it, and reading beyond the
@@ -125,8 +125,7 @@ def _opened(path: Path) -> Iterator[Reader]:
     except Fault as fault:
         raise LoadFailed(f"{str(path)!r} is not an ONNX model: {fault}") from None
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise LoadFailed(f"{str(path)!r} cannot be read: {reason}") from error
+        raise LoadFailed(f"{str(path)!r} cannot be read: {reason_of(error)}") from error
 
 
 def _mapped(number: int) -> mmap.mmap:

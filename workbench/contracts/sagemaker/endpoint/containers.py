@@ -15,6 +15,7 @@ from workbench.codecs.payloads import Payload, Received
 from workbench.contracts.sagemaker.container import Container, Invocation
 from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.refusals import refusal_of
+from workbench.errors import line_of
 
 _ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 _INVOKE_S = 60.0
@@ -217,7 +218,7 @@ class RemoteContainer:
                 response.getheader(_ATTRIBUTES) or "",
             )
         except (OSError, http.client.HTTPException) as error:
-            why = " ".join(str(error).split()) or type(error).__name__
+            why = line_of(error) or type(error).__name__
             return ContainerReply(
                 0, f"could not get a response from {self._url.geturl()}: {why}".encode()
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench import errors
-from workbench.errors import ContainerRefused, InvalidRequest, WorkbenchError
+from workbench.errors import ContainerRefused, InvalidRequest, WorkbenchError, class_and_line_of
 
 _LOGS = "arn:aws:logs:local:000000000000:log-group:/aws/sagemaker/Endpoints"
 _MOST_ATTRIBUTES = 1024
@@ -42,7 +42,7 @@ class EndpointRefusal:
 def endpoint_refusal(error: Exception, endpoint: str) -> EndpointRefusal:
     """The answer to a request to *endpoint* that ended with *error*."""
     if not isinstance(error, WorkbenchError):
-        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        text = class_and_line_of(error)
         return EndpointRefusal(500, "InternalFailure", {"Message": text[:4000]})
     status, kind = next(_KINDS[each] for each in type(error).__mro__ if each in _KINDS)
     text = str(error).encode("utf-8", "backslashreplace").decode()

@@ -9,7 +9,7 @@ import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
 
-from workbench.errors import DiskFull, InvalidRequest
+from workbench.errors import DiskFull, InvalidRequest, line_of
 from workbench.nbytes import show_nbytes
 
 _MOST_MEMBERS = 100_000
@@ -108,7 +108,7 @@ def _explained(error: Exception, archive: Path) -> Exception:
     if isinstance(error, InvalidRequest):
         return InvalidRequest(f"{name} is not unpacked: {error}")
     if isinstance(error, tarfile.TarError | EOFError | zlib.error | gzip.BadGzipFile):
-        why = " ".join(str(error).split()) or type(error).__name__
+        why = line_of(error) or type(error).__name__
         return InvalidRequest(f"{name} is not a tar.gz file, or it is truncated: {why}")
     if isinstance(error, RecursionError):  # of tarfile, which calls itself for each of them
         return InvalidRequest(f"{name} is not unpacked: a member has too many headers")
