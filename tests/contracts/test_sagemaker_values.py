@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from workbench import errors
 from workbench.backends.function import FunctionSession
-from workbench.contracts.sagemaker import Page, Refusal, core_name, platform_name, refusal_of
+from workbench.contracts.sagemaker import core_name, refusal_of
 from workbench.contracts.sagemaker.code import ArtifactCode
-from workbench.contracts.sagemaker.paging import page_of
+from workbench.contracts.sagemaker.names import platform_name
+from workbench.contracts.sagemaker.paging import Page, page_of
+from workbench.contracts.sagemaker.refusals import Refusal
 from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, WorkbenchError
 from workbench.model import ModelId, check_name
 from workbench.tensor import Tensor

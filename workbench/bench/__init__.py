@@ -9,12 +9,11 @@ from workbench.bench.notebook import bench_shown, tune_shown
 from workbench.bench.options import Several, given, sweep_of
 from workbench.bench.process import Pace
 from workbench.bench.report import Bench, row
-from workbench.bench.sweep import CLIENTS, Point, Sweep, best
+from workbench.bench.sweep import Point, Sweep
 from workbench.bench.tuning import Tuning, tune
-from workbench.bench.variant import Variant, variants
+from workbench.bench.variant import Variant
 
 __all__ = [
-    "CLIENTS",
     "Bench",
     "Load",
     "Pace",
@@ -25,11 +24,9 @@ __all__ = [
     "Variant",
     "bench",
     "bench_shown",
-    "best",
     "given",
     "row",
     "sweep_of",
     "tune",
     "tune_shown",
-    "variants",
 ]

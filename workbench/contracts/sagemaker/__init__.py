@@ -1,17 +1,15 @@
 """SageMaker's contract for the containers of multi-model endpoints."""
 
 from workbench.contracts.sagemaker.container import Container, Invocation
-from workbench.contracts.sagemaker.names import core_name, platform_name
-from workbench.contracts.sagemaker.paging import PAGE, Page
+from workbench.contracts.sagemaker.names import core_name
+from workbench.contracts.sagemaker.paging import PAGE
 from workbench.contracts.sagemaker.refusals import Refusal, refusal_of
 
 __all__ = [
     "PAGE",
     "Container",
     "Invocation",
-    "Page",
     "Refusal",
     "core_name",
-    "platform_name",
     "refusal_of",
 ]
