@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
+MAX_RANK = 64  # the most dimensions that numpy allows
+
 
 @dataclass(frozen=True, slots=True)
 class Datatype:

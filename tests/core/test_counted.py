@@ -127,11 +127,7 @@ def test_a_glance_has_the_models_to_look_at_first(core: ServerCore) -> None:
 def test_a_glance_at_wanted_models(tmp_path: Path) -> None:
     """Those with the wanted part in their names come first; the others are not left out."""
     sizes = {f"{kind}{number:02}": 1 for kind in ("New", "old") for number in range(20)}
-    for name in sizes:
-        (tmp_path / name / "1").mkdir(parents=True)
-        (tmp_path / name / "1" / "model.onnx").write_bytes(b"")
-    settings = Settings.of(tmp_path, environ={}, budget="1KiB", device="cpu")
-    core = ServerCore(settings, files=FakeFiles(FakeLoader(sizes)))
+    core = fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")
     core.open()
     try:
         for name in sizes:

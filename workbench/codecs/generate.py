@@ -14,11 +14,9 @@ from workbench.codecs import v2, v2_json
 from workbench.errors import InvalidRequest, MalformedRequest, RunFailed
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, TensorSpec
-from workbench.tensor import Tensor, element_count
+from workbench.tensor import MAX_RANK, Tensor, element_count
 
 Json = Any
-
-_MAX_RANK = 64  # numpy's own
 
 
 def decode_request(
@@ -125,10 +123,10 @@ def _shape(spec: TensorSpec, value: Json) -> tuple[int, ...]:
         if not own[-1]:
             break
         first = first[0]
-    if len(own) > _MAX_RANK:
+    if len(own) > MAX_RANK:
         raise InvalidRequest(
             f"input {spec.name!r} is nested {len(own)} deep, "
-            f"and a tensor has at most {_MAX_RANK} dimensions"
+            f"and a tensor has at most {MAX_RANK} dimensions"
         )
     if len(own) > 1:
         _check_alike(spec.name, value, own)

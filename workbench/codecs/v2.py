@@ -15,14 +15,13 @@ from workbench.codecs import v2_binary, v2_json
 from workbench.errors import InvalidRequest, MalformedRequest, NotSupported
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, shown_name
-from workbench.tensor import DATATYPES, Tensor, element_count
+from workbench.tensor import DATATYPES, MAX_RANK, Tensor, element_count
 
 Json = Any
 ReadRegion = Callable[[str, int, int], memoryview]  # the region's name, offset, nbytes
 WriteRegion = Callable[[str, int, bytes | memoryview], None]  # name, offset, data
 
 _INT64_MAX = 2**63 - 1
-_MAX_RANK = 64  # numpy's own
 _SIZE = re.compile(r"[0-9]{1,18}")
 _OFF = "that is off: start the server with shared_memory='on' to allow it"
 _NO_BYTES = memoryview(b"")
@@ -316,8 +315,8 @@ def check_shape(
     name: str, datatype: str, dims: tuple[Json, ...], max_elements: int
 ) -> tuple[int, ...]:
     """The *dims* of input *name*, if a tensor can have them. Raises ``InvalidRequest``."""
-    if len(dims) > _MAX_RANK:
-        raise InvalidRequest(f"the shape of input {name!r} has more than {_MAX_RANK} dimensions")
+    if len(dims) > MAX_RANK:
+        raise InvalidRequest(f"the shape of input {name!r} has more than {MAX_RANK} dimensions")
     count = 1
     for dim in dims:
         if type(dim) is not int or dim < 0:

@@ -16,11 +16,10 @@ from workbench.codecs import v2_json
 from workbench.codecs.payloads.tensors import input_called, only_input, shape_for
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.model import Signature, TensorSpec
-from workbench.tensor import Tensor
+from workbench.tensor import MAX_RANK, Tensor
 
 Json = Any
 
-_MAX_RANK = 64  # numpy's own
 _AS_IT_IS = "fiu"  # the kinds of numbers that JSON takes, except those
 _HALF = 2  # of two bytes
 _BLOCK_NBYTES = 2**20  # of lines that are read together: short ones take 45 times that
@@ -131,8 +130,8 @@ def _rows(rows: Json, signature: Signature) -> dict[str, Tensor]:
 
 def _tensor(spec: TensorSpec, value: Json) -> Tensor:
     shape = _shape(spec.name, value)
-    if len(shape) > _MAX_RANK:
-        raise InvalidRequest(f"input {spec.name!r} has more than {_MAX_RANK} dimensions")
+    if len(shape) > MAX_RANK:
+        raise InvalidRequest(f"input {spec.name!r} has more than {MAX_RANK} dimensions")
     return v2_json.decode(spec.name, spec.datatype, shape, value)
 
 
