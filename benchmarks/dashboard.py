@@ -4,8 +4,9 @@
     python benchmarks/dashboard.py --live    p99 of requests with the dashboard and without
 
 All models are in memory, twenty had a request before each update, and the chart shows five
-minutes. Live, the server and the dashboard are in a Jupyter kernel on one core, wrk is on the
-other, and turns with the dashboard and without come one after another.
+minutes. Live, the server and the dashboard are in a Jupyter kernel on one core; wrk, and the client
+that takes what the kernel sends, are on the other. Turns with the dashboard and without come one
+after another.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ print(wb.url)
 
 def live(repeat: int, seconds: float) -> None:
     """Print the medians of p99 with the dashboard and without, and their ratio."""
+    os.sched_setaffinity(0, {0})
     manager = KernelManager()
     manager.start_kernel(preexec_fn=lambda: os.sched_setaffinity(0, {1}))
     client = manager.blocking_client()
