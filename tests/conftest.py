@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 # OpenMP's threads spin while they wait for each other: where the cores are busy, as with pytest -n,
 # a small fit of scikit-learn, XGBoost or LightGBM would take ten times as long.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell has its background jobs ignore SIGINT, and so does what they start: here Ctrl-C is tested.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 for _name in [name for name in os.environ if name.startswith("WORKBENCH_")]:
     del os.environ[_name]  # the settings of whoever runs the tests are not the tests'
 
