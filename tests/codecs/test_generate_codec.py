@@ -149,6 +149,8 @@ def test_empty_bodies(body: str) -> None:
         ('{"id": true}', "'id' is not a string"),
         ('{"id": [1]}', "'id' is not a string"),
         ('{"id": "\\ud800"}', "'id' is not Unicode text: "),
+        ('{"sequence_id": "\\ud800"}', "parameter 'sequence_id' of the request is a whole number"),
+        ('{"parameters": {"sequence_start": NaN}}', "parameter 'sequence_start' of the request is"),
     ],
 )  # fmt: skip
 def test_bad_objects(body: str, message: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -374,6 +375,26 @@ def test_numbers_of_a_request(key: str, value: Any) -> None:
     )
     request, _ = decode(message(X, parameters={key: 2**64 - 1}))
     assert request.parameters[key] == 2**64 - 1
+
+
+@pytest.mark.parametrize("value", [-1, 0.5, True, 2**64, math.nan, "\ud800"])
+def test_what_is_no_sequence(value: Any) -> None:
+    """Ensembles return the sequence of a request, so it must be one that an answer can hold."""
+    told = refusal(message(X, parameters={"sequence_id": value}))
+    assert told == (
+        "parameter 'sequence_id' of the request is a whole number from 0, or Unicode text, "
+        f"not {json.dumps(value)}"
+    )
+    for fine in (0, 2**64 - 1, "", "é"):
+        request, _ = decode(message(X, parameters={"sequence_id": fine}))
+        assert request.parameters["sequence_id"] == fine
+
+
+@pytest.mark.parametrize("key", ["sequence_start", "sequence_end"])
+def test_ends_of_a_sequence(key: str) -> None:
+    """Whether a sequence starts or ends is true or false."""
+    told = refusal(message(X, parameters={key: 1}))
+    assert told == f"parameter {key!r} of the request is true or false, not 1"
 
 
 @pytest.mark.parametrize("every", [None, False, True])

@@ -18,6 +18,8 @@ from workbench import Workbench
 from workbench.codecs.v2 import RequestRules
 from workbench.errors import InvalidRequest
 from workbench.grpc import convert
+from workbench.inference import InferResponse
+from workbench.model import ModelId
 from workbench.tensor import DATATYPES
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -326,6 +328,16 @@ def test_parameters_of_all_kinds(call: Caller) -> None:
     for kind, value in (kinds | {"uint64_param": 2**63}).items():
         made.parameters[kind].CopyFrom(message("InferParameter", **{kind: value}))
     assert call("ModelInfer", made).outputs[0].name == "y"
+
+
+@pytest.mark.parametrize("sequence", [7, 2**64 - 1, "a"])
+def test_sequences_come_back(sequence: int | str) -> None:
+    """An answer holds any sequence that a request can belong to, as that of an ensemble does."""
+    response = InferResponse(ModelId("m", 1), {}, parameters={"sequence_id": sequence})
+    answer = message("ModelInferResponse")
+    answer.ParseFromString(convert.encode(response))
+    parameter = answer.parameters["sequence_id"]
+    assert getattr(parameter, parameter.WhichOneof("parameter_choice")) == sequence
 
 
 @pytest.mark.parametrize("value", [{"int64_param": -1}, {"string_param": "5"}])

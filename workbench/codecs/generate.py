@@ -46,6 +46,7 @@ def decode_request(
         else:
             shape = _shape(spec, value)
             inputs[key] = v2_json.decode(key, spec.datatype, shape, value)
+    v2.check_kinds(parameters)
     return InferRequest(model, inputs, version, (), request_id, parameters)
 
 

@@ -23,10 +23,10 @@ WriteRegion = Callable[[str, int, bytes | memoryview], None]  # name, offset, da
 
 _INT64_MAX = 2**63 - 1
 _SIZE = re.compile(r"[0-9]{1,18}")
+_NO_TEXT = re.compile("[\ud800-\udfff]")  # halves of surrogate pairs, which no response can repeat
 _OFF = "that is off: start the server with shared_memory='on' to allow it"
 _NO_BYTES = memoryview(b"")
 _NO_PARAMETERS: Mapping[str, Parameter] = {}
-_NUMBERS = frozenset(("priority", "timeout"))  # parameters of a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ def decode_request(
         request.parameters = _parameters(parameters, "the request")
         for key in request.parameters:
             check_not_reserved(key)
-        check_numbers(request.parameters)
+        check_kinds(request.parameters)
     elif outputs is None:  # as in most requests
         return request, _JSON_FORM
     return request, _reply_form(outputs, request)
@@ -184,10 +184,8 @@ def request_id(value: Json) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise MalformedRequest("'id' is not a string")
     text = str(value)
-    try:
-        text.encode()  # the response repeats it
-    except UnicodeEncodeError:
-        raise InvalidRequest("'id' is not Unicode text: it has half of a surrogate pair") from None
+    if _NO_TEXT.search(text):
+        raise InvalidRequest("'id' is not Unicode text: it has half of a surrogate pair")
     return text
 
 
@@ -358,15 +356,35 @@ def size_of(size: Json, key: str, whose: str) -> int:
     return size
 
 
-def check_numbers(parameters: Mapping[str, Parameter]) -> None:
-    """Check those of a request's *parameters* that must be numbers. Raises ``InvalidRequest``."""
-    for key in _NUMBERS.intersection(parameters):
-        value = parameters[key]
-        if type(value) is not int or not 0 <= value < 2**64:
-            told = v2_json.shown(value)
-            raise InvalidRequest(
-                f"parameter {key!r} of the request is a whole number from 0, not {told}"
-            )
+def _is_whole(value: Parameter) -> bool:
+    return type(value) is int and 0 <= value < 2**64
+
+
+def _is_sequence(value: Parameter) -> bool:
+    return _is_whole(value) or (isinstance(value, str) and not _NO_TEXT.search(value))
+
+
+def _is_flag(value: Parameter) -> bool:
+    return isinstance(value, bool)
+
+
+# The parameters of a request that mean something: what they can be, and that in words.
+_KINDS: Mapping[str, tuple[Callable[[Parameter], bool], str]] = {
+    "priority": (_is_whole, "a whole number from 0"),
+    "timeout": (_is_whole, "a whole number from 0"),
+    "sequence_id": (_is_sequence, "a whole number from 0, or Unicode text"),
+    "sequence_start": (_is_flag, "true or false"),
+    "sequence_end": (_is_flag, "true or false"),
+}
+
+
+def check_kinds(parameters: Mapping[str, Parameter]) -> None:
+    """Check those of a request's *parameters* that mean something. Raises ``InvalidRequest``."""
+    for key in _KINDS.keys() & parameters:
+        fits, expected = _KINDS[key]
+        if not fits(parameters[key]):
+            told = v2_json.shown(parameters[key])
+            raise InvalidRequest(f"parameter {key!r} of the request is {expected}, not {told}")
 
 
 def _parameters(entries: Json, whose: str) -> Mapping[str, Parameter]:

@@ -108,7 +108,7 @@ class InferMessage:
         request.trace = self.times
         if message.parameters:
             request.parameters = _parameters(message.parameters, "the request")
-            v2.check_numbers(request.parameters)
+            v2.check_kinds(request.parameters)
             for parameter in request.parameters:
                 v2.check_not_reserved(parameter)
         if message.outputs:
@@ -347,7 +347,8 @@ def set_parameter(message: Any, value: Parameter) -> None:
     if isinstance(value, bool):
         message.bool_param = value
     elif isinstance(value, int):
-        message.int64_param = value
+        field = "int64_param" if value < 2**63 else "uint64_param"
+        setattr(message, field, value)
     elif isinstance(value, float):
         message.double_param = value
     else:
