@@ -243,12 +243,12 @@ def test_files_of_an_evicted_model(root: Path, spare: bytes) -> None:
     "path",
     ["model.onnx", "1/", "/model.onnx", "01/model.onnx", "0/model.onnx", "-1/model.onnx",
      "a/model.onnx", "1/../model.onnx", "../1/model.onnx", "1/..", "1/a/b", "1//b", "1/a\\b",
-     "1/\0", "", "1"],
+     "1/\0", "1/\ud800", "", "1"],
 )  # fmt: skip
 def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
     """A path that is no version with a file is a 400 that names it; nothing is written."""
     parameters = {"config": "{}", f"file:{path}": base64.b64encode(b"x").decode()}
-    response = httpx.post(served.url + LOAD, json={"parameters": parameters})
+    response = httpx.post(served.url + LOAD, content=json.dumps({"parameters": parameters}))
     assert response.status_code == 400
     told = f"load parameter {f'file:{path}'!r} must be file:<version>/<file name>, such as "
     assert response.json()["error"] == f"{POLLING}{told}file:1/model.onnx"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from workbench.tensor import DATATYPES
+
+_NO_NAME = re.compile("[\0\ud800-\udfff]")  # what no name of a file can hold
 
 
 def datatype_of(message: Any) -> str | None:
@@ -20,4 +23,4 @@ def datatype_of(message: Any) -> str | None:
 def is_plain(filename: str) -> bool:
     """Whether *filename* is a name without folders."""
     plain = Path(filename).name == filename
-    return plain and filename not in ("", "..") and "\0" not in filename
+    return plain and filename not in ("", "..") and not _NO_NAME.search(filename)
