@@ -181,6 +181,20 @@ def test_an_error_of_a_stream_has_an_id(call: Caller) -> None:
     assert "ModelInferRequest" in second.error_message
 
 
+@pytest.mark.parametrize(
+    "more", [{"model_version": "one"}, {"parameters": {"triton_enable_empty_final_response": {}}}]
+)
+def test_an_error_of_a_stream_has_an_id_whatever_is_wrong(call: Caller, more: Any) -> None:
+    """Also what is checked before the model is found, is told with the request's id."""
+    stream = call.channel.stream_stream(
+        "/inference.GRPCInferenceService/ModelStreamInfer",
+        response_deserializer=type(message("ModelStreamInferResponse")).FromString,
+    )
+    (told,) = list(stream(iter([echo(id="9", **more).SerializeToString()])))
+    assert told.error_message
+    assert told.infer_response.id == "9"
+
+
 def with_raw(*raw: bytes, **more: Any) -> Any:
     made = request(**more)
     made.raw_input_contents.extend(raw)

@@ -74,10 +74,10 @@ def version_of(text: str) -> int | None:
 class InferMessage:
     """A ``ModelInferRequest`` in *data*, by *rules*; *write_region* is for outputs.
 
-    Only if *functions* is true may functions run for it. *wants_empty_end* is for streams: whether
-    the client wants an empty reply after the last one. Once it is read, *shares* says whether
-    it names shared memory, and *carried* what its reply carries of its outputs, if not all is
-    sent. Raises ``MalformedRequest`` and, for the version or that wish, ``InvalidRequest``.
+    Only if *functions* is true may functions run for it. ``check`` comes first; it finds *version*
+    and *wants_empty_end*, for streams: whether the client wants an empty reply after the last one.
+    Once it is read, *shares* says whether it names shared memory, and *carried* what its reply
+    carries of its outputs, if not all is sent. Raises ``MalformedRequest``.
     """
 
     def __init__(
@@ -91,10 +91,18 @@ class InferMessage:
         self.times: WireTimes | None = None  # while requests are traced
         self.shares = False
         self.carried: Carried | None = None
-        self.message = message = parse(_REQUEST, head)
-        self.name: str = message.model_name
-        self.version = version_of(message.model_version) if message.model_version else None
-        self.wants_empty_end = bool(message.parameters) and _wants_empty_end(message.parameters)
+        self.message = parse(_REQUEST, head)
+        self.name: str = self.message.model_name
+        self.version: int | None = None
+        self.wants_empty_end = False
+
+    def check(self) -> None:
+        """Check what must be known before the model is found. Raises ``InvalidRequest``."""
+        message = self.message
+        if message.model_version:
+            self.version = version_of(message.model_version)
+        if message.parameters:
+            self.wants_empty_end = _wants_empty_end(message.parameters)
 
     def read(self, _: Describe) -> InferRequest:
         """The request. Raises ``InvalidRequest``, ``NotSupported``."""

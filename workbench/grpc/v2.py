@@ -218,6 +218,7 @@ class V2:
 
     def _answer_now(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse | None:
         """The answer, if it takes no waiting for a model or a turn, else ``None``."""
+        asked.check()
         if self._by_metadata:
             asked.name = self._name(asked.name, call)
         asked.functions = not self._restricts or self._door.opens("functions", call.carries)
