@@ -150,6 +150,24 @@ def test_health(channel: grpc.Channel) -> None:
         watching.cancel()
 
 
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+def test_a_question_that_is_no_message(channel: grpc.Channel, method: str) -> None:
+    """What cannot be read is the client's mistake."""
+    call = channel.unary_stream(f"/{HEALTH}/{method}")(b"\xff\xff")
+    with pytest.raises(grpc.RpcError) as raised:
+        list(call)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "HealthCheckRequest" in raised.value.details()
+
+
+@pytest.mark.parametrize("name", ["x" * 10_000, "é" * 5_000])
+def test_the_health_of_a_long_name(channel: grpc.Channel, name: str) -> None:
+    """An unknown name is NOT_FOUND, also one that is too long for a header."""
+    with pytest.raises(grpc.RpcError) as raised:
+        health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=name))
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
+
+
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is watched is looked at often."""

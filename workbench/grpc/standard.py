@@ -16,8 +16,10 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 
 from workbench.core import ServerCore
-from workbench.errors import ModelNotFound, WorkbenchError
-from workbench.grpc.service import Service
+from workbench.errors import MalformedRequest, ModelNotFound, WorkbenchError
+from workbench.grpc.convert import parse
+from workbench.grpc.service import Rpc, Service, methods_of
+from workbench.grpc.status import abort
 from workbench.protos import file_pool, message_class
 
 HEALTH = "grpc.health.v1.Health"
@@ -40,20 +42,17 @@ def health(names: Iterable[str], core: ServerCore) -> Service:
     def now(name: str) -> int:
         return _status(core, "" if name in known else name)
 
-    def check(asked: Any, context: grpc.ServicerContext) -> Message:
+    def check(asked: Any, _: Rpc) -> Any:
         status = now(asked.service)
         if status == _SERVICE_UNKNOWN:
-            context.abort(
-                StatusCode.NOT_FOUND, f"there is no service and no model {asked.service!r}"
-            )
-        made: Message = response(status=status)
-        return made
+            raise ModelNotFound(f"there is no service and no model {asked.service!r}")
+        return response(status=status)
 
-    def show(_: bytes, __: grpc.ServicerContext) -> Message:
-        made: Message = listed(statuses={name: response(status=now(name)) for name in known})
-        return made
+    def show(*_: Any) -> Any:
+        return listed(statuses={name: response(status=now(name)) for name in known})
 
-    def watch(asked: Any, context: grpc.ServicerContext) -> Iterator[Message]:
+    def watch(data: bytes, context: grpc.ServicerContext) -> Iterator[Message]:
+        asked = _read(request, data, context)
         ended, stops, told = threading.Event(), core.draining, 0
         if not context.add_callback(ended.set):
             return
@@ -68,12 +67,16 @@ def health(names: Iterable[str], core: ServerCore) -> Service:
             yield response(status=_NOT_SERVING)
 
     written = response.SerializeToString
-    methods = {
-        "Check": grpc.unary_unary_rpc_method_handler(check, request.FromString, written),
-        "List": grpc.unary_unary_rpc_method_handler(show, None, listed.SerializeToString),
-        "Watch": grpc.unary_stream_rpc_method_handler(watch, request.FromString, written),
-    }
+    raw = {"Watch": grpc.unary_stream_rpc_method_handler(watch, None, written)}
+    methods = methods_of("health", HEALTH, {"Check": check, "List": show}, raw)
     return Service(HEALTH, "health", methods)
+
+
+def _read(kind: type[Message], data: bytes, context: grpc.ServicerContext) -> Any:
+    try:
+        return parse(kind, data)
+    except MalformedRequest as error:
+        abort(context, error)
 
 
 def _status(core: ServerCore, model: str) -> int:
