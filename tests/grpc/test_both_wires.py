@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,25 @@ def test_a_repository_that_is_named(call: Caller) -> None:
     for method in ("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload"):
         asked = message(f"{method}Request", repository_name="r")
         assert call.refused(method, asked)[0] is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_paths_that_are_no_text(tmp_path: Path, caller_of: Callable[[Workbench], Caller]) -> None:
+    """Names of files that are not UTF-8 are told with escapes: in the index, and of the trace."""
+    root = tmp_path / os.fsdecode(b"\xff")
+    (root / "broken").mkdir(parents=True)
+    (root / "broken" / "config.pbtxt").write_text("nonsense")
+    with (
+        Workbench(root, grpc_port=0, token="off", trace_file=root / "trace") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+    ):
+        call = caller_of(workbench)
+        (row,) = call("RepositoryIndex", message("RepositoryIndexRequest")).models
+        assert r"\udcff/broken" in row.reason
+        (said,) = said_over_http(client, "POST", "/v2/repository/index")
+        assert said["reason"] == row.reason
+        told = call("TraceSetting", message("TraceSettingRequest")).settings["trace_file"].value[0]
+        assert told.endswith(r"\udcff/trace")
+        assert said_over_http(client, "GET", "/v2/trace/setting")["trace_file"] == told
 
 
 # ── loading ──

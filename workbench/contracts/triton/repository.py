@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from workbench.codecs import v2_json
-from workbench.contracts.triton.words import load_failed, polling_failed
+from workbench.contracts.triton.words import load_failed, polling_failed, writable
 from workbench.core import ModelStatus, ServerCore
 from workbench.errors import (
     InvalidRequest,
@@ -50,7 +50,7 @@ def index(core: ServerCore, *, ready: bool = False) -> Iterator[IndexRow]:
 
 
 def _row(status: ModelStatus) -> IndexRow:
-    reason = _REASONS.get(status.reason, status.reason)[:_MOST_CHARACTERS]
+    reason = writable(_REASONS.get(status.reason, status.reason)[:_MOST_CHARACTERS])
     return IndexRow(status.id.name, str(status.id.version), status.state.value, reason)
 
 

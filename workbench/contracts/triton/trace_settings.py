@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.codecs import v2_json
+from workbench.contracts.triton.words import writable
 from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, ModelNotFound, NotSupported, VersionNotFound
 
@@ -78,7 +79,7 @@ def trace_settings(core: ServerCore, model: str = "") -> Settings:
         "trace_rate": str(options.rate),
         "trace_count": str(options.most),
         "log_frequency": str(options.log_frequency),
-        "trace_file": str(core.tracing.path or ""),
+        "trace_file": writable(str(core.tracing.path or "")),
         "trace_mode": "triton",
     }
 

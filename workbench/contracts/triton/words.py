@@ -51,3 +51,8 @@ def polling_failed(error: Exception, model: str) -> str:
 def load_failed(error: Exception, model: str) -> str:
     """The message of *error*, by which a version of *model* did not load."""
     return f"load failed for model {model!r}: {error}"
+
+
+def writable(text: str) -> str:
+    """The *text* of a path as wires can send it: bytes of names that are not UTF-8 as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
