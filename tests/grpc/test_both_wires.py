@@ -280,3 +280,12 @@ def test_files_that_come_with_a_load(fresh: Fresh, sample_models: Path) -> None:
     assert client.get_model_config("mine").config.name == "mine"
     with pytest.raises(tritonclient.grpc.InferenceServerException, match="config"):
         client.load_model("mine", files={"file:7/model.onnx": file})
+
+
+def test_a_file_that_comes_as_text(call: Caller) -> None:
+    """Over gRPC a file comes as bytes; the error does not ask for text."""
+    asked = message("RepositoryModelLoadRequest", model_name="wine")
+    asked.parameters["file:1/model.onnx"].string_param = "QUJD"
+    code, told = call.refused("RepositoryModelLoad", asked)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert told == "load parameter 'file:1/model.onnx' must be bytes, not \"QUJD\""

@@ -70,7 +70,10 @@ def _parameters(call: HttpCall) -> Iterator[tuple[str, object]]:
 def _load_parameters(call: HttpCall) -> Iterator[tuple[str, object]]:
     """The parameters of a load, likewise; files are base64 in JSON."""
     for name, value in _parameters(call):
-        if name.startswith("file:") and isinstance(value, str):
+        if name.startswith("file:"):
+            if not isinstance(value, str):
+                told = v2_json.shown(value)
+                raise InvalidRequest(f"load parameter {name!r} must be text, not {told}")
             try:
                 yield name, base64.b64decode(value, validate=True)
             except ValueError as error:

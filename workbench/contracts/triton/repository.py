@@ -127,8 +127,8 @@ def _text(parameter: str, value: object) -> str:
 
 
 def _content(parameter: str, value: object) -> bytes:
-    if not isinstance(value, bytes):  # over HTTP they come as text, in base64
-        raise InvalidRequest(f"load parameter {parameter!r} must be text, not {_shown(value)}")
+    if not isinstance(value, bytes):
+        raise InvalidRequest(f"load parameter {parameter!r} must be bytes, not {_shown(value)}")
     return value
 
 
