@@ -31,7 +31,7 @@ class Sizes(dict):  # type: ignore[type-arg]
     """The sizes of models, also by the names that predictions are made under."""
 
     def __missing__(self, name: str) -> int:
-        return self[name.removeprefix("modelmesh prediction/")]
+        return self[name.partition("/")[2]]
 
 
 class Rig:
@@ -366,6 +366,31 @@ def test_paths_that_are_not_there(rig: Rig, path: str) -> None:
         assert (code, repr(path[:200]) in told) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
+@pytest.mark.parametrize("model", ["", "..", "a/../b", "a\0b", "a\nb"])
+def test_ids_that_no_model_can_have(rig: Rig, model: str) -> None:
+    """They are INVALID_ARGUMENT: after NOT_FOUND, ModelMesh would load the model and ask again."""
+    for method in ("predictModelSize", "loadModel"):
+        code, told = code_of(rig.mesh.begin(method, modelId=model, modelPath=rig.path("a")))
+        assert (code, repr(model) in told) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+    assert code_of(rig.mesh.begin("modelSize", modelId=model))[0] is grpc.StatusCode.NOT_FOUND
+    rig.mesh.ask("unloadModel", modelId=model)
+    rig.check_books()
+
+
+def test_two_predictions_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a prediction leaves another one of the same model alone."""
+    asked = {"modelId": "a", "modelPath": rig.path("a")}
+    estimate = rig.core.estimate
+
+    def beside(name: str) -> int:
+        monkeypatch.undo()
+        assert rig.mesh.ask("predictModelSize", **asked).sizeInBytes == 300
+        return estimate(name)
+
+    monkeypatch.setattr(rig.core, "estimate", beside)
+    assert rig.mesh.ask("predictModelSize", **asked).sizeInBytes == 300
+
+
 def test_a_guess(tmp_path: Path) -> None:
     """Of a file that says nothing of its size, the key's is taken as the adapters take it."""
     (tmp_path / "a.onnx").write_bytes(b"no model")
@@ -374,12 +399,24 @@ def test_a_guess(tmp_path: Path) -> None:
         del patch
         mesh = ModelMesh(wb.grpc_url, wb.grpc_url)
         path = str(tmp_path / "a.onnx")
-        others = ("{}", "x", *(f'{{"disk_size_bytes": {size}}}' for size in ("1e300", "1e400")))
+        odd = ("1e300", "1e400", "true")
+        others = ("{}", "x", *(f'{{"disk_size_bytes": {size}}}' for size in odd))
         for key, nbytes in (('{"disk_size_bytes": 100}', 125), *((key, 10**6) for key in others)):
             told = mesh.ask("predictModelSize", modelId="a", modelPath=path, modelKey=key)
             assert told.sizeInBytes == nbytes
         mesh.close()
     assert Environment.of(environ).multiplier == 1.5
+
+
+def test_a_guess_fits_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However large the multiplier is."""
+    (tmp_path / "a.onnx").write_bytes(b"no model")
+    monkeypatch.setenv("MODELSIZE_MULTIPLIER", "1e19")
+    with Workbench(modelmesh="port:0", grpc_port=0) as workbench:
+        mesh = ModelMesh(workbench.grpc_url, workbench.grpc_url)
+        asked = {"modelPath": str(tmp_path / "a.onnx"), "modelKey": '{"disk_size_bytes": 100}'}
+        assert mesh.ask("predictModelSize", modelId="a", **asked).sizeInBytes == 2**60
+        mesh.close()
 
 
 # ── a real model, in every layout ──
@@ -540,10 +577,15 @@ def test_endpoints_of_the_environment(
         {"MODELSIZE_MULTIPLIER": "x"},
         {"MODELSIZE_MULTIPLIER": "nan"},
         {"MODELSIZE_MULTIPLIER": "inf"},
+        {"MODELSIZE_MULTIPLIER": "1e20"},
+        {"LOADTIME_TIMEOUT": str(2**32)},
+        {"LOADING_CONCURRENCY": str(2**32)},
+        {"LIMIT_PER_MODEL_CONCURRENCY": str(2**32)},
+        {"DEFAULT_MODELSIZE": str(2**64)},
     ],
 )
 def test_an_environment_that_makes_no_sense(environ: dict[str, str]) -> None:
-    """A variable that is no number, or leaves no room, is told."""
+    """A variable that is no number, leaves no room, or fits no message is told."""
     with pytest.raises(SettingError, match=next(iter(environ))):
         Environment.of(environ)
 

@@ -6,10 +6,10 @@ Its capacity and the sizes of models come from the core's ledger, so that both k
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -26,6 +26,7 @@ from workbench.errors import (
 )
 from workbench.grpc import v2
 from workbench.grpc.service import Handler, Rpc, Service, methods_of
+from workbench.model import check_name
 from workbench.protos import message_class
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
@@ -36,6 +37,7 @@ _FILE = "model_runtime"
 _PORT = "port:"
 
 _MOST_NBYTES = 2**60  # of a model
+_UINT32, _UINT64 = 2**32 - 1, 2**64 - 1  # the most that the fields of the messages hold
 _MOST_STEPS = 16  # from folder to folder, until a path goes round in circles
 _SETTINGS = "model-settings.json"  # the file that a folder of MLServer has
 _NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "ModelStatistics")
@@ -59,7 +61,7 @@ class Environment:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Environment:
-        """Read *environ*. Raises ``SettingError`` for a value that is not a number."""
+        """Read *environ*. Raises ``SettingError`` for what is not a number or not in its range."""
         memory = _number(environ, "CONTAINER_MEM_REQ_BYTES", 0)
         buffer = _number(environ, "MEM_BUFFER_BYTES", 256 * 2**20)
         if memory and memory <= buffer:
@@ -69,26 +71,30 @@ class Environment:
             )
         return cls(
             capacity_nbytes=memory - buffer if memory else None,
-            loading_concurrency=_number(environ, "LOADING_CONCURRENCY", cls.loading_concurrency),
-            load_timeout_ms=_number(environ, "LOADTIME_TIMEOUT", cls.load_timeout_ms),
+            loading_concurrency=_number(
+                environ, "LOADING_CONCURRENCY", cls.loading_concurrency, most=_UINT32
+            ),
+            load_timeout_ms=_number(environ, "LOADTIME_TIMEOUT", cls.load_timeout_ms, most=_UINT32),
             default_nbytes=_number(environ, "DEFAULT_MODELSIZE", cls.default_nbytes),
             multiplier=_number(environ, "MODELSIZE_MULTIPLIER", cls.multiplier, float),
             version=environ.get("RUNTIME_VERSION", cls.version),
             model_concurrency=_number(
-                environ, "LIMIT_PER_MODEL_CONCURRENCY", cls.model_concurrency
+                environ, "LIMIT_PER_MODEL_CONCURRENCY", cls.model_concurrency, most=_UINT32
             ),
             root=Path(environ.get("ROOT_MODEL_DIR", str(cls.root))),
         )
 
 
-def _number(environ: Mapping[str, str], name: str, default: Any, kind: type = int) -> Any:
+def _number(
+    environ: Mapping[str, str], name: str, default: Any, kind: type = int, most: int = _UINT64
+) -> Any:
     text = environ.get(name, "")
     try:
         number = kind(text) if text else default
     except ValueError:
         raise SettingError(f"{name} is not a number: {text!r}") from None
-    if not 0 <= number < math.inf:
-        raise SettingError(f"{name} is a number from 0, not {text!r}")
+    if not 0 <= number <= most:
+        raise SettingError(f"{name} is a number in 0..{most}, not {text!r}")
     return number
 
 
@@ -130,6 +136,7 @@ class ModelMesh:
         self._environment = environment
         self._turns: WeakValueDictionary[str, _ModelTurn] = WeakValueDictionary()
         self._turning = Lock()
+        self._predictions = count()
         self._starts = 0  # of ModelMesh, each of which unloads all models
         self._started = 0  # how many of them are through with that
 
@@ -195,7 +202,8 @@ class ModelMesh:
             known = self._core.status(asked.modelId).nbytes
             if known:
                 return _message("PredictModelSizeResponse")(sizeInBytes=known)
-        path, name = self._path(asked.modelPath), f"modelmesh prediction/{asked.modelId}"
+        path, number = self._path(asked.modelPath), next(self._predictions)
+        name = f"modelmesh prediction {number}/{_id_of(asked)}"  # the same model may be asked twice
         self._core.add(name, path)
         try:
             nbytes = self._core.estimate(name)
@@ -209,14 +217,14 @@ class ModelMesh:
     def _guess(self, key: str) -> int:
         """The adapters' guess: from the size on disk, if the key has it."""
         with suppress(InvalidRequest):
-            on_disk = _key(key).get("disk_size_bytes")
-            if isinstance(on_disk, int | float) and 0 < on_disk <= _MOST_NBYTES:
-                return int(on_disk * self._environment.multiplier)
+            on_disk: Any = _key(key).get("disk_size_bytes")
+            if type(on_disk) in (int, float) and 0 < on_disk <= _MOST_NBYTES:
+                return int(min(on_disk * self._environment.multiplier, _MOST_NBYTES))
         return self._environment.default_nbytes
 
     def _load(self, asked: Any, call: Rpc) -> Any:
         """Load the model, unless it is loaded. Afterwards it is loaded completely or not at all."""
-        model, path = asked.modelId, self._path(asked.modelPath)
+        model, path = _id_of(asked), self._path(asked.modelPath)
         _key(asked.modelKey)
         starts, turn = self._starts, self._turn(model)
         with turn.lock:
@@ -266,6 +274,14 @@ class ModelMesh:
                 f"modelPath {text[:200]!r} is no model: {error.strerror}"
             ) from None
         raise InvalidRequest(f"there is nothing at modelPath {text[:200]!r}")
+
+
+def _id_of(asked: Any) -> str:
+    """The *modelId*, if a model can have it. Raises ``InvalidRequest``: it can never be loaded."""
+    try:
+        return check_name(asked.modelId)
+    except ModelNotFound as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def _started_anew() -> RequestStopped:
