@@ -186,6 +186,35 @@ def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["C# project", "50%41", "a?", "é", os.fsdecode(b"\xff")])
+def test_a_socket_in_a_folder_of_any_name(tmp_path: Path, name: str) -> None:
+    """``grpc_url`` is what clients take, also where characters of the path mean something else."""
+    folder = tmp_path / name
+    folder.mkdir()
+    with (
+        Workbench(grpc_uds=folder / "s") as workbench,
+        grpc.insecure_channel(workbench.grpc_url) as channel,
+    ):
+        data = message("ServerLiveRequest").SerializeToString()
+        assert channel.unary_unary(f"/{NAME}/ServerLive")(data, timeout=30) == b"\x08\x01"
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "told"),
+    [("d", "n" * 110, "too long"), ("d" * 100, "n", "too long"), ("a,b", "n", "','")],
+)
+def test_a_socket_that_no_client_could_open(
+    tmp_path: Path, folder: str, name: str, told: str
+) -> None:
+    """It is refused at the start."""
+    (tmp_path / folder).mkdir()
+    workbench = Workbench(grpc_uds=tmp_path / folder / name)
+    with pytest.raises(SettingError, match=told):
+        workbench.start()
+    assert not list((tmp_path / folder).iterdir())
+
+
 # ── the address ──
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Lock
 from typing import Any
+from urllib.parse import quote
 
 import grpc
 
@@ -39,6 +40,8 @@ _MOST_CALLS = 1024  # calls at once; each takes a thread, also while it waits
 _FEW = 4  # threads that are always there
 _PATIENCE_S = 0.02  # so long a call may wait for one of them
 _STOP_S = 2.0  # for the end of the server after that of the last call
+_MOST_NBYTES = 107  # of a socket's path, in the system
+_PLAIN = "/ !$&'()*+:;=@[]"  # besides letters and digits, what addresses may have as it is
 
 
 class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not typed
@@ -151,6 +154,7 @@ class GrpcServer:
         self._server: grpc.Server | None = None
         self._threads: _Threads | None = None
         self._url = ""
+        self._path: Path | None = None  # of its socket in the file system
         self._until_s = math.inf  # of ``time.monotonic``: until then running calls may finish
 
     @property
@@ -184,7 +188,8 @@ class GrpcServer:
             )
             server.add_generic_rpc_handlers((self._router,))
             if self._host.startswith(UNIX):
-                self._url = _listen_at(server, Path(self._host.removeprefix(UNIX)))
+                self._path = Path(self._host.removeprefix(UNIX)).expanduser().absolute()
+                self._url = _listen_at(server, self._path)
             else:
                 self._url = _listen(server, self._host, self._port)
             server.start()
@@ -211,8 +216,8 @@ class GrpcServer:
         server.wait_for_termination(left_s + _STOP_S)
         self._server = None
         self._threads.close()
-        if self._url.startswith(UNIX):
-            remove_own(Path(self._url.removeprefix(UNIX)))
+        if self._path is not None:
+            remove_own(self._path)
 
     def forget_in_child(self) -> None:
         """After a fork: the child has neither the threads nor the right to end the calls."""
@@ -242,16 +247,24 @@ def _listen_at(server: grpc.Server, path: Path) -> str:
 
     It is made in a folder of this user's, and moved once no one else can open it.
     """
-    path = path.expanduser().absolute()
+    if "," in str(path):
+        raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': clients take no path with ','")
     try:
         remove_left_behind(path)
         if path.exists():
             raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': it is another file")
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as private:
             made = f"{private}/s"
-            server.add_insecure_port(f"{UNIX}{made}")
+            if max(len(os.fsencode(each)) for each in (path, made)) > _MOST_NBYTES:
+                raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': the path is too long")
+            server.add_insecure_port(_address(made))
             os.chmod(made, 0o600)  # noqa: PTH101
             Path(made).rename(path)
     except (OSError, RuntimeError) as error:
         raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': {error}") from None
-    return f"{UNIX}{path}"
+    return _address(path)
+
+
+def _address(path: str | Path) -> str:
+    """The socket at *path* as gRPC takes it: of '%', '?' and '#' it would read what they mean."""
+    return UNIX + quote(os.fsencode(path), _PLAIN)
