@@ -159,8 +159,18 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
     is_wide = any(hint.datatype == "FP64" for hint in inputs.values())
     options = {"zipmap": False} if is_wide and is_classifier(estimator) else None  # it takes FP32
     made = convert_sklearn(estimator, initial_types=taken, target_opset=opsets, options=options)
+    _name_inputs(made.graph, list(inputs))
     content: bytes = made.SerializeToString()
     return content
+
+
+def _name_inputs(graph: Any, names: list[str]) -> None:
+    """Give the inputs of *graph* their *names*: skl2onnx writes ``a_b`` for ``a b``."""
+    named = {each.name: name for each, name in zip(graph.input, names, strict=True)}
+    for each in graph.input:
+        each.name = named[each.name]
+    for node in graph.node:
+        node.input[:] = [named.get(name, name) for name in node.input]
 
 
 def _rows(estimator: Any, example: Any) -> Rows:
