@@ -340,8 +340,8 @@ def line_of(error: BaseException) -> str:
 
 
 def class_and_line_of(error: BaseException) -> str:
-    """The class of *error*, and its message on one line."""
-    return f"{type(error).__name__}: {line_of(error)}"
+    """The class of *error*, and its message on one line, if it has one."""
+    return f"{type(error).__name__}: {line_of(error)}".removesuffix(": ")
 
 
 def reason_of(error: OSError) -> str:

@@ -76,6 +76,19 @@ def test_it_is_asked_as_the_example_was_given(wb: Workbench) -> None:
     assert [each[0] for each in wb.stream("letters", "xyz")] == ["x", "y", "z"]
 
 
+def doubled(x: Float32["n"], /, times: int = 2) -> Float32["n"]:
+    return x * times
+
+
+def test_parameters_without_names(wb: Workbench) -> None:
+    """Parameters that may not be given by name are given in order: numpy's, or before a slash."""
+    wb.serve(np.add, "add", example=(MATRIX, MATRIX))
+    assert wb.infer("add", x1=[[1.0, 2.0, 3.0, 4.0]], x2=MATRIX[:1]).tolist() == [[2, 3, 4, 5]]
+    wb.serve(doubled)
+    assert wb.infer("doubled", [1.0, 2.0]).tolist() == [2.0, 4.0]
+    assert wb.infer("doubled", x=[1.0], times=5).tolist() == [5.0]
+
+
 def test_a_table(wb: Workbench) -> None:
     """A function of a table is asked with one, or with a row of it; each column is an input."""
     people = pd.DataFrame({"age": [30, 41], "city": ["Bonn", "Rome"], "pay": [1.5, 2.5]})
@@ -103,10 +116,15 @@ def fails(x: Any) -> Any:
     raise ValueError("not\nthis")
 
 
+def asserts(x: Any) -> Any:
+    raise AssertionError
+
+
 @pytest.mark.parametrize(
     ("function", "given", "told"),
     [
         (fails, {"example": 1.0}, "fails, called with the example, raised ValueError: not this"),
+        (asserts, {"example": 1.0}, "asserts, called with the example, raised AssertionError"),
         (
             sorted,
             {"example": {"x": 1}},
@@ -135,4 +153,5 @@ def test_an_example_that_does_not_do(
         wb.serve(function, "refused", **given)
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert not str(refused.value).endswith(": ")
     assert "refused" not in wb.names

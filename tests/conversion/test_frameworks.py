@@ -247,6 +247,20 @@ def test_modules_that_cannot_be_served(wb: Workbench) -> None:
         wb.serve(torch.nn.Identity(), example=torch.ones(2, 2, dtype=torch.bfloat16))
     with pytest.raises(UsageError, match="returns int, not tensors: serve a function around it"):
         wb.serve(Counts(), example=torch.ones(2, 2))
+    with pytest.raises(UsageError, match="'xs', which have no names: serve a module around it"):
+        wb.serve(Sum(), example=torch.ones(2, 2))
+    with pytest.raises(UsageError, match="example= has 2 values, and Named takes x"):
+        wb.serve(Named(), example=(torch.ones(2, 2), torch.ones(2, 2)))
+
+
+class Sum(torch.nn.Module):
+    def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+        return sum(xs[1:], xs[0])
+
+
+class Named(torch.nn.Module):
+    def forward(self, x: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        return x
 
 
 class Counts(torch.nn.Module):

@@ -9,6 +9,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from contextlib import closing, suppress
 from functools import wraps
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from workbench.conversion.hints import Hint, returns_stream
@@ -112,7 +113,8 @@ def called_with(
     unpacked = {name: hint.unpack for name, hint in inputs.items() if hint.unpack}
     packed = {name: hint.pack for name, hint in outputs.items() if hint.pack}
     has_loop = may_be_async or inspect.isasyncgenfunction(_innermost(function))
-    if not (has_loop or unpacked or packed):
+    by_position = _by_position_only(function)
+    if not (has_loop or unpacked or packed or by_position):
         return function
 
     @wraps(function)
@@ -120,7 +122,8 @@ def called_with(
         for name, unpack in unpacked.items():
             if name in arrays:
                 arrays[name] = unpack(arrays[name])
-        returned = function(**arrays)
+        first = takewhile(arrays.__contains__, by_position)
+        returned = function(*[arrays.pop(name) for name in list(first)], **arrays)
         if may_be_async and inspect.iscoroutine(returned):  # a decorator may have awaited it
             returned = loop.run(returned, stop_of_run())
         if is_stream:
@@ -128,6 +131,15 @@ def called_with(
         return _packed(returned, tuple(outputs), packed)
 
     return call
+
+
+def _by_position_only(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The parameters of *function* that may not be given by name, such as those of numpy's own."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # what is written in C may have no signature
+        return ()
+    return tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY)
 
 
 def streams_of(function: Callable[..., Any]) -> bool:

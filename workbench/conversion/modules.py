@@ -76,7 +76,7 @@ def _tensors(kind: str, module: Any, example: Any) -> dict[str, Any]:
         given = dict(example)
     else:
         values = example if isinstance(example, tuple) else (example,)
-        names = _parameters(module)
+        names = _parameters(kind, module)
         if len(values) > len(names):
             takes = ", ".join(names) or "none"
             raise UsageError(f"example= has {len(values)} values, and {kind} takes {takes}")
@@ -89,11 +89,19 @@ def _tensors(kind: str, module: Any, example: Any) -> dict[str, Any]:
         ) from None
 
 
-def _parameters(module: Any) -> list[str]:
+def _parameters(kind: str, module: Any) -> list[str]:
+    """The names of what ``forward`` takes. Raises ``UsageError`` for what has no name, ``*xs``."""
     try:
-        return list(inspect.signature(module.forward).parameters)
+        parameters = inspect.signature(module.forward).parameters.values()
     except ValueError:  # one that was traced has only the signature of TorchScript
         return [argument.name for argument in module.forward.schema.arguments[1:]]
+    for each in parameters:
+        if each.kind is each.VAR_POSITIONAL:
+            raise UsageError(
+                f"{kind} takes any number of {each.name!r}, which have no names: serve a module "
+                "around it whose forward names each input"
+            )
+    return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
 
 
 def _inputs(kind: str, tensors: Mapping[str, Any], declared: Mapping[str, Hint]) -> dict[str, Hint]:
