@@ -127,7 +127,7 @@ def test_models_that_are_gone(served: Workbench) -> None:
     plan = served.plan(Trace.of([*requests, *gone]))
     assert str(plan) == str(served.plan())
     assert "3 requests are left out: of their models nothing is known" in repr(plan)
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match="nothing is known of the models of all 3 req") as caught:
         served.plan(Trace.of(gone))
     assert "\n" not in str(caught.value)
 

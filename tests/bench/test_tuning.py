@@ -9,6 +9,7 @@ import pytest
 
 from workbench import Workbench
 from workbench.bench import Load, Sweep, Variant, config_file, tune
+from workbench.errors import UsageError
 from workbench.model import Signature, TensorSpec
 
 CONFIG = {
@@ -73,6 +74,7 @@ def no_wire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
 
 
+VECTOR = {"x": ("FP32", [-1])}
 SWEEP = Sweep((1, 2, 4, 8, 16))
 
 
@@ -112,6 +114,23 @@ def test_nothing_is_fast_enough(tmp_path: Path) -> None:
     assert repr(found).startswith("no configuration of m keeps within a p99 of 1 ms")
     assert list(tmp_path.iterdir()) == []
     assert server.now == server.own
+
+
+def test_what_has_no_configuration(sample_models: Path) -> None:
+    """An ensemble and a function are refused by bench too; by tune before it measures."""
+    with Workbench(sample_models, device="cpu") as wb:
+        wb.register(lambda x: x, name="f", inputs=VECTOR, outputs=VECTOR)
+        refused = {
+            "digits_reader": "'digits_reader' is an ensemble, .* tune its parts",
+            "f": "^'f' is a function, which has no configuration to tune",
+        }
+        for model, told in refused.items():
+            with pytest.raises(UsageError, match=told):
+                wb.tune(model, p99="20ms")
+        assert not len(wb.trace)
+        for model, told in refused.items():
+            with pytest.raises(UsageError, match=told):
+                wb.bench(model, clients=1, instances=[1, 2], seconds="50ms")
 
 
 def test_shapes_and_the_largest_batch_are_of_one_configuration(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from workbench.asking.question import Question
 from workbench.bench.client import Load, Windows, summary
 from workbench.bench.examples import example, has_batches, repeated
 from workbench.bench.process import LoadProcess, Pace
-from workbench.bench.variant import Config, Variant
+from workbench.bench.variant import Config, Variant, check_configurable
 from workbench.errors import UsageError, WorkbenchError, class_and_line_of
 from workbench.tensor import Tensor
 
@@ -134,7 +134,9 @@ class Configurations:
         if variant == Variant() and self._own is None:
             return
         if self._own is None:
-            self._own = self._connection.config(self._model)
+            own = self._connection.config(self._model)
+            check_configurable(own)
+            self._own = own
         self._connection.load(self._model, variant.of(self._own))
 
     def __enter__(self) -> Self:

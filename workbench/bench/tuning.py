@@ -14,7 +14,7 @@ from workbench.bench import config_file
 from workbench.bench.report import Bench, failures, html, text
 from workbench.bench.sweep import Point, Sweep, best, measured
 from workbench.bench.targets import Configurations, Inputs, Target, Wire
-from workbench.bench.variant import Config, Variant
+from workbench.bench.variant import Config, Variant, check_configurable
 from workbench.errors import UsageError
 from workbench.repository.config_text import replace_config
 from workbench.seconds import show_duration
@@ -84,6 +84,7 @@ def tune(
     given = Inputs(connection, model, sweep.inputs)
     points: list[Point] = []
     own = connection.config(model)
+    check_configurable(own)
     tried = list(_tried(own))
     most = (len(tried) + 1) * len(sweep.clients) + 2
     target: Target = Wire(connection, model)

@@ -15,6 +15,15 @@ MAX_BATCH = 64  # of a model whose configuration has no largest batch
 _THREADS = "intra_op_thread_count"  # as Triton's ONNX Runtime backend calls it
 
 
+def check_configurable(config: Config) -> None:
+    """Raise ``UsageError`` for a model whose batches, instances and threads cannot be changed."""
+    name = config.get("name")
+    if config.get("ensemble_scheduling"):
+        raise UsageError(f"{name!r} is an ensemble, which only passes tensors on: tune its parts")
+    if config.get("backend") == "python" and not config.get("default_model_filename"):
+        raise UsageError(f"{name!r} is a function, which has no configuration to tune")
+
+
 @dataclass(frozen=True)
 class Variant:
     """What is changed in a model's configuration; ``None`` is left as it is.

@@ -133,6 +133,11 @@ class Plan:
         for name in (self.policy, *self.others):
             if name not in POLICIES:
                 raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
+        if not len(self.trace) and self.unknown:
+            raise UsageError(
+                f"nothing is known of the models of all {self.unknown} requests: a plan needs "
+                "models that this server has, by the names in the trace"
+            )
         if not len(self.trace):
             raise UsageError("the trace has no requests: send some, or give another trace")
         if self.budget_nbytes < self.parts:
