@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from workbench.codecs import v2
-from workbench.codecs.v2 import RegionSpan, ReplyForm, RequestRules
+from workbench.codecs.v2 import ReplyForm, RequestRules
+from workbench.codecs.v2_parameters import RegionSpan
 from workbench.errors import InvalidRequest, NotSupported, RegionNotFound
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId

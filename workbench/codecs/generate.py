@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from workbench.codecs import v2, v2_json
+from workbench.codecs.v2_parameters import check_kinds, check_not_reserved
 from workbench.errors import InvalidRequest, MalformedRequest, RunFailed
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, TensorSpec
@@ -41,12 +42,12 @@ def decode_request(
         if key in inputs or key in parameters:
             raise _twice(key, signature.inputs)
         if spec is None:
-            v2.check_not_reserved(key)
+            check_not_reserved(key)
             parameters[key] = _parameter(model, key, value, is_nested=key in nested)
         else:
             shape = _shape(spec, value)
             inputs[key] = v2_json.decode(key, spec.datatype, shape, value)
-    v2.check_kinds(parameters)
+    check_kinds(parameters)
     return InferRequest(model, inputs, version, (), request_id, parameters)
 
 

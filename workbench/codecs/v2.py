@@ -6,12 +6,20 @@ and Triton's "Binary Tensor Data Extension".
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.codecs import v2_binary, v2_json
+from workbench.codecs.v2_parameters import (
+    NO_TEXT,
+    RegionSpan,
+    ask_for,
+    check_kinds,
+    check_not_reserved,
+    size_of,
+    span_of,
+)
 from workbench.errors import InvalidRequest, MalformedRequest, NotSupported
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, shown_name
@@ -22,8 +30,6 @@ ReadRegion = Callable[[str, int, int], memoryview]  # the region's name, offset,
 WriteRegion = Callable[[str, int, bytes | memoryview], None]  # name, offset, data
 
 _INT64_MAX = 2**63 - 1
-_SIZE = re.compile(r"[0-9]{1,18}")
-_NO_TEXT = re.compile("[\ud800-\udfff]")  # halves of surrogate pairs, which no response can repeat
 _OFF = "that is off: start the server with shared_memory='on' to allow it"
 _NO_BYTES = memoryview(b"")
 _NO_PARAMETERS: Mapping[str, Parameter] = {}
@@ -36,15 +42,6 @@ class RequestRules:
     max_nesting: int = 100
     max_elements: int = 2**59
     read_region: ReadRegion | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RegionSpan:
-    """A part of a region of shared memory."""
-
-    region: str
-    offset: int
-    nbytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +181,7 @@ def request_id(value: Json) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise MalformedRequest("'id' is not a string")
     text = str(value)
-    if _NO_TEXT.search(text):
+    if NO_TEXT.search(text):
         raise InvalidRequest("'id' is not Unicode text: it has half of a surrogate pair")
     return text
 
@@ -278,21 +275,6 @@ def read_shared(
     return v2_binary.decode(name, datatype, shape, data)
 
 
-def span_of(parameters: Mapping[str, Parameter], whose: str) -> RegionSpan | None:
-    """The span of shared memory in *parameters*, if there is one. Raises ``InvalidRequest``."""
-    region = parameters.get("shared_memory_region")
-    if region is None:
-        return None
-    if not isinstance(region, str):
-        raise InvalidRequest(f"'shared_memory_region' of {whose} is not a name")
-    if "binary_data_size" in parameters or parameters.get("binary_data"):
-        raise InvalidRequest(f"{whose} has both shared memory and binary data")
-    key = "shared_memory_byte_size"
-    nbytes = size_of(parameters.get(key, ""), key, whose)
-    key = "shared_memory_offset"
-    return RegionSpan(region, size_of(parameters.get(key, 0), key, whose), nbytes)
-
-
 def _name(entry: Mapping[str, Json] | None, what: str) -> str:
     if entry is None:
         raise MalformedRequest(f"an {what} is not a JSON object")
@@ -344,49 +326,6 @@ def _too_many(name: str, datatype: str, count: int, max_elements: int) -> str:
     )
 
 
-def size_of(size: Json, key: str, whose: str) -> int:
-    """The parameter *key*, a number, or a string as in OpenVINO's own sample.
-
-    Raises ``InvalidRequest``.
-    """
-    if isinstance(size, str) and _SIZE.fullmatch(size):
-        size = int(size)
-    if type(size) is not int or not 0 <= size < 2**63:
-        raise InvalidRequest(f"{key!r} of {whose} is not a size: {v2_json.shown(size)}")
-    return size
-
-
-def _is_whole(value: Parameter) -> bool:
-    return type(value) is int and 0 <= value < 2**64
-
-
-def _is_sequence(value: Parameter) -> bool:
-    return _is_whole(value) or (isinstance(value, str) and not _NO_TEXT.search(value))
-
-
-def _is_flag(value: Parameter) -> bool:
-    return isinstance(value, bool)
-
-
-# The parameters of a request that mean something: what they can be, and that in words.
-_KINDS: Mapping[str, tuple[Callable[[Parameter], bool], str]] = {
-    "priority": (_is_whole, "a whole number from 0"),
-    "timeout": (_is_whole, "a whole number from 0"),
-    "sequence_id": (_is_sequence, "a whole number from 0, or Unicode text"),
-    "sequence_start": (_is_flag, "true or false"),
-    "sequence_end": (_is_flag, "true or false"),
-}
-
-
-def check_kinds(parameters: Mapping[str, Parameter]) -> None:
-    """Check those of a request's *parameters* that mean something. Raises ``InvalidRequest``."""
-    for key in _KINDS.keys() & parameters:
-        fits, expected = _KINDS[key]
-        if not fits(parameters[key]):
-            told = v2_json.shown(parameters[key])
-            raise InvalidRequest(f"parameter {key!r} of the request is {expected}, not {told}")
-
-
 def _parameters(entries: Json, whose: str) -> Mapping[str, Parameter]:
     if entries is None:
         return _NO_PARAMETERS
@@ -426,29 +365,6 @@ def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
     request.outputs = tuple(binary_of)
     request.classes = classes
     return ReplyForm(every, binary_of, frozenset(base64_of), spans or None)
-
-
-def ask_for(
-    name: str,
-    parameters: Mapping[str, Parameter],
-    classes: dict[str, int],
-    spans: dict[str, RegionSpan],
-) -> None:
-    """Note if output *name* is wanted as *classes* or in *spans*. Raises ``InvalidRequest``."""
-    whose = f"output {name!r}"
-    if "classification" in parameters:
-        classes[name] = size_of(parameters["classification"], "classification", whose)
-    span = span_of(parameters, whose)
-    if span is not None:
-        if name in classes:
-            raise InvalidRequest(f"{whose} has both shared memory and 'classification'")
-        spans[name] = span
-
-
-def check_not_reserved(parameter: str) -> None:
-    """Raise ``InvalidRequest`` for the name of a *parameter* that Triton keeps for itself."""
-    if parameter.startswith("triton_"):
-        raise InvalidRequest(f"parameter {parameter!r}: names with 'triton_' first are reserved")
 
 
 def _flag(value: Parameter, name: str) -> bool:

@@ -14,6 +14,13 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from workbench.codecs import v2, v2_binary
+from workbench.codecs.v2_parameters import (
+    RegionSpan,
+    ask_for,
+    check_kinds,
+    check_not_reserved,
+    span_of,
+)
 from workbench.core import Describe, WireTimes
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
@@ -116,9 +123,9 @@ class InferMessage:
         request.trace = self.times
         if message.parameters:
             request.parameters = _parameters(message.parameters, "the request")
-            v2.check_kinds(request.parameters)
+            check_kinds(request.parameters)
             for parameter in request.parameters:
-                v2.check_not_reserved(parameter)
+                check_not_reserved(parameter)
         if message.outputs:
             spans = _ask_for(message.outputs, request)
             if spans:
@@ -160,10 +167,10 @@ class InferMessage:
             )
         return inputs
 
-    def _span(self, entry: Any) -> v2.RegionSpan | None:
+    def _span(self, entry: Any) -> RegionSpan | None:
         """Where the input is in shared memory, if it is there."""
         whose = f"input {entry.name!r}"
-        span = v2.span_of(_parameters(entry.parameters, whose), whose)
+        span = span_of(_parameters(entry.parameters, whose), whose)
         if span is not None:
             self.shares = True
             if entry.contents.ListFields():
@@ -258,10 +265,10 @@ def _parameters(entries: Mapping[str, Any], whose: str) -> dict[str, Parameter]:
     return parameters
 
 
-def _ask_for(entries: Iterable[Any], request: InferRequest) -> dict[str, v2.RegionSpan]:
+def _ask_for(entries: Iterable[Any], request: InferRequest) -> dict[str, RegionSpan]:
     """Note which outputs are wanted, and which as classes; where those in shared memory go."""
     wanted: dict[str, None] = {}
-    spans: dict[str, v2.RegionSpan] = {}
+    spans: dict[str, RegionSpan] = {}
     classes: dict[str, int] = {}
     for entry in entries:
         name = entry.name
@@ -272,14 +279,14 @@ def _ask_for(entries: Iterable[Any], request: InferRequest) -> dict[str, v2.Regi
         wanted[name] = None
         if entry.parameters:
             parameters = _parameters(entry.parameters, f"output {name!r}")
-            v2.ask_for(name, parameters, classes, spans)
+            ask_for(name, parameters, classes, spans)
     request.outputs = tuple(wanted)
     request.classes = classes
     return spans
 
 
 def _carried(
-    spans: Mapping[str, v2.RegionSpan],
+    spans: Mapping[str, RegionSpan],
     write_region: v2.WriteRegion | None,
     name: str,
     tensor: Tensor,

@@ -19,6 +19,7 @@ from typing import TypeVar
 
 from workbench.codecs import v2 as codec
 from workbench.codecs.v2_known import KnownText, KnownTexts
+from workbench.codecs.v2_parameters import RegionSpan
 from workbench.contracts.sagemaker import Container
 from workbench.contracts.sagemaker.endpoint import endpoint_of
 from workbench.core import Describe, ServerCore, WireTimes
@@ -273,9 +274,7 @@ class DataPlane:
             _log.warning("%s: %s", head.trace.decode("latin-1"), error)
         return model_error_reply(error, head.target.name, head.target.version, self.core.settings)
 
-    def _set_output_buffers(
-        self, request: InferRequest, spans: Mapping[str, codec.RegionSpan]
-    ) -> None:
+    def _set_output_buffers(self, request: InferRequest, spans: Mapping[str, RegionSpan]) -> None:
         """Have the engine write large outputs into the shared memory of the request."""
         if not self._write_region:
             return

@@ -135,7 +135,7 @@ class Statuses:
         places = dict.fromkeys(used_s, 3) | dict.fromkeys(states, 2)
         places |= dict.fromkeys((*coming, *self._pending), 1)
         places |= {model: 0 for model in used_s if model.name == chosen}
-        others = [model for model in used_s if wanted not in model.name.casefold()]
+        others = {m for m in used_s if wanted not in m.name.casefold()} if wanted else set()
         places |= dict.fromkeys(others, 4)
         first = heapq.nsmallest(most, used_s, lambda model: (places[model], -used_s[model]))
         used = [model for model, at_s in used_s.items() if at_s > since_s]
@@ -146,8 +146,8 @@ class Statuses:
         )
         shown = dict.fromkeys((*first, *used, *largest))
         ready = sum(state is ModelState.READY for m, state in states.items() if m not in shown)
-        left = len(used_s.keys() - shown.keys() - set(others))
-        return tuple(map(self.of, shown)), LeftOut(left, ready)
+        left_out = LeftOut(len(used_s) - len(shown.keys() | others), ready)
+        return tuple(map(self.of, shown)), left_out
 
     def index(
         self, versions: Iterable[tuple[str, tuple[int, ...] | WorkbenchError]]
