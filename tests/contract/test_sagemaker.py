@@ -764,7 +764,7 @@ def test_unload_while_busy(
     container: httpx.Client, server: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Runs in progress have some time, then are ended; everybody gets an answer."""
-    monkeypatch.setattr(server._core._by_hand(), "_grace_s", 0.1)
+    monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.1)
     endless = loop(made(tmp_path / "endless") / "model.onnx").parent
     load(container, "a", endless)
     body = json.dumps({"n": 2**62, "x": np.eye(8).tolist()})
@@ -807,7 +807,7 @@ def test_a_load_beside_a_run_that_does_not_end(
         httpx.Client(base_url=workbench.url) as client,
         ThreadPoolExecutor(1) as pool,
     ):
-        monkeypatch.setattr(workbench._core._by_hand(), "_grace_s", 0.1)
+        monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.1)
         load(client, "a", url).raise_for_status()
         run = pool.submit(invoke, client, "a", "[1]")
         assert begun.wait(10)

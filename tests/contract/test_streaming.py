@@ -293,9 +293,11 @@ def test_an_answer_that_nobody_takes() -> None:
 
 
 @pytest.mark.parametrize("end", ["unload", "stop"])
-def test_a_model_that_leaves_ends_its_streams(rig: Rig, end: str) -> None:
+def test_a_model_that_leaves_ends_its_streams(
+    rig: Rig, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An unload or a stop ends a generator that waits for a client."""
-    rig.workbench._core._running().loads._grace_s = 0.0
+    monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.0)
     rig.gate.release(10)
     answers = rig.workbench.stream("slow", [9])
     next(answers)

@@ -243,7 +243,7 @@ def test_an_unload_ends_what_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> 
     """Runs that do not end are answered, as are those that wait, and the unload returns."""
     monkeypatch.setattr("workbench.core.lifecycle.loads._END_S", 0.0)
     core = rig.open()
-    core._running().loads._grace_s = 0.0
+    monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.0)
     rig.serve(core, "endless")
     endless = [inside.submit(core, request("endless")) for _ in range(64)]
     rig.entered()

@@ -70,7 +70,6 @@ class Loads:
         self._under_way = under_way
         self._leaves_first = leaves_first
         self._wait_s = wait_s
-        self._grace_s = _GRACE_S
         self._by_hand: set[str] = set()  # loaded for themselves, not only as parts of others
         self.pins = Pins(residency, names)
         self._replacing: WeakValueDictionary[str, Any] = WeakValueDictionary()  # locks, by name
@@ -326,7 +325,7 @@ class Loads:
         A run that cannot be ended, such as that of a function, is not waited for: its request is
         answered with an error, and its model leaves when the run ends.
         """
-        if wait(gone.values(), self._grace_s).not_done:
+        if wait(gone.values(), _GRACE_S).not_done:
             for model, unloaded in gone.items():
                 if not unloaded.done():
                     told = f"{model} was unloaded while the request was under way"
