@@ -26,7 +26,7 @@ from workbench.threads import SharedPool
 BODY = json.dumps(
     {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 13], "data": [0] * 13}]}
 ).encode()
-WINE = Target("wine", None, "infer")
+WINE = Target("wine", None)
 LENGTH = HEADER_LENGTH.decode()
 
 
@@ -113,7 +113,7 @@ def sent(reply: Reply | None) -> tuple[int, bytes]:
 def test_what_is_remembered_is_bounded(plane: DataPlane) -> None:
     """Of names that are asked for, few are remembered, and none that is long."""
     for number in range(10_000):
-        plane.read_head(Target(f"{number}" + "a" * (number % 2 * 2000), None, "infer"), [])
+        plane.read_head(Target(f"{number}" + "a" * (number % 2 * 2000), None), [])
     assert len(plane._histories) < 5000
     assert max(len(target.name) for target in plane._histories) < 10
 

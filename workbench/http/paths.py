@@ -1,44 +1,20 @@
-"""Reads paths: the name and the version of a model, and the path of an inference."""
+"""The model and the version that the path of a request names."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-from urllib.parse import unquote_to_bytes
+from typing import NamedTuple
 
-from workbench.errors import ModelNotFound, VersionNotFound
+from workbench.errors import VersionNotFound
 from workbench.model import HIGHEST_VERSION
 
 _SHOWN = 100  # characters of a number that is shown in a message
 
-_INFER_PATH = re.compile(
-    rb"/v2/models/(?P<name>.+?)(?:/versions/(?P<version>[^/]+))?/(?P<verb>infer)/?"
-)
 
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A model, its *version* (``None``: the default one), and the *verb* that follows."""
+class Target(NamedTuple):
+    """A model and its *version* (``None``: the default one)."""
 
     name: str
     version: int | None
-    verb: str = "infer"
-
-
-def parse_path(raw_path: bytes) -> Target:
-    """The model of an inference's path. Raises ``ModelNotFound``, ``VersionNotFound``.
-
-    For the short cut, which comes before the routes.
-    """
-    match = _INFER_PATH.fullmatch(raw_path)
-    if match is None:
-        raise ModelNotFound("the path names no model")
-    try:
-        name = unquote_to_bytes(match["name"]).decode()
-    except UnicodeDecodeError:
-        raise ModelNotFound("the name of the model in the path is not UTF-8") from None
-    version = match["version"]
-    return Target(name, None if version is None else read_version(name, version.decode("latin-1")))
 
 
 def read_version(name: str, text: str) -> int:

@@ -5,16 +5,28 @@ from __future__ import annotations
 from dataclasses import replace
 
 from workbench.errors import ServerNotRunning, WorkbenchError
+from workbench.http import v2
 from workbench.http.access import Access, Headers, Server
 from workbench.http.infer import DataPlane, InferHead
 from workbench.http.invocations import Invocations, InvokeHead
-from workbench.http.paths import parse_path
+from workbench.http.paths import Target
 from workbench.http.reply import Reply, with_request_id
+from workbench.http.route import PathPattern
 from workbench.http.status import error_reply
 
 Head = InferHead | InvokeHead
 
 _URL_NBYTES = 2**14
+_PATTERN = PathPattern.of(f"{v2.MODEL}/infer", v2.PARAMETERS)
+
+
+def _target_of(url: bytes) -> Target | None:
+    """The model that an inference's path names. Raises ``ModelNotFound``, ``VersionNotFound``."""
+    found = _PATTERN.match(url)
+    if found is None:
+        return None
+    version = found.get("model_version")
+    return Target(found["model_name"], None if version is None else int(version))
 
 
 class ShortCut:
@@ -41,8 +53,8 @@ class ShortCut:
         try:
             if url.endswith(b"/invoke"):
                 return self._invocations.read_head(url, headers)
-            target = parse_path(url)
-            return self._plane.read_head(target, headers) if target.verb == "infer" else None
+            target = _target_of(url)
+            return None if target is None else self._plane.read_head(target, headers)
         except WorkbenchError:
             return None  # the application says why
 
