@@ -226,17 +226,24 @@ class DataPlane:
             return self._failed(error, head)
 
     def _start(self, head: InferHead, body: Body) -> Future[Reply]:
-        target, exchange = head.target, _Exchange(self, head, body)
+        name, version = head.target
+        form: codec.ReplyForm | None = None
+
+        def read(describe: Describe) -> InferRequest:
+            nonlocal form
+            request, form = self._decode(head, body, describe)
+            request.functions = head.functions
+            request.trace = head.times
+            return request
+
+        def write(response: InferResponse) -> Reply:
+            assert form is not None
+            return self._reply(response, form, head)
+
         # a raw request can be read only by the model's file, which takes long
         quick = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
-        return self.core.start(
-            target.name,
-            target.version,
-            exchange.read,
-            write=exchange.write,
-            nbytes=len(body),
-            quick=quick,
-        )
+        nbytes = len(body)
+        return self.core.start(name, version, read, write=write, nbytes=nbytes, quick=quick)
 
     def _decode(
         self, head: InferHead, body: Body, describe: Describe
@@ -284,28 +291,6 @@ class DataPlane:
                 view = self.core.regions.writable(span.region, span.offset, span.nbytes)
                 if view is not None:
                     request.into[name] = view
-
-
-class _Exchange:
-    """A request that cannot be answered at once, from its body to its reply."""
-
-    def __init__(self, plane: DataPlane, head: InferHead, body: Body) -> None:
-        self._plane = plane
-        self._head = head
-        self._body = body
-        self._form: codec.ReplyForm | None = None
-
-    def read(self, describe: Describe) -> InferRequest:
-        """The request in the body. Raises ``InvalidRequest``."""
-        request, self._form = self._plane._decode(self._head, self._body, describe)  # noqa: SLF001
-        request.functions = self._head.functions
-        request.trace = self._head.times
-        return request
-
-    def write(self, response: InferResponse) -> Reply:
-        """The reply that says *response*."""
-        assert self._form is not None
-        return self._plane._reply(response, self._form, self._head)  # noqa: SLF001
 
 
 def _sends(times: WireTimes) -> None:
