@@ -10,10 +10,10 @@ always. Unlike in Triton, the counters go on when the model is loaded again. Our
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 
-from workbench.core import DeviceStatus, ModelStatus, ServerCore, Snapshot
+from workbench.core import ModelStatus, ServerCore, Snapshot
 from workbench.http.calls import HttpCall
 from workbench.http.exposition import (
     CONTENT_TYPE,
@@ -25,15 +25,7 @@ from workbench.http.exposition import (
     label_text,
     write,
 )
-from workbench.http.metric_tables import (
-    BOOKS,
-    CACHED,
-    GPUS,
-    OURS,
-    TRITON,
-    DeviceFigure,
-    ModelFigure,
-)
+from workbench.http.metric_tables import BOOKS, CACHED, GPUS, OURS, TRITON, Figure, S
 from workbench.http.reply import Reply
 from workbench.model import ModelState
 from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
@@ -76,9 +68,11 @@ def _labels(model: ModelStatus) -> str:
     return label_text(model=model.id.name, version=str(model.id.version), **model.tags)
 
 
-def _each(metric: ModelFigure, models: _Labelled) -> Family:
-    samples = (Sample(labels, metric.read(model)) for labels, model in models)
-    return Family(metric.name, metric.kind, metric.help_text, tuple(samples))
+def _each(figure: Figure[S], rows: Iterable[tuple[str, S]]) -> Family:
+    """The *figure* of all *rows*, by the text of their labels; unknown ones have no sample."""
+    values = ((labels, figure.read(row)) for labels, row in rows)
+    samples = tuple(Sample(labels, value) for labels, value in values if value is not None)
+    return Family(figure.name, figure.kind, figure.help_text, samples)
 
 
 def _failures(models: _Labelled) -> Family:
@@ -121,8 +115,8 @@ def _histogram(labels: str, requests: RequestCounts) -> Iterator[Sample]:
 def _memory(now: Snapshot) -> Iterator[Family]:
     """The books of the devices that models run on, and the system's figures for them."""
     devices = [(label_text(device=str(each.device)), each) for each in now.devices]
-    for number in BOOKS:
-        yield _of_devices(number._replace(name=f"workbench_memory_{number.name}_bytes"), devices)
+    for figure in BOOKS:
+        yield _each(figure._replace(name=f"workbench_memory_{figure.name}_bytes"), devices)
 
 
 def _host(now: Snapshot) -> Iterator[Family]:
@@ -144,16 +138,10 @@ def _host(now: Snapshot) -> Iterator[Family]:
 
 
 def _gpus(now: Snapshot) -> Iterator[Family]:
-    """The driver's figures of the GPUs; unknown ones have no sample."""
+    """The driver's figures of the GPUs."""
     gpus = [
         (label_text(gpu_uuid=each.device.uuid), each)
         for each in now.devices
         if each.device.kind == "cuda"
     ]
-    yield from (_of_devices(number, gpus) for number in GPUS if gpus)
-
-
-def _of_devices(number: DeviceFigure, devices: Sequence[tuple[str, DeviceStatus]]) -> Family:
-    help_text = [(labels, number.read(device)) for labels, device in devices]
-    samples = tuple(Sample(labels, value) for labels, value in help_text if value is not None)
-    return Family(number.name, number.kind, number.help_text, samples)
+    yield from (_each(figure, gpus) for figure in GPUS)
