@@ -67,9 +67,11 @@ def _register_cuda(core: ServerCore, call: HttpCall) -> Reply:
     Raises as ``Regions.register_cuda`` does.
     """
     regions, asked = core.regions, call.message()
-    text = _text(_members(asked.get("raw_handle"), "'raw_handle'"), "b64")
+    handle = asked.get("raw_handle")
+    if not isinstance(handle, dict):
+        raise InvalidRequest("'raw_handle' is not a JSON object")
     try:
-        raw_handle = base64.b64decode(text, validate=True)
+        raw_handle = base64.b64decode(_text(handle, "b64"), validate=True)
     except ValueError as error:
         raise InvalidRequest(f"'b64' is not base64: {error}") from None
     device = _whole(asked, "device_id")
@@ -81,13 +83,6 @@ def _unregister_cuda(core: ServerCore, call: HttpCall) -> Reply:
     """Forget the GPUs' regions."""
     core.regions.unregister(CudaRegion, _region(call))
     return v2.DONE
-
-
-def _members(value: object, what: str) -> Json:
-    members = v2_json.members(value)
-    if members is None:
-        raise InvalidRequest(f"{what} is not a JSON object")
-    return members
 
 
 def _text(asked: Json, key: str) -> str:
@@ -141,25 +136,12 @@ def _routes(kind: str, status: Handler, register: Handler, unregister: Handler) 
     rows, row = f"{kind}_regions", f"{kind}_region"
     gone, named = "unregistered", (*_SHARES, 404)
     yield Route(f"GET {every}/status", status, rows, "Which regions there are", rows, _SHARES)
-    yield Route(
-        f"POST {one}/register",
-        register,
-        f"register_{row}",
-        "Use a region",
-        "registered",
-        _TAKES,
-        row,
-    )
+    register_it = f"POST {one}/register", register, f"register_{row}"
+    yield Route(*register_it, "Use a region", "registered", _TAKES, row)
     yield Route(f"GET {one}/status", status, row, "Whether a region is there", rows, named)
     yield Route(f"POST {one}/unregister", unregister, f"unregister_{row}", "Forget it", gone, named)
-    yield Route(
-        f"POST {every}/unregister",
-        unregister,
-        f"unregister_{rows}",
-        "Forget them all",
-        gone,
-        _SHARES,
-    )
+    forget_all = f"POST {every}/unregister", unregister, f"unregister_{rows}"
+    yield Route(*forget_all, "Forget them all", gone, _SHARES)
 
 
 SHARED_MEMORY = Group(
