@@ -126,11 +126,8 @@ class FunctionSession:
         else:
             values = {names[0]: returned} if len(names) == 1 and returned is not None else {}
         if values.keys() != self.signature.outputs.keys():
-            cure = (
-                f"; end the function with {verb} ..."
-                if returned is None and verb == "return"
-                else ""
-            )
+            ends = returned is None and verb == "return"
+            cure = "; end the function with return ..." if ends else ""
             raise RunFailed(
                 f"{self._model} {verb}ed {_described(returned)}; it declares "
                 f"{', '.join(names)}{cure}{self._place}"

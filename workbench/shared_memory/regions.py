@@ -210,8 +210,7 @@ def _check_whole(what: str, value: int, least: int, most: int) -> None:
 
 
 def _shown(value: object) -> str:
-    if (
-        isinstance(value, int) and value.bit_length() > 64
-    ):  # its digits may be too many for a message
+    # the digits of a large number may be too many for a message
+    if isinstance(value, int) and value.bit_length() > 64:
         return f"one of {value.bit_length()} bits"
     return f"{value!r:.40}"

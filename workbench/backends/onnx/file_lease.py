@@ -48,8 +48,7 @@ def _leased(path: Path) -> int:
 
 
 def _give_back(file: int) -> None:
+    # closing the file is not enough: a forked child has it open too
     with suppress(OSError):  # the system has ended the lease after 45 s
-        fcntl.fcntl(
-            file, fcntl.F_SETLEASE, fcntl.F_UNLCK
-        )  # closing is not enough: a forked child has the file open too
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
     os.close(file)

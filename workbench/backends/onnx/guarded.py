@@ -29,9 +29,8 @@ def guarded(file: OnnxFile) -> bytes:
     """
     message: Any = message_class("onnx", "onnx.Model")()
     message.ParseFromString(file.path.read_bytes())
-    for number, division in enumerate(
-        sorted(file.divisions, reverse=True)
-    ):  # beginning with the last, so that the indices of the others stay valid
+    # beginning with the last, so that the indices of the others stay valid
+    for number, division in enumerate(sorted(file.divisions, reverse=True)):
         try:
             nodes, index = _place(message, division)
             node = nodes[index]

@@ -21,7 +21,7 @@ def ranked(file: OnnxFile) -> OnnxFile:
     Raises ``LoadFailed`` if the file can no longer be read.
     """
     infos = (*file.inputs, *file.outputs, *file.defaults)
-    if all(info.dims is not None or info.kind != "tensor" for info in infos):
+    if not any(map(_lacks_rank, infos)):
         return file
     shapes = _inferred(read_outline(file.path))
     inputs, outputs, defaults = (
@@ -31,8 +31,12 @@ def ranked(file: OnnxFile) -> OnnxFile:
     return replace(file, inputs=inputs, outputs=outputs, defaults=defaults)
 
 
+def _lacks_rank(info: ValueInfo) -> bool:
+    return info.dims is None and info.kind == "tensor"
+
+
 def _ranked(info: ValueInfo, shapes: Mapping[str, _Dims]) -> ValueInfo:
-    if info.dims is not None or info.kind != "tensor":
+    if not _lacks_rank(info):
         return info
     return replace(info, dims=shapes.get(info.name) or None)  # () is a scalar or unknown
 
@@ -42,8 +46,6 @@ def _inferred(model: bytes) -> dict[str, _Dims]:
     options = session_options(runtime.engine(), wanted=EngineOptions(optimization="none"))
     try:
         session: Any = runtime.new_session(model, options)
-    except (
-        Exception
-    ):  # its exceptions share no base; the load of the file itself tells what is wrong
+    except Exception:  # ONNX Runtime's share no base; the load of the file tells what is wrong
         return {}
     return {arg.name: tuple(arg.shape) for arg in (*session.get_inputs(), *session.get_outputs())}

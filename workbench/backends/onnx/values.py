@@ -88,19 +88,11 @@ def made_up(inputs: Sequence[Any], size: int) -> dict[str, Array]:
 
 
 _MANY_MADE_UP = 1 << 25  # at most so many elements in all inputs together
-_NUMBERS = {
-    f"tensor({name})": np.dtype(numpy_name)
-    for name, numpy_name in (
-        ("float", "float32"),
-        ("double", "float64"),
-        *((name, name) for name in ("float16", "bool")),
-        *(
-            (f"{sign}int{bits}", f"{sign}int{bits}")
-            for sign in ("", "u")
-            for bits in (8, 16, 32, 64)
-        ),
-    )
+_NUMBERS: dict[str, np.dtype[Any]] = {
+    f"tensor({dtype.name})": dtype
+    for dtype in map(np.dtype, ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2"))
 }
+_NUMBERS |= {"tensor(float)": np.dtype("f4"), "tensor(double)": np.dtype("f8")}
 
 
 def _text(name: str, array: Array) -> Array:

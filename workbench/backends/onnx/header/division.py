@@ -28,9 +28,8 @@ _COUNT_OF = {_INT32: 2**32, _INT64: 2**64}  # of the numbers of a type
 
 # Output types by operator; the output of any other has the type of its first input. A test
 # compares these with the schemas of the onnx package.
-_COUNTS = frozenset(
-    b"ArgMax ArgMin NonMaxSuppression NonZero SequenceLength Shape Size".split()
-)  # INT64, 0 or more
+# INT64, 0 or more
+_COUNTS = frozenset(b"ArgMax ArgMin NonMaxSuppression NonZero SequenceLength Shape Size".split())
 _COUNTS_BESIDE = frozenset(b"MaxPool StringSplit TopK Unique".split())  # from the second output on
 _INT32_SUMS = frozenset((b"ConvInteger", b"MatMulInteger"))
 _NO_INTEGERS = frozenset(
@@ -231,9 +230,8 @@ def _of_constant(value: Value) -> _KnownValue:
     count = _COUNT_OF.get(value.elem_type)
     if count is None or value.ints is None:
         return _of_type(value.elem_type)
-    numbers = {
-        number % count for number in value.ints
-    }  # some files write negative numbers as large positive ones
+    # some files write negative numbers as large positive ones
+    numbers = {number % count for number in value.ints}
     least_or_one = not numbers.isdisjoint((count // 2, 1))
     return _KnownValue(value.elem_type, minus_one=count - 1 in numbers, least_or_one=least_or_one)
 

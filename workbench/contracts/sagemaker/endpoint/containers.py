@@ -164,9 +164,8 @@ class RemoteContainer:
     def __init__(self, url: str, submit: Submit) -> None:
         self._url = urlsplit(url)
         self._submit = submit
-        self._failed: dict[
-            str, tuple[str, int]
-        ] = {}  # loads: their target, and unloads that are left
+        # loads that failed: their target, and the unloads that are left
+        self._failed: dict[str, tuple[str, int]] = {}
 
     def load(self, model_name: str, url: str, target: str) -> ContainerReply:
         body = json.dumps({"model_name": model_name, "url": url}).encode()
@@ -203,9 +202,8 @@ class RemoteContainer:
     def _ask(
         self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout_s: float
     ) -> ContainerReply:
-        kind = {"https": http.client.HTTPSConnection}.get(
-            self._url.scheme, http.client.HTTPConnection
-        )
+        is_https = self._url.scheme == "https"
+        kind = http.client.HTTPSConnection if is_https else http.client.HTTPConnection
         connection = kind(self._url.hostname or "", self._url.port, timeout=timeout_s)
         try:
             encoded = {name: value.encode() for name, value in headers.items()}

@@ -240,7 +240,7 @@ class Endpoint:
             self._changed.notify_all()
         if leaves:
             with suppress(ServerNotRunning):  # its stop unloads all models
-                self._submit(partial(self._drop, model))
+                self._submit(partial(self._unload, model, discard=True))
 
     # ── load jobs ──
 
@@ -269,7 +269,7 @@ class Endpoint:
         """Raises ``InvalidRequest``, ``DiskFull``, ``ContainerRefused``."""
         artifact, deadline_s = model.artifact, time.monotonic() + _LOAD_LIMIT_S
         for older in self._older(artifact):
-            self._drop(older)
+            self._unload(older, discard=True)
         with self._changed:
             self._changed.wait_for(lambda: artifact.model_name not in self._leaving, _LOAD_LIMIT_S)
         folder = self._with_room(model, deadline_s, partial(self._fetched, artifact), disk=True)
@@ -386,10 +386,6 @@ class Endpoint:
                 return True
 
     # ── unloads ──
-
-    def _drop(self, model: _LoadedModel) -> None:
-        """Unload *model* unless it is in use, and remove its copy."""
-        self._unload(model, discard=True)
 
     def _unload(self, model: _LoadedModel, *, discard: bool = False) -> bool:
         """Unload it, and *discard* its copy, if it is idle; whether it was."""
