@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tritonclient.utils import InferenceServerException
 
 
 @pytest.mark.parametrize("version", ["", "1"])
@@ -40,10 +39,3 @@ def test_pytriton_waits(triton: Any, model: str) -> None:
         )
         for each in config[key]:
             assert all(isinstance(dim, int) for dim in each["dims"])
-
-
-def test_triton_config_of_nobody(triton: Any) -> None:
-    """The configuration of a model that there is not is a 404 that names it."""
-    with pytest.raises(InferenceServerException, match="nobody") as caught:
-        triton.get_model_config("nobody")
-    assert caught.value.status() == "404"

@@ -54,21 +54,6 @@ def test_triton_statistics(
         assert sum(each["byte_size"] for each in row["memory_usage"]) > 0
 
 
-def test_triton_statistics_of_all(triton: Any, held_out: dict[str, Any]) -> None:
-    """Without a name, the models in memory are told."""
-    triton.infer("digits", [given(held_out["digits_x"][:1], name="pixels")])
-    rows = triton.get_inference_statistics()["model_stats"]
-    assert "digits" in {row["name"] for row in rows}
-
-
-@pytest.mark.parametrize("model", [("nobody",), ("digits", "9")])  # Triton's words name the model
-def test_triton_statistics_of_nobody(triton: Any, model: tuple[str, ...]) -> None:
-    """Statistics of what there is not are an error that names it."""
-    with pytest.raises(InferenceServerException, match=model[0]) as caught:
-        triton.get_inference_statistics(*model)
-    assert caught.value.status() in ("400", "404")
-
-
 @pytest.mark.parametrize("load", ["on-demand", "explicit"])
 def test_statistics_of_a_model_that_is_not_loaded(
     triton_of: Callable[[Workbench], Any], sample_models: Any, held_out: dict[str, Any], load: str

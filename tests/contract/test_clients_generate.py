@@ -49,13 +49,6 @@ def test_generate(chatty: Workbench, version: str) -> None:
     assert answer["text_output"] == "HELLO"
 
 
-def test_generate_of_lists(chatty: Workbench) -> None:
-    """A list is a tensor of its elements, in and out; keys that are no input are parameters."""
-    body = {"a": [1.5, 2.5], "b": [1, 2], "id": "7", "max_tokens": 9}
-    answer = requests.post(f"{chatty.url}/v2/models/add/generate", json=body, timeout=60).json()
-    assert (answer["sum"], answer["b"]) == ([2.5, 4.5], [1, 2])
-
-
 def test_generate_stream(chatty: Workbench) -> None:
     """The stream is one server-sent event with the same JSON."""
     url = f"{chatty.url}/v2/models/shout/generate_stream"
@@ -76,20 +69,3 @@ def test_curl_generates(chatty: Workbench) -> None:
         done = subprocess.run(command, capture_output=True, check=True, timeout=60)
         assert done.stdout.startswith(start)
         assert b"HELLO" in done.stdout
-
-
-@pytest.mark.parametrize("verb", ["generate", "generate_stream"])
-@pytest.mark.parametrize(
-    ("model", "body", "status"),
-    [
-        ("nobody", '{"text_input": "x"}', 404),
-        ("shout", "{}", 400),
-        ("shout", '{"text_input": 3}', 400),
-        ("shout", "not json", 400),
-    ],
-)
-def test_generate_errors(chatty: Workbench, verb: str, model: str, body: str, status: int) -> None:
-    """What is wrong is an error object under its status, before any stream begins."""
-    response = requests.post(f"{chatty.url}/v2/models/{model}/{verb}", data=body, timeout=60)
-    assert response.status_code == status
-    assert list(response.json()) == ["error"]

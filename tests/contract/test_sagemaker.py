@@ -658,7 +658,6 @@ def test_predictions_without_output_fn(container: httpx.Client, tmp_path: Path) 
     ("text", "told"),
     [
         ("def predict_fn(data, model): ...", "must have model_fn, and transform_fn or predict_fn"),
-        ("def model_fn(d): ...", "must have model_fn, and transform_fn or predict_fn"),
         (TRANSFORM + "def input_fn(body, kind): ...", "has transform_fn and input_fn"),
         ("import no_such_module", "does not read requirements.txt"),
         ("def model_fn(d): 1 / 0\ndef predict_fn(data, model): ...", "model_fn of"),

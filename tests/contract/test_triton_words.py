@@ -233,30 +233,3 @@ def test_words_of_l0_input_validation(mock_llm: str, inputs: list[Any], words: s
     told = httpx.post(f"{mock_llm}/infer", json={"inputs": inputs}).json()["error"]
     lead = f"{BETWEEN} {len(inputs)} inputs for model 'mock_llm'. "
     assert told.startswith(f"{lead}{words} Please provide all required input(s).")
-
-
-def test_deep_json_of_l0_http(url: Workbench) -> None:
-    """L0_http's test_json_recursion_depth_limit: too deep a nesting is told with its limit."""
-    answer = httpx.post(f"{url.url}/v2/models/there/infer", content=b"[" * 1000)
-    assert answer.status_code == 400
-    assert answer.json()["error"].startswith(
-        "JSON nesting depth exceeds maximum allowed limit (100)"
-    )
-
-
-def test_large_body_of_l0_http(url: Workbench) -> None:
-    """L0_http's test_loading_large_invalid_model: a body over the limit is told with its size."""
-    for path in ("repository/models/there/load", "models/there/infer"):
-        answer = httpx.post(f"{url.url}/v2/{path}", content=b" " * (2**20 + 1))
-        assert answer.status_code == 413
-        assert answer.json()["error"].startswith(
-            f"request JSON size of {2**20 + 1} bytes exceeds the maximum allowed input size of "
-            f"{2**20} bytes"
-        )
-
-
-def test_ready_of_the_index(url: Workbench) -> None:
-    """L0_http's test_repository_index_deeply_nested_json, of one level: 'ready' is a boolean."""
-    answer = httpx.post(f"{url.url}/v2/repository/index", json={"ready": "yes"})
-    assert answer.status_code == 400
-    assert answer.json()["error"].startswith("Invalid value for 'ready': expected a boolean")

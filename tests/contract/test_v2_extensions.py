@@ -241,7 +241,8 @@ def test_max_elements(strict: httpx.Client) -> None:
 def test_max_request(strict: httpx.Client, chunked: bool) -> None:
     """A body larger than max_request is a 413, whether its length is known or not."""
     content = b" " * 2049
-    response = strict.post("/v2/models/wine/infer", content=iter([content]) if chunked else content)
+    pieces = iter([content[:1000], content[1000:]])
+    response = strict.post("/v2/models/wine/infer", content=pieces if chunked else content)
     assert refusal(response, 413) == (
         "request JSON size of 2049 bytes exceeds the maximum allowed input size of 2048 bytes "
         "(2.0 KiB, the setting max_request)"
@@ -266,6 +267,8 @@ NUMBER = "a-7 (of 9)"
         ("/v2/models/nobody/infer", {"json": one([1], [1])}, 404),
         ("/v2/models/fails/infer", {"json": one([1], [1])}, 500),
         ("/v2/models/digits", {}, 405),
+        ("/v2/repository/index", {}, 200),
+        ("/nope", {}, 404),
     ],
     ids=lambda value: str(value)[:30],
 )

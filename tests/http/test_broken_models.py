@@ -73,13 +73,6 @@ def test_verbs_that_there_are_not(on_demand: str, path: str, method: str) -> Non
     assert (reply.status_code, "allow" in reply.headers) == (404, False)
 
 
-@pytest.mark.parametrize(("method", "path"), [("POST", "m"), ("GET", "m/infer")])
-def test_wrong_methods(on_demand: str, method: str, path: str) -> None:
-    """Where another method would do, it is a 405 that names it."""
-    reply = httpx.request(method, f"{on_demand}/v2/models/{path}")
-    assert (reply.status_code, "allow" in reply.headers) == (405, True)
-
-
 def test_strict_readiness(broken: Path, sample_models: Path, tmp_path: Path) -> None:
     """While a model failed that was to be loaded at the start, the server is not ready."""
     shutil.copytree(sample_models / "digits", tmp_path / "digits")

@@ -86,41 +86,15 @@ def test_stream(client: httpx.Client) -> None:
     assert event_of(response) == told
 
 
-def test_stream_line_by_line(client: httpx.Client) -> None:
-    """A client that reads events as they come reads one."""
-    with client.stream("POST", f"{BYTES}_stream", json={"x": "hello"}) as response:
-        lines = [line for line in response.iter_lines() if line]
-    assert [json.loads(line.removeprefix("data: "))["y"] for line in lines] == ["hello"]
-
-
 @pytest.mark.parametrize("verb", ["generate", "generate_stream"])
 @pytest.mark.parametrize(
     ("model", "body", "status", "message"),
     [
         ("nobody", {}, 404, "there is no model 'nobody'"),
         ("echo_bytes/versions/9", {}, 404, "has no version 9"),
-        (
-            "echo_bytes",
-            {},
-            400,
-            "missing required input(s) ['x']",
-        ),
-        (
-            "echo_bytes",
-            {"z": "a"},
-            400,
-            "missing required input(s) ['x']",
-        ),
-        ("echo_bytes", {"x": 7}, 400, "as string: 7 is not a string"),
-        (
-            "echo_bytes",
-            {"x": "a", "z": {}},
-            400,
-            "parameter 'z' has invalid type. It is no input of 'echo_bytes'",
-        ),
+        ("echo_bytes", {"z": "a"}, 400, "missing required input(s) ['x']"),
         ("echo_bytes", [], 400, "the request is not a JSON object"),
         ("echo_fp32", {"x": [[1], [2]]}, 400, "takes shape [-1], got [2, 1]"),
-        ("scalar", {"x": [1, 2]}, 400, "input 'x' takes shape [], which 2 elements do not fill"),
     ],
 )
 def test_errors_before_the_model_runs(
