@@ -55,10 +55,7 @@ def source(
 
 
 ONE = Step(1, "a", None, {"x": "in"}, {"y": "out"})
-TWO = (
-    Step(1, "a", None, {"x": "in"}, {"y": "t"}),
-    Step(2, "b", None, {"x": "t"}, {"y": "out"}),
-)
+TWO = (Step(1, "a", None, {"x": "in"}, {"y": "t"}), Step(2, "b", None, {"x": "t"}, {"y": "out"}))
 
 
 def inspect(ensemble: ModelSource, **parts: Signature) -> Signature:

@@ -186,10 +186,7 @@ HARMLESS: dict[str, tuple[str, dict[str, Any]]] = {
     "UINT32": (typed("uint32", "y = Mod(a, b)"), {}),
     "the C remainder": ("{ y = Mod <fmod = 1> (a, b) }", {}),
     "a constant divisor": (f"(int32[n] a) => (int32[n] y) <int32[3] b = {{2, 0, -7}}> {DIV}", {}),
-    "a constant dividend": (
-        f"(int32[n] b) => (int32[n] y) <int32[2] a = {{1000, -1}}> {DIV}",
-        {},
-    ),
+    "a constant dividend": (f"(int32[n] b) => (int32[n] y) <int32[2] a = {{1000, -1}}> {DIV}", {}),
     "a constant node": (
         "(int64[n] a) => (int64[n] y) { b = Constant <value_int = 8> () y = Div(a, b) }",
         {},

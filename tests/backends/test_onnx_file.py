@@ -56,10 +56,7 @@ def branch(name, weight):
 
 
 def if_node(then_weight, else_weight):
-    branches = {
-        "then_branch": branch("a", then_weight),
-        "else_branch": branch("b", else_weight),
-    }
+    branches = {"then_branch": branch("a", then_weight), "else_branch": branch("b", else_weight)}
     return helper.make_node("If", ["c"], ["y"], **branches)
 
 
@@ -99,10 +96,7 @@ WEIGHTS = {
     "typed int64": (model(weights=[helper.make_tensor("w", 7, [2], [-1, 2**40])]), 16),
     "typed float16": (model(weights=[helper.make_tensor("w", 10, [3], [1, 2, 3])]), 6),
     "complex": (model(weights=[helper.make_tensor("w", 14, [2], [1j, 2])]), 16),
-    "4 bits, odd": (
-        model(weights=[helper.make_tensor("w", TensorProto.UINT4, [3], [1, 2, 3])]),
-        2,
-    ),
+    "4 bits, odd": (model(weights=[helper.make_tensor("w", TensorProto.UINT4, [3], [1, 2, 3])]), 2),
     "strings": (model(weights=[helper.make_tensor("w", 8, [2], [b"abc", b"de"])]), 5),
     "scalar": (model(weights=[tensor("w", np.float64(1))]), 8),
     "empty": (model(weights=[zeros("w", 0, 7)]), 0),

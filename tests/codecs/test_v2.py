@@ -482,11 +482,7 @@ def test_bytes_without_a_size() -> None:
         (message(binary(8)), TWO + b"!", "1 bytes of binary data belong to no input"),
         (message(X), TWO, "8 bytes of binary data belong to no input"),
         (message(), b"!", "1 bytes of binary data belong to no input"),
-        (
-            message(binary(4)),
-            TWO,
-            "input 'x' has 4 bytes of data; FP32 of shape [2] takes 8",
-        ),
+        (message(binary(4)), TWO, "input 'x' has 4 bytes of data; FP32 of shape [2] takes 8"),
         (
             message(entry(parameters={"binary_data_size": 8})),
             TWO,

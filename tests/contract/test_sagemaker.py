@@ -88,10 +88,7 @@ def test_ping(container: httpx.Client) -> None:
 
 def test_no_ping_of_a_server_that_stops() -> None:
     """A server whose models are gone, and whose port is still open, is not healthy."""
-    with (
-        Workbench(device="cpu") as workbench,
-        httpx.Client(base_url=workbench.url) as client,
-    ):
+    with Workbench(device="cpu") as workbench, httpx.Client(base_url=workbench.url) as client:
         workbench._core.close()
         assert refused(client.get("/ping"), 503) == "the server is not running"
 

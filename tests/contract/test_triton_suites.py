@@ -310,8 +310,7 @@ SCALARS = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ ] 
 
 
 @pytest.mark.parametrize(
-    ("config", "dims", "shapes"),
-    [("", [], ([], [1])), (SCALARS, ["n"], ([3], [3, 1]))],
+    ("config", "dims", "shapes"), [("", [], ([], [1])), (SCALARS, ["n"], ([3], [3, 1]))]
 )
 @pytest.mark.parametrize("binary", [False, True])
 def test_l0_scalar_io(

@@ -65,10 +65,7 @@ def infer(client: Any, name: str, version: str = "") -> object:
     [
         (lambda c: infer(c, "no"), f"{UNKNOWN} 'no' is not found: there is no model 'no'"),
         (lambda c: infer(c, "there"), f"{UNKNOWN} 'there' has no available versions: "),
-        (
-            lambda c: infer(c, "there", "1"),
-            f"{UNKNOWN} 'there' version 1 is not at ready state: ",
-        ),
+        (lambda c: infer(c, "there", "1"), f"{UNKNOWN} 'there' version 1 is not at ready state: "),
         (lambda c: infer(c, "there", "9"), f"{UNKNOWN} 'there' version 9 is not found: "),
         (lambda c: c.get_model_metadata("no"), f"{UNKNOWN} 'no' is not found: "),
         (lambda c: c.get_model_config("no"), f"{UNKNOWN} 'no' is not found: "),

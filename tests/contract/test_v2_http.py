@@ -242,10 +242,7 @@ def test_scalars_and_empty_tensors(client: httpx.Client) -> None:
         ({"inputs": []}, "missing required input(s) ['x']"),
         (one([1], [1], "INT32"), "takes FP32, got INT32"),
         (one([1, 2], [3]), "has 2 elements; its shape [3] takes 3"),
-        (
-            {**one([1], [1]), "outputs": [{"name": "no"}]},
-            "has no output 'no'; it has 'y'",
-        ),
+        ({**one([1], [1]), "outputs": [{"name": "no"}]}, "has no output 'no'; it has 'y'"),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -18,12 +18,7 @@ from workbench.codecs import generate, nesting, v2, v2_json
 from workbench.codecs.nesting import check_nesting
 from workbench.codecs.v2 import ReplyForm, RequestRules
 from workbench.codecs.v2_known import KnownText, known_text
-from workbench.errors import (
-    InvalidRequest,
-    RegionNotFound,
-    RequestTooLarge,
-    WorkbenchError,
-)
+from workbench.errors import InvalidRequest, RegionNotFound, RequestTooLarge, WorkbenchError
 from workbench.http import compression
 from workbench.http.compression import CODINGS
 from workbench.http.route import PathPattern

@@ -299,10 +299,7 @@ BAD = {
     "a parameter of no kind": (with_parameter, "parameter 'p' of the request"),
     "classes that are none": (lambda: classes(bool_param=True), "'classification' of output 'y'"),
     "a version that is none": (lambda: echo(model_version="one"), "not 'one'"),
-    "a name that is no text": (
-        name_of_no_text,
-        "is not a message 'inference.ModelInferRequest'",
-    ),
+    "a name that is no text": (name_of_no_text, "is not a message 'inference.ModelInferRequest'"),
     "no message": (lambda: b"\xff\xff", "ModelInferRequest"),
 }
 

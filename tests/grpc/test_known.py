@@ -121,9 +121,7 @@ def test_contents_that_are_not_last() -> None:
 
 
 def test_answers_stay_the_same(
-    tmp_path: Path,
-    caller_of: Callable[[Workbench], Caller],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, caller_of: Callable[[Workbench], Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second and third answer are as the first: names, shapes, also [1] of scalars."""
     shapes = {"vector": ("n",), "scalar": ()}

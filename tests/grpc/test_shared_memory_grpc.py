@@ -122,11 +122,7 @@ def test_a_request_that_comes_again(tmp_path: Path, region: Any) -> None:
 
 @pytest.mark.parametrize(
     ("span", "told"),
-    [
-        (("nobody", 64, 0), "'nobody'"),
-        (("mine", 64, 96), "128"),
-        (("mine", 60, 0), "60"),
-    ],
+    [(("nobody", 64, 0), "'nobody'"), (("mine", 64, 96), "128"), (("mine", 60, 0), "60")],
 )
 @pytest.mark.parametrize("side", ["input", "output"])
 def test_spans_that_do_not_fit(

@@ -208,8 +208,7 @@ def test_generate(served: Workbench, triton: InferenceServerClient) -> None:
     url = f"{served.url}/v2/models/digits_label/generate"
     assert httpx.post(url, json={}).status_code == 400
     answer = httpx.post(
-        f"{served.url}/v2/models/digits_reader/generate",
-        json={"image": [[[[255]] * 32] * 32]},
+        f"{served.url}/v2/models/digits_reader/generate", json={"image": [[[[255]] * 32] * 32]}
     )
     assert answer.status_code == 200
     assert (answer.json()["model_name"], answer.json()["sequence_end"]) == ("digits_reader", False)

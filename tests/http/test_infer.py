@@ -142,10 +142,7 @@ def test_json_of_some_size_is_read_now(plane: DataPlane) -> None:
     assert sent(plane.answer_now(head_of(plane), padded(2**18)))[0] == 200
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [{"content_encoding": "gzip"}, {LENGTH: "0"}],
-)
+@pytest.mark.parametrize("headers", [{"content_encoding": "gzip"}, {LENGTH: "0"}])
 def test_what_takes_its_time(plane: DataPlane, headers: dict[str, str]) -> None:
     """What is compressed, and what needs the model's file, is not answered now."""
     assert plane.answer_now(head_of(plane, **headers), BODY) is None

@@ -77,10 +77,7 @@ def test_log_settings_at_first(triton: InferenceServerClient) -> None:
     ],
 )
 def test_what_is_kept(
-    workbench: Workbench,
-    triton: InferenceServerClient,
-    changes: dict[str, Any],
-    lines: list[str],
+    workbench: Workbench, triton: InferenceServerClient, changes: dict[str, Any], lines: list[str]
 ) -> None:
     """The settings say which records the server keeps; those not given stay."""
     assert triton.update_log_settings(changes) == {**DEFAULTS, **changes}

@@ -281,10 +281,7 @@ def test_nothing_is_told_of_the_others(core: ServerCore, monkeypatch: pytest.Mon
 
 
 def snapshot_of(
-    *models: ModelStatus,
-    gpu: bool = False,
-    system: bool = True,
-    figures: GpuReading | None = None,
+    *models: ModelStatus, gpu: bool = False, system: bool = True, figures: GpuReading | None = None
 ) -> Snapshot:
     device = Device("cuda", 1, "H100", 80, "GPU-1234") if gpu else Device("cpu", 0, "CPU", 80)
     read = MemoryReading(80, 30) if system else None

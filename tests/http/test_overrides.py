@@ -257,10 +257,7 @@ def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
 @pytest.mark.parametrize(
     ("parameters", "told"),
     [
-        (
-            {"file:1/model.onnx": ""},
-            "a load with files needs their configuration, 'config'",
-        ),
+        ({"file:1/model.onnx": ""}, "a load with files needs their configuration, 'config'"),
         (
             {"config": "{}", "file:1/model.onnx": "%%%"},
             "load parameter 'file:1/model.onnx' is not base64: ",

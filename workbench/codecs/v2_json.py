@@ -25,14 +25,7 @@ import simdjson
 from workbench.codecs.nesting import check_nesting
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.nbytes import show_nbytes
-from workbench.tensor import (
-    DATATYPES,
-    Array,
-    Tensor,
-    bf16_bits,
-    bf16_values,
-    element_count,
-)
+from workbench.tensor import DATATYPES, Array, Tensor, bf16_bits, bf16_values, element_count
 
 Json = Any
 

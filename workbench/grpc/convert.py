@@ -286,10 +286,7 @@ def _ask_for(entries: Iterable[Any], request: InferRequest) -> dict[str, RegionS
 
 
 def _carried(
-    spans: Mapping[str, RegionSpan],
-    write_region: v2.WriteRegion | None,
-    name: str,
-    tensor: Tensor,
+    spans: Mapping[str, RegionSpan], write_region: v2.WriteRegion | None, name: str, tensor: Tensor
 ) -> bytes | memoryview:
     """The output as bytes; none if it goes into one of *spans*, as Triton has it."""
     span = spans.get(name)
@@ -311,9 +308,7 @@ def encode(response: InferResponse, carried: Carried | None = None) -> bytes:
 
 
 def _parts(
-    response: InferResponse,
-    carried: Carried | None,
-    final: bool | None = None,
+    response: InferResponse, carried: Carried | None, final: bool | None = None
 ) -> list[Any]:
     outputs = response.outputs.items()
     layout = tuple([(name, each.datatype, each.array.shape) for name, each in outputs])

@@ -91,10 +91,7 @@ Handler = Callable[[Any, Rpc], Any]  # takes a message, and returns one
 
 
 def methods_of(
-    file: str,
-    name: str,
-    answers: Mapping[str, Handler],
-    raw: Mapping[str, grpc.RpcMethodHandler],
+    file: str, name: str, answers: Mapping[str, Handler], raw: Mapping[str, grpc.RpcMethodHandler]
 ) -> dict[str, grpc.RpcMethodHandler]:
     """All methods of a service, each of which is in *answers* or in *raw*."""
     found = dict(raw)

@@ -205,8 +205,7 @@ def _told_as(refusal: EndpointRefusal) -> Reply:
 _ERRORS = (*v2.READS, 413, 424, 429, 500, 507)
 _PAYLOAD: Json = {"content": {name: {"schema": {}} for name in READ}}
 _ERROR = obj(
-    {"Message": TEXT},
-    {"OriginalStatusCode": WHOLE, "OriginalMessage": TEXT, "LogStreamArn": TEXT},
+    {"Message": TEXT}, {"OriginalStatusCode": WHOLE, "OriginalMessage": TEXT, "LogStreamArn": TEXT}
 )
 
 

@@ -9,11 +9,7 @@ from dataclasses import replace
 from workbench.codecs import v2_json
 from workbench.contracts import triton
 from workbench.core import ServerCore
-from workbench.errors import (
-    InvalidRequest,
-    ModelNotFound,
-    NotSupported,
-)
+from workbench.errors import InvalidRequest, ModelNotFound, NotSupported
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply

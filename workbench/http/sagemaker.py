@@ -10,13 +10,7 @@ from typing import Any, TypeVar
 
 from workbench.codecs import v2_json
 from workbench.codecs.payloads import READ, Received
-from workbench.contracts.sagemaker import (
-    PAGE,
-    Container,
-    Invocation,
-    Refusal,
-    core_name,
-)
+from workbench.contracts.sagemaker import PAGE, Container, Invocation, Refusal, core_name
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
 from workbench.http import v2
 from workbench.http.calls import HttpCall

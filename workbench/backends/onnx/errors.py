@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import re
 
-from workbench.errors import (
-    InvalidRequest,
-    LoadFailed,
-    MemoryExhausted,
-    RunFailed,
-    WorkbenchError,
-)
+from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed, WorkbenchError
 from workbench.model import ModelId
 
 _OUT_OF_MEMORY = re.compile(

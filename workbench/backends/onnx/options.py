@@ -17,10 +17,7 @@ _DEFAULTS = EngineOptions()
 
 
 def session_options(
-    ort: ModuleType,
-    threads: int = 1,
-    fold_limit_nbytes: int = 0,
-    wanted: EngineOptions = _DEFAULTS,
+    ort: ModuleType, threads: int = 1, fold_limit_nbytes: int = 0, wanted: EngineOptions = _DEFAULTS
 ) -> Any:
     """Options of a plain session, with *threads* threads unless *wanted* has another number."""
     options = ort.SessionOptions()

@@ -29,15 +29,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from workbench.backends.onnx.header.fields import Fault
-from workbench.backends.onnx.header.graph import (
-    BITS,
-    DEPTH_MAX,
-    HALVES,
-    STRING,
-    Graph,
-    Node,
-    Value,
-)
+from workbench.backends.onnx.header.graph import BITS, DEPTH_MAX, HALVES, STRING, Graph, Node, Value
 
 _INT64_MAX = 2**63 - 1
 FOLD_LIMIT_NBYTES = 16 << 20
