@@ -251,15 +251,14 @@ def test_cells_that_are_no_values(datatype: str, body: str) -> None:
         (f"{TRITON};json-header-size=-1", b"{}", "json-header-size=N"),
         (f"{TRITON};json-header-size=3", b"{}", "json-header-size=N"),
         (f"{TRITON};json-header-size=99999999999999999999", b"{}", "json-header-size=N"),
-        ("application/octet-stream", b"123", "12"),
+        ("application/octet-stream", b"123", "has 3 bytes of data"),
     ],
 )
 def test_what_cannot_be_read(content_type: str, body: Any, told: str) -> None:
     """A body that is not what its media type says is a client's mistake, with the reason."""
     with pytest.raises(InvalidRequest) as raised:
         read(body, content_type)
-    if told != "12":
-        assert told in str(raised.value)
+    assert told in str(raised.value)
     assert "\n" not in str(raised.value)
 
 

@@ -17,7 +17,7 @@ from workbench import Workbench
 
 @pytest.fixture(scope="module")
 def chatty() -> Iterator[Workbench]:
-    """A server of a model that answers text with text, and of one of two numbers."""
+    """A server of a model that answers text with text."""
     workbench = Workbench()
 
     @workbench.model(
@@ -25,13 +25,6 @@ def chatty() -> Iterator[Workbench]:
     )
     def shout(text_input: Any) -> Any:
         return np.array([each.upper() for each in text_input], object)
-
-    @workbench.model(
-        inputs={"a": ("FP32", [-1]), "b": ("INT32", [-1])},
-        outputs={"sum": ("FP32", [-1]), "b": ("INT32", [-1])},
-    )
-    def add(a: Any, b: Any) -> Any:
-        return (a + b).astype(np.float32), b
 
     with workbench:
         yield workbench

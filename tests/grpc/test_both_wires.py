@@ -96,8 +96,8 @@ def test_settings(client: httpx.Client, call: Caller) -> None:
         assert values["log_warning"] is change
 
 
-def failures() -> dict[str, tuple[str, Any, str, str, Any]]:
-    """Requests that fail: over gRPC, and the same over HTTP."""
+def failures() -> dict[str, tuple[str, Any, str, Any]]:
+    """Requests that fail: over gRPC, and the same over HTTP, a GET if there is no body."""
     ask = message
     load = ask("RepositoryModelLoadRequest", model_name="two")
     load.parameters["news"].string_param = "1"
@@ -111,96 +111,44 @@ def failures() -> dict[str, tuple[str, Any, str, str, Any]]:
     odd_trace.settings["news"].value.append("7")
     log = ask("LogSettingsRequest")
     log.settings["log_format"].string_param = "mine"
-    infer = ask("ModelInferRequest", model_name="nope")
-    parameters = {"parameters": {"news": "1"}}
-    repository = "/v2/repository/models"
+    unknown = ask("RepositoryModelLoadRequest", model_name="nope")
+    repository = "repository/models"
     return {
         "an unknown model": (
-            "ModelMetadata",
-            ask("ModelMetadataRequest", name="nope"),
-            "GET",
-            "/v2/models/nope",
-            None,
-        ),
+            "ModelMetadata", ask("ModelMetadataRequest", name="nope"), "models/nope", None),
         "an unknown version": (
-            "ModelConfig",
-            ask("ModelConfigRequest", name="two", version="9"),
-            "GET",
-            "/v2/models/two/versions/9/config",
-            None,
-        ),
+            "ModelConfig", ask("ModelConfigRequest", name="two", version="9"),
+            "models/two/versions/9/config", None),
         "statistics of an unknown model": (
-            "ModelStatistics",
-            ask("ModelStatisticsRequest", name="nope"),
-            "GET",
-            "/v2/models/nope/stats",
-            None,
-        ),
+            "ModelStatistics", ask("ModelStatisticsRequest", name="nope"),
+            "models/nope/stats", None),
         "inference of an unknown model": (
-            "ModelInfer",
-            infer,
-            "POST",
-            "/v2/models/nope/infer",
-            {"inputs": []},
-        ),
+            "ModelInfer", ask("ModelInferRequest", model_name="nope"),
+            "models/nope/infer", {"inputs": []}),
         "an unknown parameter of a load": (
-            "RepositoryModelLoad",
-            load,
-            "POST",
-            f"{repository}/two/load",
-            parameters,
-        ),
+            "RepositoryModelLoad", load,
+            f"{repository}/two/load", {"parameters": {"news": "1"}}),
         "a configuration that is no text": (
-            "RepositoryModelLoad",
-            no_text,
-            "POST",
-            f"{repository}/wine/load",
-            {"parameters": {"config": True}},
-        ),
+            "RepositoryModelLoad", no_text,
+            f"{repository}/wine/load", {"parameters": {"config": True}}),
         "a load of an unknown model": (
-            "RepositoryModelLoad",
-            ask("RepositoryModelLoadRequest", model_name="nope"),
-            "POST",
-            f"{repository}/nope/load",
-            {},
-        ),
+            "RepositoryModelLoad", unknown, f"{repository}/nope/load", {}),
         "dependents that are no flag": (
-            "RepositoryModelUnload",
-            unload,
-            "POST",
-            f"{repository}/two/unload",
-            {"parameters": {"unload_dependents": 1}},
-        ),
+            "RepositoryModelUnload", unload,
+            f"{repository}/two/unload", {"parameters": {"unload_dependents": 1}}),
         "a trace setting that is not supported": (
-            "TraceSetting",
-            trace,
-            "POST",
-            "/v2/trace/setting",
-            {"trace_level": ["TENSORS"]},
-        ),
-        "an unknown trace setting": (
-            "TraceSetting",
-            odd_trace,
-            "POST",
-            "/v2/trace/setting",
-            {"news": "7"},
-        ),
-        "a log setting that fits not": (
-            "LogSettings",
-            log,
-            "POST",
-            "/v2/logging",
-            {"log_format": "mine"},
-        ),
-    }
+            "TraceSetting", trace, "trace/setting", {"trace_level": ["TENSORS"]}),
+        "an unknown trace setting": ("TraceSetting", odd_trace, "trace/setting", {"news": "7"}),
+        "a log setting that fits not": ("LogSettings", log, "logging", {"log_format": "mine"}),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", failures())
 def test_failures(client: httpx.Client, call: Caller, case: str) -> None:
     """What fails, fails with the same words, and with the codes of the same error."""
-    method, asked, verb, path, body = failures()[case]
+    method, asked, path, body = failures()[case]
     code, details = call.refused(method, asked)
-    reply = client.request(verb, path, json=body)
+    reply = client.request("GET" if body is None else "POST", f"/v2/{path}", json=body)
     assert reply.json()["error"] == details
     assert code in {STATUS[kind] for kind, status in HTTP.items() if status == reply.status_code}
 

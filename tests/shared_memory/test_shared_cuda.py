@@ -140,15 +140,6 @@ def test_no_bytes_need_no_copy(driver: FakeDriver, regions: Regions) -> None:
     del driver.fails["cuCtxPushCurrent_v2"]
 
 
-def test_bounds(regions: Regions) -> None:
-    """The region's size is the limit, not the allocation's."""
-    regions.register_cuda("x", HANDLE, 1, 32)
-    message = "shared memory region 'x' has 32 bytes; 5 bytes at offset 28 go beyond its end"
-    assert refusal(regions.read, "x", 28, 5) == message
-    assert refusal(regions.write, "x", 28, b"12345") == message
-    assert refusal(regions.writable, "x", 28, 5) == message
-
-
 def test_status_and_names(regions: Regions) -> None:
     """GPUs' regions are listed apart from the system's, and share their names."""
     regions.register_cuda("x", HANDLE, 1, 32)
