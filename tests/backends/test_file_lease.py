@@ -97,7 +97,7 @@ def write_external(folder: Path) -> Path:
 
 
 def test_weights_that_are_cut_off_while_they_load(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who cuts them off waits until the model is loaded, instead of ending the process."""
     model, weights = write_external(tmp_path), tmp_path / "w.bin"

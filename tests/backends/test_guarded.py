@@ -151,17 +151,14 @@ def test_no_request_ends_the_process(tmp_path: Path) -> None:
     assert got == expected
 
 
-SMALL = np.array([-128, -127, -3, -2, -1, 0, 1, 2, 3, 127])
-
-
 @pytest.mark.parametrize("datatype", LEAST)
-@pytest.mark.parametrize(("op", "wanted"), [("Div", np.trunc), ("Mod", None)])
-def test_guarded_divisions_are_exact(tmp_path: Path, datatype: str, op: str, wanted: Any) -> None:
+@pytest.mark.parametrize("op", ["Div", "Mod"])
+def test_guarded_divisions_are_exact(tmp_path: Path, datatype: str, op: str) -> None:
     """What has a quotient has the same as ever, and the same remainder."""
     path = model(tmp_path / "m.onnx", typed(datatype.lower(), f"y = {op}(a, b)"))
     session = backend.OnnxBackend().load(source(path))
     least, dtype = LEAST[datatype], datatype.lower()
-    numbers = [*SMALL.tolist(), least, least + 1, -least - 1]
+    numbers = [-128, -127, -3, -2, -1, 0, 1, 2, 3, 127, least, least + 1, -least - 1]
     pairs = [(a, b) for a in numbers for b in numbers if b and (a, b) != (least, -1)]
     a, b = (np.array(column, dtype) for column in zip(*pairs, strict=True))
     (answer,) = session.run({"a": Tensor(datatype, a), "b": Tensor(datatype, b)}, ["y"])

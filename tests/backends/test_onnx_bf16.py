@@ -158,7 +158,7 @@ def test_answers_are_their_readers(tmp_path: Path) -> None:
         assert not np.shares_memory(echo.array, inputs[name].array)
 
 
-def test_nothing_keeps_a_closed_session(tmp_path: Path, session: OnnxSession) -> None:
+def test_nothing_keeps_a_closed_session(session: OnnxSession) -> None:
     """Neither outputs nor errors keep the engine's own session once it is closed."""
     kept: list[Any] = [through(session, np.ones(3, np.uint16))]
     with pytest.raises(InvalidRequest) as caught:

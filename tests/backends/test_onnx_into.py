@@ -395,7 +395,7 @@ def test_a_run_can_be_cancelled(tmp_path: Path) -> None:
         assert isinstance(running.exception(), RunFailed)
 
 
-def test_functions_make_their_own(tmp_path: Path) -> None:
+def test_functions_make_their_own() -> None:
     """A function's outputs are ordinary ones."""
     spec = {name: TensorSpec(name, "FP32", (-1,)) for name in "xy"}
     model = FunctionModel(lambda x: -x, (spec["x"],), (spec["y"],))

@@ -277,14 +277,19 @@ def test_the_last_used_ones_stay(ready: Rig) -> None:
     assert second != first
 
 
-def test_make_room(rig: Rig) -> None:
-    """The entries that were used longest ago go first, and no more than must."""
-    for age, name in enumerate(("new", "old", "oldest")):
+def used_in_turn(rig: Rig, *names: str) -> None:
+    """Entries of 100 bytes, of which the first was used last."""
+    for age, name in enumerate(names):
         entry = rig.cache / "entries" / name
         entry.mkdir(parents=True)
         (entry / "weights.bin").write_bytes(bytes(100))
         (entry / "entry.json").touch()
         os.utime(entry / "entry.json", (1000 - age, 1000 - age))
+
+
+def test_make_room(rig: Rig) -> None:
+    """The entries that were used longest ago go first, and no more than must."""
+    used_in_turn(rig, "new", "old", "oldest")
     file = replace(read_onnx_file(rig.path), weights_nbytes=40)  # which takes 84 bytes
     assert prepared_folder.PreparedFolder(rig.cache, 300).make_room(file, 0.0) is None
     assert [path.name for path in rig.entries()] == ["new", "old"]
@@ -292,14 +297,8 @@ def test_make_room(rig: Rig) -> None:
 
 def test_a_tenth_of_the_free_disk(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the setting allows, prepared models take a tenth of the free disk at most."""
-    free_nbytes = 800
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free_nbytes))
-    for age, name in enumerate(("new", "old")):
-        entry = rig.cache / "entries" / name
-        entry.mkdir(parents=True)
-        (entry / "weights.bin").write_bytes(bytes(100))
-        (entry / "entry.json").touch()
-        os.utime(entry / "entry.json", (1000 - age, 1000 - age))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=800))
+    used_in_turn(rig, "new", "old")
     folder = prepared_folder.PreparedFolder(rig.cache, GIB)
     file = replace(read_onnx_file(rig.path), weights_nbytes=48)  # which takes 100 bytes
     assert folder.make_room(file, 0.0) is None
@@ -359,20 +358,25 @@ def test_times_that_are_set(ready: Rig, loads: list[str]) -> None:
     assert loads == [str(ready.path)]
 
 
-def test_stopping_ends_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that prepares ends with the server, and nothing is told of it."""
-    begun = subprocess.Popen
-    started: queue.Queue[Any] = queue.Queue()
+def begin_endless(
+    monkeypatch: pytest.MonkeyPatch, begun: Callable[[list[str], Any], object]
+) -> None:
+    """Let the process that prepares be one that never ends, and tell *begun* of it."""
+    popen = subprocess.Popen
 
-    def endless(_command: object, **more: Any) -> Any:
-        process = begun(
-            [sys.executable, "-c", "import signal; signal.pause()"],
-            **(more | {"stdin": subprocess.PIPE}),
-        )
-        started.put(process)
+    def endless(command: list[str], **more: Any) -> Any:
+        waits = [sys.executable, "-c", "import signal; signal.pause()"]
+        process = popen(waits, **(more | {"stdin": subprocess.PIPE}))
+        begun(command, process)
         return process
 
     monkeypatch.setattr(subprocess, "Popen", endless)
+
+
+def test_stopping_ends_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that prepares ends with the server, and nothing is told of it."""
+    started: queue.Queue[Any] = queue.Queue()
+    begin_endless(monkeypatch, lambda _, process: started.put(process))
     rig.load().close()
     process = started.get(timeout=10)
     rig.prepared.close()
@@ -440,9 +444,8 @@ def test_what_answers_otherwise_is_not_kept(rig: Rig, monkeypatch: pytest.Monkey
         weights.write_bytes(bytes(weights.stat().st_size))
 
     monkeypatch.setattr(write, "realign", spoil)
-    out = rig.path.parent
     with pytest.raises(LoadFailed, match="its answers would differ from those of the model itself"):
-        write.write_prepared(read_onnx_file(rig.path), out.parent)
+        write.write_prepared(read_onnx_file(rig.path), rig.cache.parent)
 
 
 def test_what_cannot_be_tried_is_not_kept(tmp_path: Path) -> None:
@@ -458,19 +461,16 @@ def test_what_cannot_be_tried_is_not_kept(tmp_path: Path) -> None:
 def test_scalars_are_made_up(tmp_path: Path, datatype: str) -> None:
     """A model of scalars can be tried as any other."""
     path = identity(tmp_path / "m.onnx", datatype, ())
-    out = tmp_path / "out"
-    out.mkdir()
-    write.write_prepared(read_onnx_file(path), out)
-    assert (out / "model.onnx").exists()
+    (tmp_path / "out").mkdir()
+    write.write_prepared(read_onnx_file(path), tmp_path / "out")
+    assert (tmp_path / "out" / "model.onnx").exists()
 
 
 def test_inputs_that_are_too_large_to_make_up(tmp_path: Path) -> None:
     """Trying a model takes no more memory for its inputs than what was asked for."""
     path = identity(tmp_path / "m.onnx", "FP32", ("n", 2**29))
-    out = tmp_path / "out"
-    out.mkdir()
     with pytest.raises(LoadFailed, match="input 'x' is too large"):
-        write.write_prepared(read_onnx_file(path), out)
+        write.write_prepared(read_onnx_file(path), tmp_path)
 
 
 def test_a_model_that_fails_is_tried_thrice(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,20 +508,14 @@ def test_one_that_takes_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     """It is ended, and its beginnings are removed."""
     monkeypatch.setattr(prepared, "_LONGEST_S", 0.0)
     part = rig.cache / "parts"
-    begun = subprocess.Popen
     theirs: list[str] = []
 
-    def slow(command: list[str], **more: Any) -> Any:
-        process = begun(
-            [sys.executable, "-c", "import signal; signal.pause()"],
-            **(more | {"stdin": subprocess.PIPE}),
-        )
+    def begun(command: list[str], process: Any) -> None:
         (part / f"{command[-2]}-x").mkdir(parents=True)
         theirs.append(f"{process.pid}-x")  # of another container, with processes of its own
         (part / theirs[0]).mkdir()
-        return process
 
-    monkeypatch.setattr(subprocess, "Popen", slow)
+    begin_endless(monkeypatch, begun)
     assert "timed out" in refused(rig)
     assert [left.name for left in part.iterdir()] == theirs
 

@@ -21,7 +21,6 @@ from workbench.model import ModelId, Signature
 from workbench.tensor import DATATYPES, Tensor
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=100)
-NUMERIC = sorted(set(DATATYPES) - {"BYTES", "BOOL", "BF16"})
 
 MODEL = ModelId("m", 1)
 SIGNATURE = Signature("fake", {}, {})

@@ -148,7 +148,7 @@ def test_nothing_is_downloaded_twice(ask: Ask, server: Workbench) -> None:
     assert server.endpoint.statistics["a.tar.gz"].loads == 2
 
 
-def test_many_first_requests_load_once(ask: Ask, boto3: Any, server: Workbench) -> None:
+def test_many_first_requests_load_once(server: Workbench) -> None:
     """Requests that come during a load wait for it, and there is one."""
 
     def post(_: int) -> Any:
@@ -438,9 +438,7 @@ def test_a_wrapping_folder(ask: Ask, prefix: Path, server: Workbench, onnx: byte
     assert "'wrapper'" in str(warned)
 
 
-def test_a_full_disk(
-    ask: Ask, prefix: Path, server: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk(ask: Ask, server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is 507, nothing stays of the archive, and there is another try."""
     from workbench.contracts.sagemaker.endpoint import store, unpack
 

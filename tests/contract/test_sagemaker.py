@@ -349,11 +349,7 @@ def test_layouts(container: httpx.Client, tmp_path: Path, files: dict[str, str |
 
 
 def test_an_ensemble(
-    container: httpx.Client,
-    server: Workbench,
-    sample_models: Path,
-    tmp_path: Path,
-    held_out: dict[str, Any],
+    container: httpx.Client, server: Workbench, sample_models: Path, tmp_path: Path
 ) -> None:
     """Of several folders the ensemble is the model, and the others are only its parts."""
     for name in ("digits_reader", "digits_pixels", "digits_conv", "digits_label"):
@@ -1012,7 +1008,7 @@ def heavy(folder: Path, nbytes: int) -> Path:
     return folder
 
 
-def test_memory_is_short(tmp_path: Path, artifact: Path) -> None:
+def test_memory_is_short(tmp_path: Path) -> None:
     """With evict="never" a load for which there is no room is 507, until the platform unloads."""
     urls = [heavy(made(tmp_path / str(n)), 6 * 2**20) for n in range(2)]
     with (

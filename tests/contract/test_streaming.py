@@ -432,7 +432,7 @@ def test_parameters_over_http(http: httpx.Client, told: Callable[[], dict[str, A
     assert [each["name"] for each in metadata["inputs"]] == ["n"]
 
 
-def test_parameters_over_grpc(rig: Rig, stream: Stream, told: Callable[[], dict[str, Any]]) -> None:
+def test_parameters_over_grpc(stream: Stream, told: Callable[[], dict[str, Any]]) -> None:
     """The same over gRPC."""
     stream.ask("takes", 1, parameters={"top": 3, "stop": "x", "greedy": True})
     assert stream.next()[0] == [1]

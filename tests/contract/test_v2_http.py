@@ -354,7 +354,7 @@ def test_two_lengths(client: httpx.Client) -> None:
         assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
-def test_names_with_slashes_and_unicode(sample_models: Any) -> None:
+def test_names_with_slashes_and_unicode() -> None:
     """A name is percent-decoded once, and may hold spaces, slashes and any letters."""
     name = "größe/1% von x"
     with Workbench() as workbench:

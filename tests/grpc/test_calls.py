@@ -309,7 +309,7 @@ with Workbench(grpc_uds={str(tmp_path / "s")!r}) as workbench:
     assert done.stdout == "b'\\x08\\x01'\n", done.stderr[-2000:]
 
 
-def test_the_command_line(tmp_path: Path) -> None:
+def test_the_command_line() -> None:
     """``workbench serve`` takes the address for gRPC."""
     told = CliRunner().invoke(main, ["serve", "--help"]).output
     assert all(flag in told for flag in ("--grpc-port", "--grpc-uds", "--modelmesh"))

@@ -23,7 +23,6 @@ from workbench.model import ModelId
 from workbench.tensor import DATATYPES
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-NUMBERS = [name for name in DATATYPES if name not in {"BYTES", "BF16"}]
 FIELDS = convert._CONTENTS
 
 

@@ -394,10 +394,8 @@ def test_two_predictions_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_guess(tmp_path: Path) -> None:
     """Of a file that says nothing of its size, the key's is taken as the adapters take it."""
     (tmp_path / "a.onnx").write_bytes(b"no model")
-    environ = {"DEFAULT_MODELSIZE": "11", "MODELSIZE_MULTIPLIER": "1.5"}
-    with pytest.MonkeyPatch.context() as patch, Workbench(modelmesh="port:0", grpc_port=0) as wb:
-        del patch
-        mesh = ModelMesh(wb.grpc_url, wb.grpc_url)
+    with Workbench(modelmesh="port:0", grpc_port=0) as workbench:
+        mesh = ModelMesh(workbench.grpc_url, workbench.grpc_url)
         path = str(tmp_path / "a.onnx")
         odd = ("1e300", "1e400", "true")
         others = ("{}", "x", *(f'{{"disk_size_bytes": {size}}}' for size in odd))
@@ -405,7 +403,7 @@ def test_a_guess(tmp_path: Path) -> None:
             told = mesh.ask("predictModelSize", modelId="a", modelPath=path, modelKey=key)
             assert told.sizeInBytes == nbytes
         mesh.close()
-    assert Environment.of(environ).multiplier == 1.5
+    assert Environment.of({"MODELSIZE_MULTIPLIER": "1.5"}).multiplier == 1.5
 
 
 def test_a_guess_fits_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,27 +420,21 @@ def test_a_guess_fits_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # ── a real model, in every layout ──
 
 
-def native(root: Path, model: Path) -> Path:
-    (root / "3").mkdir()
-    (root / "3" / "model.onnx").symlink_to(model)
-    (root / "config.pbtxt").write_text('backend: "onnxruntime"')
-    (root / "3" / "model.onnx").unlink()
-    (root / "3" / "model.onnx").write_bytes(model.read_bytes())
-    return root
-
-
-def named_otherwise(root: Path, model: Path) -> Path:
-    (root / "1").mkdir()
-    (root / "1" / "model.onnx").write_bytes(model.read_bytes())
-    (root / "config.pbtxt").write_text('name: "of-the-client" backend: "onnxruntime"')
-    return root
-
-
-def versions(root: Path, model: Path) -> Path:
-    for version in ("1", "12", "9"):
+def versions(root: Path, model: Path, *numbers: str) -> Path:
+    for version in numbers or ("1", "12", "9"):
         (root / version).mkdir()
         (root / version / "model.onnx").write_bytes(model.read_bytes())
     return root
+
+
+def native(root: Path, model: Path) -> Path:
+    (root / "config.pbtxt").write_text('backend: "onnxruntime"')
+    return versions(root, model, "3")
+
+
+def named_otherwise(root: Path, model: Path) -> Path:
+    (root / "config.pbtxt").write_text('name: "of-the-client" backend: "onnxruntime"')
+    return versions(root, model, "1")
 
 
 def versions_of_other_names(root: Path, model: Path) -> Path:
@@ -476,18 +468,9 @@ def linked(root: Path, model: Path) -> Path:
     return root / "link.onnx"
 
 
-LAYOUTS = [
-    native,
-    named_otherwise,
-    versions,
-    versions_of_other_names,
-    one_file,
-    one_folder,
-    mlserver,
-    linked,
-    lambda root, model: model,
-    lambda root, model: model.parent.parent,
-]
+LAYOUTS = [native, named_otherwise, versions, versions_of_other_names]
+LAYOUTS += [one_file, one_folder, mlserver, linked]
+LAYOUTS += [lambda root, model: model, lambda root, model: model.parent.parent]
 
 
 @pytest.fixture(scope="module")

@@ -54,8 +54,7 @@ def heads(url: str, *lines: str) -> bytes:
 
 def statuses(workbench: Workbench, *requests: bytes) -> list[int]:
     """The status of each of *requests*, one after the other on one connection."""
-    port = int(workbench.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), 10) as connection:
+    with socket.create_connection(("127.0.0.1", port_of(workbench)), 10) as connection:
         answers = connection.makefile("rb")
         return [_status(connection, answers, request) for request in requests]
 
@@ -87,14 +86,8 @@ def port_of(workbench: Workbench) -> int:
 def test_our_own_hosts(serve: Serve) -> None:
     """The names and addresses of this machine's loopback are this server's, with any port."""
     workbench = serve()
-    for host in (
-        "localhost",
-        "LOCALHOST:8000",
-        "localhost.",
-        "127.0.0.1:1",
-        "127.8.9.1",
-        "[::1]:2",
-    ):
+    names = ("localhost", "LOCALHOST:8000", "localhost.")
+    for host in (*names, "127.0.0.1:1", "127.8.9.1", "[::1]:2"):
         assert both_ways(workbench, f"Host: {host}") == {200}
 
 

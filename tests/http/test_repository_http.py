@@ -295,9 +295,7 @@ def test_a_changed_model_is_loaded_without_a_gap(
     assert len(answers) >= 10
 
 
-def test_an_unchanged_model_is_not_loaded_again(
-    scaled: Scaled, triton_of_m: InferenceServerClient
-) -> None:
+def test_an_unchanged_model_is_not_loaded_again(triton_of_m: InferenceServerClient) -> None:
     """A load of what is loaded does nothing."""
     before = triton_of_m.get_model_repository_index()
     triton_of_m.load_model("m")
