@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ def model(path: Path, graph: str, functions: str = "", **more: Any) -> Path:
     return written(path, graph, functions, **more)
 
 
+def case(graph: str, **more: Any) -> Callable[[Path], Path]:
+    """Writes that model to a path."""
+    return lambda path: model(path, graph, **more)
+
+
 def typed(elem_type: str, nodes: str) -> str:
     return f"({elem_type}[n] a, {elem_type}[n] b) => ({elem_type}[n] y) {{ {nodes} }}"
 
@@ -45,31 +51,27 @@ BRANCH = """yes = Constant <value = bool {1}> ()
     >"""
 FUNCTION = '<domain: "d", opset_import: ["": 17]> F (p, q) => (r) { r = Div(p, q) }'
 UNTYPED = "{ c = com.microsoft.Odd(a) [divide] z = Div(c, c) y = Cast <to = 6> (z) }"
-# by name: the graph, and what else ``model`` takes
-DANGEROUS: dict[str, tuple[str, dict[str, Any]]] = {
-    "Div INT32": (DIV, {}),
-    "Div INT64": (typed("int64", "y = Div(a, b)"), {}),
-    "Mod INT32": (MOD, {}),
-    "Mod INT64": (typed("int64", "y = Mod(a, b)"), {}),
-    "two": (TWICE, {}),
-    "operator set 9": (DIV, {"opset": 9}),
-    "a constant -1": (f"(int32[n] a) => (int32[n] y) <int32[2] b = {{3, -1}}> {DIV}", {}),
-    "a default -1": (DIV, {"weights": {"b": np.array([3], np.int32)}}),
-    "a constant dividend": (
-        f"(int32[n] b) => (int32[n] y) <int32[2] a = {{5, {LEAST['INT32']}}}> {DIV}",
-        {},
+DANGEROUS = {
+    "Div INT32": case(DIV),
+    "Div INT64": case(typed("int64", "y = Div(a, b)")),
+    "Mod INT32": case(MOD),
+    "Mod INT64": case(typed("int64", "y = Mod(a, b)")),
+    "two": case(TWICE),
+    "operator set 9": case(DIV, opset=9),
+    "a constant -1": case(f"(int32[n] a) => (int32[n] y) <int32[2] b = {{3, -1}}> {DIV}"),
+    "a default -1": case(DIV, weights={"b": np.array([3], np.int32)}),
+    "a constant dividend": case(
+        f"(int32[n] b) => (int32[n] y) <int32[2] a = {{5, {LEAST['INT32']}}}> {DIV}"
     ),
-    "a reciprocal that the engine fuses": (
-        "<int32[1] one = {1}> { c = Div(one, b) y = Mul(a, c) }",
-        {},
+    "a reciprocal that the engine fuses": case(
+        "<int32[1] one = {1}> { c = Div(one, b) y = Mul(a, c) }"
     ),
-    "a reciprocal that it fuses once it is folded": (
-        "<int32[1] one = {1}> { s = Shape(one) t = Cast <to = 6> (s) c = Div(t, b) y = Mul(a, c) }",
-        {},
+    "a reciprocal that it fuses once it is folded": case(
+        "<int32[1] one = {1}> { s = Shape(one) t = Cast <to = 6> (s) c = Div(t, b) y = Mul(a, c) }"
     ),
-    "computed on the way": ("{ c = Neg(b) d = Neg(c) y = Div(a, d) }", {}),
-    "a branch": (f"{{ {BRANCH} }}", {}),
-    "a loop": (
+    "computed on the way": case("{ c = Neg(b) d = Neg(c) y = Div(a, d) }"),
+    "a branch": case(f"{{ {BRANCH} }}"),
+    "a loop": case(
         f"""{{
             once = Constant <value = int64[1] {{1}}> ()
             s_end, all = Loop (once, , a) <
@@ -81,11 +83,10 @@ DANGEROUS: dict[str, tuple[str, dict[str, Any]]] = {
             >
             flat = Constant <value = int64[1] {{-1}}> ()
             y = Reshape(all, flat)
-        }}""",
-        {},
+        }}"""
     ),
-    "a function": ("{ y = d.F(a, b) }", {"functions": FUNCTION}),
-    "a sequence, whose type is not followed": (
+    "a function": case("{ y = d.F(a, b) }", functions=FUNCTION),
+    "a sequence, whose type is not followed": case(
         """{
             at = Constant <value = int64 {0}> ()
             s = SequenceConstruct(a)
@@ -94,8 +95,7 @@ DANGEROUS: dict[str, tuple[str, dict[str, Any]]] = {
             d = SequenceAt(u, at)
             z = Div(c, d)
             y = Identity(z)
-        }""",
-        {},
+        }"""
     ),
 }
 
@@ -126,8 +126,7 @@ def test_no_request_ends_the_process(tmp_path: Path) -> None:
     """The least integer by -1 is the least, with the remainder 0, wherever the division is."""
     names = {f"{index:02}": name for index, name in enumerate(DANGEROUS)}
     for stem, name in names.items():
-        graph, more = DANGEROUS[name]
-        model(tmp_path / f"{stem}.onnx", graph, **more)
+        DANGEROUS[name](tmp_path / f"{stem}.onnx")
     run = subprocess.run(
         [sys.executable, "-c", _CHILD, str(tmp_path)],
         capture_output=True,
@@ -177,22 +176,20 @@ def test_zero_is_an_error(tmp_path: Path) -> None:
         session.run({"a": one, "b": zero}, ["y"])
 
 
-HARMLESS: dict[str, tuple[str, dict[str, Any]]] = {
-    "floats": (typed("float", "y = Div(a, b)"), {}),
-    "INT16": (typed("int16", "y = Div(a, b)"), {}),
-    "UINT32": (typed("uint32", "y = Mod(a, b)"), {}),
-    "the C remainder": ("{ y = Mod <fmod = 1> (a, b) }", {}),
-    "a constant divisor": (f"(int32[n] a) => (int32[n] y) <int32[3] b = {{2, 0, -7}}> {DIV}", {}),
-    "a constant dividend": (f"(int32[n] b) => (int32[n] y) <int32[2] a = {{1000, -1}}> {DIV}", {}),
-    "a constant node": (
-        "(int64[n] a) => (int64[n] y) { b = Constant <value_int = 8> () y = Div(a, b) }",
-        {},
+HARMLESS = {
+    "floats": case(typed("float", "y = Div(a, b)")),
+    "INT16": case(typed("int16", "y = Div(a, b)")),
+    "UINT32": case(typed("uint32", "y = Mod(a, b)")),
+    "the C remainder": case("{ y = Mod <fmod = 1> (a, b) }"),
+    "a constant divisor": case(f"(int32[n] a) => (int32[n] y) <int32[3] b = {{2, 0, -7}}> {DIV}"),
+    "a constant dividend": case(f"(int32[n] b) => (int32[n] y) <int32[2] a = {{1000, -1}}> {DIV}"),
+    "a constant node": case(
+        "(int64[n] a) => (int64[n] y) { b = Constant <value_int = 8> () y = Div(a, b) }"
     ),
-    "a default of old, which is none": (
-        DIV,
-        {"weights": {"b": np.array([3], np.int32)}, "ir_version": 3},
+    "a default of old, which is none": case(
+        DIV, weights={"b": np.array([3], np.int32)}, ir_version=3
     ),
-    "shapes": (
+    "shapes": case(
         """(int32[n] a, int32[n] b) => (int64[n] y) <int64[1] at = {1}> {
             a_shape = Shape(a)
             b_shape = Shape(b)
@@ -200,26 +197,22 @@ HARMLESS: dict[str, tuple[str, dict[str, Any]]] = {
             d = Gather <axis = 0> (c, at)
             e = Cast <to = 7> (d)
             y = Div(a_shape, e)
-        }""",
-        {},
+        }"""
     ),
-    "floats on the way": (
-        "{ c = Cast <to = 1> (a) d = Sqrt(c) z = Div(d, c) y = Cast <to = 6> (z) }",
-        {},
+    "floats on the way": case(
+        "{ c = Cast <to = 1> (a) d = Sqrt(c) z = Div(d, c) y = Cast <to = 6> (z) }"
     ),
-    "an operator of another domain, of floats": (
-        "(float[n] a) => (float[n] y) { c = com.microsoft.Gelu(a) z = Div(c, c) y = Neg(z) }",
-        {},
+    "an operator of another domain, of floats": case(
+        "(float[n] a) => (float[n] y) { c = com.microsoft.Gelu(a) z = Div(c, c) y = Neg(z) }"
     ),
-    "a type that the file tells": (f"<float[n] c> {UNTYPED}", {}),
+    "a type that the file tells": case(f"<float[n] c> {UNTYPED}"),
 }
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
     """A model whose divisions cannot end the process is loaded as it is, by its path."""
-    graph, more = HARMLESS[name]
-    file = read_onnx_file(model(tmp_path / "m.onnx", graph, **more))
+    file = read_onnx_file(HARMLESS[name](tmp_path / "m.onnx"))
     assert file.divisions == ()
     assert backend.runnable(file, None) == str(file.path)
 
@@ -227,8 +220,7 @@ def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", DANGEROUS)
 def test_dangerous_models_are_rewritten(tmp_path: Path, name: str) -> None:
     """Others are rewritten, into models that are valid, and their memory is counted."""
-    graph, more = DANGEROUS[name]
-    path = model(tmp_path / "m.onnx", graph, **more)
+    path = DANGEROUS[name](tmp_path / "m.onnx")
     file = read_onnx_file(path)
     assert len(file.divisions) == (2 if name == "two" else 1)
     content = backend.guarded(file)
