@@ -37,6 +37,10 @@ def binary(size: Any = ..., **changes: Any) -> dict[str, Any]:
     return entry(data=..., parameters=parameters, **changes)
 
 
+def wanted(name: str, **parameters: Any) -> dict[str, Any]:
+    return {"name": name, "parameters": parameters}
+
+
 def message(*inputs: Any, **rest: Any) -> dict[str, Any]:
     return {"inputs": list(inputs), **rest}
 
@@ -85,16 +89,9 @@ def test_what_clients_add() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        ("abc", "abc"),
-        ("", ""),
-        (None, ""),
-        (5, "5"),
-        (-1, "-1"),
-        (2**63, str(2**63)),
-        ("ä 1", "ä 1"),
-    ],
-)
+    [("abc", "abc"), ("", ""), (None, ""), (5, "5"), (-1, "-1"), (2**63, str(2**63)),
+     ("ä 1", "ä 1")],
+)  # fmt: skip
 def test_ids(value: Any, text: str) -> None:
     """An id is kept exactly, a number as its digits, and none is none."""
     assert decode(message(X, id=value))[0].id == text
@@ -193,17 +190,9 @@ def test_bad_dims(dim: Any) -> None:
 @pytest.mark.parametrize("datatype", DATATYPES)
 @pytest.mark.parametrize(
     "shape",
-    [
-        [2**62],
-        [2**64 - 1],
-        [2**70],
-        [2**31] * 3,
-        [0, 2**60],
-        [0, 2**40, 2**40],
-        [1] * 65,
-        [0] * 100,
-    ],
-)
+    [[2**62], [2**64 - 1], [2**70], [2**31] * 3, [0, 2**60], [0, 2**40, 2**40], [1] * 65,
+     [0] * 100],
+)  # fmt: skip
 def test_shapes_beyond_any_tensor(datatype: str, shape: list[int]) -> None:
     """A shape that no array can have is refused before anything is made of it."""
     count, nbytes = prod(dim or 1 for dim in shape), DATATYPES[datatype].itemsize
@@ -270,9 +259,8 @@ def test_max_elements() -> None:
     rules = RequestRules(max_elements=6)
     value = entry(shape=[2, 3], data=[0] * 6)
     assert decode(message(value), None, rules)[0].inputs["x"].shape == (2, 3)
-    assert (
-        decode(message(entry(shape=[2, 0, 3], data=[])), None, rules)[0].inputs["x"].array.size == 0
-    )
+    value = entry(shape=[2, 0, 3], data=[])
+    assert decode(message(value), None, rules)[0].inputs["x"].array.size == 0
     told = (
         "invalid shape for input 'x': a shape of 7 elements causes total element count to exceed "
         "maximum size of 6, the setting max_elements"
@@ -308,14 +296,8 @@ def test_outputs_keep_their_order() -> None:
         ([{"name": ""}], "an output has no 'name'"),
         ([{"name": 5}], "an output has no 'name'"),
         ([{"name": "y"}, {"name": "y"}], "output 'y' already exists in request"),
-        (
-            [{"name": "y", "parameters": {"binary_data": 1}}],
-            "parameter 'binary_data' is not true or false: 1",
-        ),
-        (
-            [{"name": "y", "parameters": {"binary_data": "true"}}],
-            "parameter 'binary_data' is not true or false: 'true'",
-        ),
+        ([wanted("y", binary_data=1)], "parameter 'binary_data' is not true or false: 1"),
+        ([wanted("y", binary_data="true")], "parameter 'binary_data' is not true or false: 'true'"),
     ],
 )
 def test_bad_outputs(outputs: Any, told: str) -> None:
@@ -325,11 +307,8 @@ def test_bad_outputs(outputs: Any, told: str) -> None:
 
 def test_classes() -> None:
     """Outputs that are wanted as classes, and as how many, are told apart from the others."""
-    outputs = [
-        {"name": "y", "parameters": {"classification": 3}},
-        {"name": "z"},
-        {"name": "w", "parameters": {"classification": "2", "binary_data": True}},
-    ]
+    classes = wanted("w", classification="2", binary_data=True)
+    outputs = [wanted("y", classification=3), {"name": "z"}, classes]
     request, form = decode(message(X, outputs=outputs))
     assert request.outputs == ("y", "z", "w")
     assert request.classes == {"y": 3, "w": 2}
@@ -342,8 +321,7 @@ def test_classes() -> None:
 )
 def test_bad_classes(count: Any, shown: str) -> None:
     """How many classes are wanted is a whole number."""
-    outputs = [{"name": "y", "parameters": {"classification": count}}]
-    assert refusal(message(X, outputs=outputs)) == (
+    assert refusal(message(X, outputs=[wanted("y", classification=count)])) == (
         f"'classification' of output 'y' is not a size: {shown}"
     )
 
@@ -391,7 +369,7 @@ def test_ends_of_a_sequence(key: str) -> None:
 @pytest.mark.parametrize("own", [None, False, True])
 def test_who_decides_the_form(every: bool | None, own: bool | None) -> None:
     """An output's own wish wins over the request's, which wins over JSON."""
-    output = {"name": "y", **({} if own is None else {"parameters": {"binary_data": own}})}
+    output = wanted("y", **({} if own is None else {"binary_data": own}))
     value = message(X, outputs=[output, {"name": "z"}])
     if every is not None:
         value["parameters"] = {"binary_data_output": every}
@@ -409,6 +387,7 @@ def test_the_form_of_all_outputs() -> None:
 # ── binary requests ─────────────────────────────────────────────────────────
 
 TWO = np.array([1.5, -2.5], "<f4").tobytes()
+TWICE_GIVEN = "input 'x' has both 'data' and 'binary_data_size'"
 
 
 @pytest.mark.parametrize("size", [8, "8", "08"])
@@ -483,23 +462,12 @@ def test_bytes_without_a_size() -> None:
         (message(X), TWO, "8 bytes of binary data belong to no input"),
         (message(), b"!", "1 bytes of binary data belong to no input"),
         (message(binary(4)), TWO, "input 'x' has 4 bytes of data; FP32 of shape [2] takes 8"),
-        (
-            message(entry(parameters={"binary_data_size": 8})),
-            TWO,
-            "input 'x' has both 'data' and 'binary_data_size'",
-        ),
-        (
-            message(entry(data=[], parameters={"binary_data_size": 0})),
-            b"",
-            "input 'x' has both 'data' and 'binary_data_size'",
-        ),
-        (
-            message(binary(2**63 - 1)),
-            TWO,
-            f"input 'x' must have {2**63 - 1} bytes of binary data, 8 are left",
-        ),
+        (message(entry(parameters={"binary_data_size": 8})), TWO, TWICE_GIVEN),
+        (message(entry(data=[], parameters={"binary_data_size": 0})), b"", TWICE_GIVEN),
+        (message(binary(2**63 - 1)), TWO,
+         f"input 'x' must have {2**63 - 1} bytes of binary data, 8 are left"),
     ],
-)
+)  # fmt: skip
 def test_wrong_sizes(value: Any, tail: bytes | None, told: str) -> None:
     """Bytes that are missing, left over, miscounted or given twice are refused with the numbers."""
     assert refusal(value, tail) == told
@@ -534,15 +502,8 @@ def test_a_header_cut_short(nbytes: int) -> None:
 
 def test_both_parsers_read_alike() -> None:
     """A request with a NaN anywhere, which needs the other parser, means the same."""
-    value = json.dumps(
-        message(
-            X,
-            binary("8", name="b"),
-            id="a",
-            parameters={"binary_data_output": True},
-            outputs=[{"name": "y", "parameters": {"binary_data": False}}],
-        )
-    )
+    more = {"parameters": {"binary_data_output": True}, "outputs": [wanted("y", binary_data=False)]}
+    value = json.dumps(message(X, binary("8", name="b"), id="a", **more))
     strict, lenient = decode(value.encode(), TWO), decode(value[:-1].encode() + b',"z":NaN}', TWO)
     assert str(strict) == str(lenient)
 
@@ -556,6 +517,10 @@ def region(name: Any = "r", **sizes: Any) -> dict[str, Any]:
     return {"shared_memory_region": name, **{keys[key]: value for key, value in sizes.items()}}
 
 
+def shared(parameters: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return entry(data=..., parameters=parameters, **changes)
+
+
 def test_shared_inputs() -> None:
     """An input in shared memory is a view of what the region's reader gives, and no copy."""
     memory = bytearray(b"....") + TWO + b"\1\0\0\0a"
@@ -566,16 +531,10 @@ def test_shared_inputs() -> None:
         return memoryview(memory)[offset : offset + nbytes]
 
     value = message(
-        entry(data=..., parameters=region(nbytes=8, offset=4)),
+        shared(region(nbytes=8, offset=4)),
         binary(8, name="b"),
-        entry(
-            name="t",
-            datatype="BYTES",
-            shape=[1],
-            data=...,
-            parameters=region("s", nbytes="5", offset="12"),
-        ),
-        entry(name="z", shape=[0], data=..., parameters=region(nbytes=0)),
+        shared(region("s", nbytes="5", offset="12"), name="t", datatype="BYTES", shape=[1]),
+        shared(region(nbytes=0), name="z", shape=[0]),
     )
     inputs = decode(value, TWO, RequestRules(read_region=read))[0].inputs
     assert asked == [("r", 4, 8), ("s", 12, 5), ("r", 0, 0)]
@@ -587,9 +546,8 @@ def test_shared_inputs() -> None:
 
 def test_shared_memory_that_is_not_used() -> None:
     """Without a reader of regions, an input in shared memory is refused."""
-    value = message(entry(data=..., parameters=region(nbytes=8)))
     with pytest.raises(NotSupported, match="shared_memory='on' to allow it"):
-        decode(value, None)
+        decode(message(shared(region(nbytes=8))))
 
 
 def test_what_the_reader_refuses() -> None:
@@ -599,11 +557,7 @@ def test_what_the_reader_refuses() -> None:
         raise RegionNotFound(f"there is no {name}")
 
     with pytest.raises(RegionNotFound, match="there is no r"):
-        decode(
-            message(entry(data=..., parameters=region(nbytes=8))),
-            None,
-            RequestRules(read_region=read),
-        )
+        decode(message(shared(region(nbytes=8))), None, RequestRules(read_region=read))
 
 
 SPAN_SIZE = "'shared_memory_byte_size' of {} is not a size: "
@@ -624,9 +578,8 @@ BAD_SPANS = [
 def test_bad_spans(parameters: dict[str, Any], told: str) -> None:
     """A part of shared memory has a name and sizes, and is all that its input or output has."""
     rules = RequestRules(read_region=lambda name, offset, nbytes: memoryview(TWO))
-    value = message(entry(data=..., parameters=parameters))
-    assert refusal(value, TWO, rules) == told.format("input 'x'")
-    value = message(X, outputs=[{"name": "y", "parameters": parameters}])
+    assert refusal(message(shared(parameters)), TWO, rules) == told.format("input 'x'")
+    value = message(X, outputs=[wanted("y", **parameters)])
     assert refusal(value, None, rules) == told.format("output 'y'")
 
 
@@ -637,10 +590,10 @@ def test_data_beside_shared_memory() -> None:
     )
 
 
-def shared_form(**changes: Any) -> ReplyForm:
+def shared_form() -> ReplyForm:
     """The form of a reply whose output *y* goes to region *r*."""
-    parameters = region(nbytes=8, offset=4) | changes
-    return decode(message(X, outputs=[{"name": "y", "parameters": parameters}, {"name": "z"}]))[1]
+    outputs = [wanted("y", **region(nbytes=8, offset=4)), {"name": "z"}]
+    return decode(message(X, outputs=outputs))[1]
 
 
 def test_shared_outputs() -> None:
@@ -665,12 +618,8 @@ def test_shared_outputs() -> None:
 def test_a_shared_output_may_be_smaller() -> None:
     """An output may leave some of its part of the region as it was."""
     written: list[bytes] = []
-    outputs = {"y": Tensor.of([7], "INT8")}
-    v2.encode_response(
-        InferResponse(MODEL, outputs),
-        shared_form(),
-        lambda _, __, data: written.append(bytes(data)),
-    )
+    response = InferResponse(MODEL, {"y": Tensor.of([7], "INT8")})
+    v2.encode_response(response, shared_form(), lambda _, __, data: written.append(bytes(data)))
     assert written == [b"\7"]
 
 
@@ -775,16 +724,9 @@ def test_floats_beside_the_word_null() -> None:
 
 def test_base64_outputs() -> None:
     """An output of BYTES goes as base64 where that is asked for, and says so; others do not."""
-    _, form = decode(
-        message(
-            X,
-            outputs=[
-                {"name": "y", "parameters": {"content_type": "base64"}},
-                {"name": "n", "parameters": {"content_type": "base64"}},
-                {"name": "t", "parameters": {"content_type": "str"}},
-            ],
-        )
-    )
+    forms = {"y": "base64", "n": "base64", "t": "str"}
+    outputs = [wanted(name, content_type=form) for name, form in forms.items()]
+    _, form = decode(message(X, outputs=outputs))
     head, _ = answer(form, y=Tensor.of([b"\xff"]), n=Tensor.of([1]), t=Tensor.of(["a"]))
     assert head["outputs"] == [
         {"name": "y", "datatype": "BYTES", "shape": [1], "data": ["/w=="],
