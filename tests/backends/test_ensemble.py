@@ -98,43 +98,23 @@ def test_what_it_says_of_itself() -> None:
     ("ensemble", "parts", "told"),
     [
         (source(ONE), {}, "its part 'a': there is no model 'a'"),
-        (
-            source(ONE),
-            {"a": part({"z": (-1,)}, {"y": (-1,)})},
-            "step 1 (a) has no input 'x'; it has 'z'",
-        ),
-        (
-            source(ONE),
-            {"a": part({"x": (-1,)}, {"z": (-1,), "w": (1,)})},
-            "step 1 (a) has no output 'y'; it has 'z', 'w'",
-        ),
-        (
-            source(ONE),
-            {"a": part({"x": (-1,), "mask": (-1,)}, {"y": (-1,)})},
-            "step 1 (a) misses its input 'mask': no tensor is mapped to it",
-        ),
-        (
-            source(ONE),
-            {"a": Signature("python", {"x": spec("x", (-1,), "INT8")}, PLAIN.outputs)},
-            "tensor 'in' is FP32 in e:1, and INT8 in step 1 (a)",
-        ),
-        (
-            source(ONE, taken=(4,)),
-            {"a": part({"x": (3,)}, {"y": (-1,)})},
-            "tensor 'in' has shape [4] in e:1, and [3] in step 1 (a)",
-        ),
-        (
-            source(*TWO),
-            {"a": part({"x": (-1,)}, {"y": (2, 3)}), "b": part({"x": (6,)}, {"y": (-1,)})},
-            "tensor 't' has shape [2, 3] in step 1 (a), and [6] in step 2 (b)",
-        ),
-        (
-            source(ONE, batch=8),
-            {"a": part({"x": (-1, -1)}, {"y": (-1, -1)}, 4)},
-            "max_batch_size is 8, and step 1 (a) takes batches of 4 at most",
-        ),
+        (source(ONE), {"a": part({"z": (-1,)}, {"y": (-1,)})},
+         "step 1 (a) has no input 'x'; it has 'z'"),
+        (source(ONE), {"a": part({"x": (-1,)}, {"z": (-1,), "w": (1,)})},
+         "step 1 (a) has no output 'y'; it has 'z', 'w'"),
+        (source(ONE), {"a": part({"x": (-1,), "mask": (-1,)}, {"y": (-1,)})},
+         "step 1 (a) misses its input 'mask': no tensor is mapped to it"),
+        (source(ONE), {"a": Signature("python", {"x": spec("x", (-1,), "INT8")}, PLAIN.outputs)},
+         "tensor 'in' is FP32 in e:1, and INT8 in step 1 (a)"),
+        (source(ONE, taken=(4,)), {"a": part({"x": (3,)}, {"y": (-1,)})},
+         "tensor 'in' has shape [4] in e:1, and [3] in step 1 (a)"),
+        (source(*TWO),
+         {"a": part({"x": (-1,)}, {"y": (2, 3)}), "b": part({"x": (6,)}, {"y": (-1,)})},
+         "tensor 't' has shape [2, 3] in step 1 (a), and [6] in step 2 (b)"),
+        (source(ONE, batch=8), {"a": part({"x": (-1, -1)}, {"y": (-1, -1)}, 4)},
+         "max_batch_size is 8, and step 1 (a) takes batches of 4 at most"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit_is_named(
     ensemble: ModelSource, parts: dict[str, Signature], told: str
 ) -> None:
@@ -165,11 +145,7 @@ def test_an_optional_input_may_be_left_out() -> None:
 
 def test_no_ensemble_is_a_part_of_itself() -> None:
     """Not by way of others either; the way is named."""
-    steps = {
-        "e": Step(1, "f", None, {"x": "in"}, {"y": "out"}),
-        "f": Step(1, "g", None, {"x": "in"}, {"y": "out"}),
-        "g": Step(1, "e", None, {"x": "in"}, {"y": "out"}),
-    }
+    steps = {a: Step(1, b, None, {"x": "in"}, {"y": "out"}) for a, b in ("ef", "fg", "ge")}
 
     def look(wanted: Part) -> tuple[ModelSource, Signature]:
         return source(steps[wanted[0]], name=wanted[0]), PLAIN
@@ -190,10 +166,8 @@ def test_deep_ensembles(deepest: int) -> None:
         looks.append(wanted)
         depth = int(wanted[0])
         below = str(depth + 1)
-        inner = (
-            Step(1, below, None, {"x": "in"}, {"y": "t"}),
-            Step(2, below, 1, {"x": "t"}, {"y": "y"}),
-        )
+        first = Step(1, below, None, {"x": "in"}, {"y": "t"})
+        inner = (first, Step(2, below, 1, {"x": "t"}, {"y": "y"}))
         if depth < deepest:
             return source(*inner, name=wanted[0]), PLAIN
         function = FunctionModel(lambda x: x, (), ())

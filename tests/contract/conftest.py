@@ -14,28 +14,19 @@ from foreign import Foreign
 from workbench import Workbench
 
 
-@pytest.fixture(scope="session")
-def kserve() -> Iterator[Foreign]:
-    """KServe's InferenceRESTClient."""
-    client = Foreign("kserve_client.py")
-    yield client
-    client.close()
+def _foreign(script: str) -> Any:
+    @pytest.fixture(scope="session")
+    def client() -> Iterator[Foreign]:
+        client = Foreign(script)
+        yield client
+        client.close()
+
+    return client
 
 
-@pytest.fixture(scope="session")
-def boto3() -> Iterator[Foreign]:
-    """boto3's client of sagemaker-runtime."""
-    client = Foreign("boto3_client.py")
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="session")
-def oip() -> Iterator[Foreign]:
-    """open-inference-openapi's clients."""
-    client = Foreign("oip_client.py")
-    yield client
-    client.close()
+kserve = _foreign("kserve_client.py")  # InferenceRESTClient
+boto3 = _foreign("boto3_client.py")  # its client of sagemaker-runtime
+oip = _foreign("oip_client.py")  # the clients of open-inference-openapi
 
 
 class Blocking:

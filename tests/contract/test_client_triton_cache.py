@@ -10,8 +10,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from messages import given
 from onnx_models import identity
-from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+from tritonclient.http import InferenceServerClient, InferRequestedOutput
 
 from workbench import Workbench
 from workbench.events import OptionIgnored
@@ -37,10 +38,7 @@ def served(root: Path, **settings: Any) -> Iterator[tuple[Workbench, InferenceSe
 
 
 def ask(triton: Any, values: Any, name: str = "m", **more: Any) -> Any:
-    array = np.asarray(values, np.float32)
-    taken = InferInput("x", list(array.shape), "FP32")
-    taken.set_data_from_numpy(array)
-    return triton.infer(name, [taken], **more).as_numpy("y")
+    return triton.infer(name, [given(np.asarray(values, np.float32))], **more).as_numpy("y")
 
 
 def counts(triton: Any, name: str = "m") -> tuple[int, ...]:

@@ -11,18 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+from messages import given
+from tritonclient.http import InferenceServerClient, InferRequestedOutput
 
 from workbench import Workbench
 
 CODINGS = [None, "gzip", "deflate"]
-
-
-def floats(array: np.ndarray, *, binary: bool) -> InferInput:
-    """The FP32 input ``x``."""
-    tensor = InferInput("x", list(array.shape), "FP32")
-    tensor.set_data_from_numpy(array, binary_data=binary)
-    return tensor
 
 
 @pytest.mark.parametrize("binary_out", [True, False])
@@ -37,7 +31,7 @@ def test_triton_compression(
         array = np.arange(count, dtype=np.float32)
         result = triton.infer(
             "echo_fp32",
-            [floats(array, binary=binary_in)],
+            [given(array, binary=binary_in)],
             outputs=[InferRequestedOutput("y", binary_data=binary_out)],
             request_compression_algorithm=there,
             response_compression_algorithm=back,
@@ -52,7 +46,7 @@ def test_triton_async_infer_compressed(server: Workbench) -> None:
         runs = [
             client.async_infer(
                 "echo_fp32",
-                [floats(array, binary=True)],
+                [given(array)],
                 request_compression_algorithm="gzip",
                 response_compression_algorithm="deflate",
             )

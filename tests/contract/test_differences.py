@@ -53,6 +53,7 @@ def given(name: str, datatype: str, shape: list[int], data: list[Any]) -> dict[s
 
 N = given("n", "INT32", [1], [2])
 X = given("x", "FP32", [1], [1])
+GENERATE = "`generate` of a function that gives no answer, or several"
 
 
 @pytest.mark.parametrize(
@@ -61,27 +62,13 @@ X = given("x", "FP32", [1], [1])
         ("elements of one tensor", "models/there/infer", given("x", "FP32", [2**59 + 1], []), 400),
         ("a body over the limit of its size", "models/there/infer", " " * (2**20 + 1), 413),
         ("load of a model that there is not", "repository/models/nobody/load", {}, 404),
-        (
-            "load of a model whose configuration is wrong",
-            "repository/models/misconfigured/load",
-            {},
-            400,
-        ),
-        (
-            "`generate` of a function that gives no answer, or several",
-            "models/count/generate",
-            {"n": 0},
-            501,
-        ),
-        (
-            "`generate` of a function that gives no answer, or several",
-            "models/count/generate",
-            {"n": 2},
-            501,
-        ),
+        ("load of a model whose configuration is wrong", "repository/models/misconfigured/load",
+         {}, 400),
+        (GENERATE, "models/count/generate", {"n": 0}, 501),
+        (GENERATE, "models/count/generate", {"n": 2}, 501),
         ("such a function in an ensemble", "models/pipe/infer", N, 501),
     ],
-)
+)  # fmt: skip
 def test_statuses(server: Workbench, row: str, path: str, body: Any, status: int) -> None:
     """The status is the one that the table says."""
     url = f"{server.url}/v2/{path}"

@@ -73,39 +73,29 @@ def test_verbs_that_there_are_not(on_demand: str, path: str, method: str) -> Non
     assert (reply.status_code, "allow" in reply.headers) == (404, False)
 
 
-def test_strict_readiness(broken: Path, sample_models: Path, tmp_path: Path) -> None:
-    """While a model failed that was to be loaded at the start, the server is not ready."""
-    shutil.copytree(sample_models / "digits", tmp_path / "digits")
-    (tmp_path / "file").mkdir()
-    shutil.copytree(broken / "file" / "1", tmp_path / "file" / "1")
-    with Workbench(tmp_path, load="all", device="cpu") as workbench:
-        ready = f"{workbench.url}/v2/health/ready"
-        reply = httpx.get(ready)
-        assert (reply.status_code, reply.json()["error"]) == (503, "failed to load 'file'")
-        shutil.copy(tmp_path / "digits" / "1" / "model.onnx", tmp_path / "file" / "1")
-        workbench.load("file")
-        assert httpx.get(ready).status_code == 200
-
-
-@pytest.mark.parametrize("mended", [True, False])
-def test_strict_readiness_of_each_version(
-    broken: Path, sample_models: Path, tmp_path: Path, mended: bool
+@pytest.mark.parametrize(
+    ("model", "version", "mended"),
+    [("file", "1", True), ("digits", "3", True), ("digits", "3", False)],
+)
+def test_strict_readiness(
+    broken: Path, sample_models: Path, tmp_path: Path, *, model: str, version: str, mended: bool
 ) -> None:
-    """One broken version is enough, until it is mended or gone.
+    """While a version failed that was to be loaded at the start, the server is not ready.
 
-    By test_parse_error_modelfail of L0_lifecycle.
+    Until it is mended or gone; by test_parse_error_modelfail of L0_lifecycle.
     """
     shutil.copytree(sample_models / "digits" / "1", tmp_path / "digits" / "1")
-    shutil.copytree(broken / "file" / "1", tmp_path / "digits" / "3")
+    (tmp_path / model).mkdir(exist_ok=True)
+    shutil.copytree(broken / "file" / "1", tmp_path / model / version)
     with Workbench(tmp_path, load="all", device="cpu") as workbench:
         ready = f"{workbench.url}/v2/health/ready"
         reply = httpx.get(ready)
-        assert (reply.status_code, reply.json()["error"]) == (503, "failed to load 'digits'")
+        assert (reply.status_code, reply.json()["error"]) == (503, f"failed to load {model!r}")
         if mended:
-            shutil.copy(tmp_path / "digits" / "1" / "model.onnx", tmp_path / "digits" / "3")
-            workbench.load("digits")
+            shutil.copy(tmp_path / "digits" / "1" / "model.onnx", tmp_path / model / version)
+            workbench.load(model)
         else:
-            shutil.rmtree(tmp_path / "digits" / "3")
+            shutil.rmtree(tmp_path / model / version)
         assert httpx.get(ready).status_code == 200
 
 

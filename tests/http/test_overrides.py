@@ -258,41 +258,25 @@ def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
     ("parameters", "told"),
     [
         ({"file:1/model.onnx": ""}, "a load with files needs their configuration, 'config'"),
-        (
-            {"config": "{}", "file:1/model.onnx": "%%%"},
-            "load parameter 'file:1/model.onnx' is not base64: ",
-        ),
-        (
-            {"config": "{}", "file:1/model.onnx": "QUI"},
-            "load parameter 'file:1/model.onnx' is not base64: ",
-        ),
-        (
-            {"config": "{}", "file:1/model.onnx": 5},
-            "load parameter 'file:1/model.onnx' must be text, not 5",
-        ),
+        ({"config": "{}", "file:1/model.onnx": "%%%"},
+         "load parameter 'file:1/model.onnx' is not base64: "),
+        ({"config": "{}", "file:1/model.onnx": "QUI"},
+         "load parameter 'file:1/model.onnx' is not base64: "),
+        ({"config": "{}", "file:1/model.onnx": 5},
+         "load parameter 'file:1/model.onnx' must be text, not 5"),
         ({"config": {}}, "load parameter 'config' must be text, not an object"),
-        (
-            {"config": "{}", "file:9223372036854775808/model.onnx": ""},
-            "load parameter 'file:9223372036854775808/model.onnx' must be file:<version>/",
-        ),
-        (
-            {"config": " " * (1 << 20) + "{}"},
-            "load parameter 'config' is longer than the 1.0 MiB that are read",
-        ),
-        (
-            {"config": "{}", "file:1/other.onnx": ""},
-            "a load parameter 'file:1/model.onnx' is missing",
-        ),
-        (
-            {"config": config(version_policy={"specific": {"versions": [3]}}), "file:1/m": ""},
-            "the version_policy in 'config' serves none of versions 1",
-        ),
-        (
-            {"config": "{}", **{f"file:{n}/model.onnx": "" for n in range(1, 1002)}},
-            "a load brings at most 1000 files, not 1001",
-        ),
+        ({"config": "{}", "file:9223372036854775808/model.onnx": ""},
+         "load parameter 'file:9223372036854775808/model.onnx' must be file:<version>/"),
+        ({"config": " " * (1 << 20) + "{}"},
+         "load parameter 'config' is longer than the 1.0 MiB that are read"),
+        ({"config": "{}", "file:1/other.onnx": ""},
+         "a load parameter 'file:1/model.onnx' is missing"),
+        ({"config": config(version_policy={"specific": {"versions": [3]}}), "file:1/m": ""},
+         "the version_policy in 'config' serves none of versions 1"),
+        ({"config": "{}", **{f"file:{n}/model.onnx": "" for n in range(1, 1002)}},
+         "a load brings at most 1000 files, not 1001"),
     ],
-)
+)  # fmt: skip
 def test_parameters_that_cannot_be(
     served: Workbench, parameters: dict[str, Any], told: str
 ) -> None:

@@ -85,19 +85,21 @@ class Wire(Protocol):
         ...
 
 
-class _Line:
+class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self.writer = reader, writer
 
+    def hang_up(self) -> None:
+        self.writer.close()
+
+
+class _Line(_Connection):
     async def answer(self) -> Any:
         told = json.loads(await asyncio.wait_for(self._reader.readline(), 30))
         self.hang_up()
         if "error" in told:
             raise RefusedError(told["error"])
         return told["result"]["y"] if told["result"] else None
-
-    def hang_up(self) -> None:
-        self.writer.close()
 
 
 class LineWire:
@@ -113,10 +115,7 @@ class LineWire:
         return asked
 
 
-class _Exchange:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self.writer = reader, writer
-
+class _Exchange(_Connection):
     async def answer(self) -> Any:
         head, _, body = (await asyncio.wait_for(self._reader.read(), 30)).partition(b"\r\n\r\n")
         self.hang_up()
@@ -125,9 +124,6 @@ class _Exchange:
             raise RefusedError(told["error"])
         outputs = told.get("outputs")
         return np.reshape(outputs[0]["data"], outputs[0]["shape"]).tolist() if outputs else None
-
-    def hang_up(self) -> None:
-        self.writer.close()
 
 
 class HttpWire:
@@ -201,22 +197,16 @@ class GrpcWire:
     async def ask(
         self, model: str, x: Any = None, verb: str = "infer", version: int | None = None
     ) -> Asked:
-        kinds = {
-            "infer": "ModelInfer",
-            "load": "RepositoryModelLoad",
-            "unload": "RepositoryModelUnload",
-        }
-        method = kinds[verb]
+        method = "ModelInfer" if verb == "infer" else f"RepositoryModel{verb.title()}"
         request = message_class("grpc_service", f"inference.{method}Request")(model_name=model)
         if verb == "infer":
             data = np.array(x)
-            is_text = data.dtype.kind == "U"  # which a client may send where numbers go
-            datatype = "BYTES" if is_text else "FP32"
-            tensor = request.inputs.add(name="x", datatype=datatype, shape=data.shape)
-            values = [text.encode() for text in data.ravel()] if is_text else data.ravel()
-            getattr(tensor.contents, "bytes_contents" if is_text else "fp32_contents").extend(
-                values
-            )
+            tensor = request.inputs.add(name="x", datatype="FP32", shape=data.shape)
+            if data.dtype.kind == "U":  # which a client may send where numbers go
+                tensor.datatype = "BYTES"
+                tensor.contents.bytes_contents.extend(text.encode() for text in data.ravel())
+            else:
+                tensor.contents.fp32_contents.extend(data.ravel())
             request.model_version = str(version or "")
         ask = self._channel.unary_unary(f"/inference.GRPCInferenceService/{method}")
         kind = message_class("grpc_service", f"inference.{method}Response")
