@@ -70,35 +70,23 @@ def infer(client: Any, name: str, version: str = "") -> object:
         (lambda c: c.get_model_metadata("no"), f"{UNKNOWN} 'no' is not found: "),
         (lambda c: c.get_model_config("no"), f"{UNKNOWN} 'no' is not found: "),
         (lambda c: c.get_model_metadata("broken"), f"{UNKNOWN} 'broken' is not found: "),
-        (
-            lambda c: c.get_model_config("misconfigured"),
-            f"{UNKNOWN} 'misconfigured' is not found: ",
-        ),
-        (
-            lambda c: c.get_inference_statistics("no"),
-            "requested model 'no' is not available: there is no model 'no'; available: ",
-        ),
-        (
-            lambda c: c.get_inference_statistics("there"),
-            "requested model 'there' is not available: it has statistics only while it is loaded",
-        ),
-        (
-            lambda c: c.get_inference_statistics("misconfigured"),
-            "requested model 'misconfigured' is not available: ",
-        ),
-        (
-            lambda c: c.load_model("no"),
-            f"failed to load 'no', {POLL} there is no model 'no'; available: ",
-        ),
+        (lambda c: c.get_model_config("misconfigured"),
+         f"{UNKNOWN} 'misconfigured' is not found: "),
+        (lambda c: c.get_inference_statistics("no"),
+         "requested model 'no' is not available: there is no model 'no'; available: "),
+        (lambda c: c.get_inference_statistics("there"),
+         "requested model 'there' is not available: it has statistics only while it is loaded"),
+        (lambda c: c.get_inference_statistics("misconfigured"),
+         "requested model 'misconfigured' is not available: "),
+        (lambda c: c.load_model("no"),
+         f"failed to load 'no', {POLL} there is no model 'no'; available: "),
         (lambda c: c.load_model(" \t"), "Model name cannot be empty. Please enter a valid name"),
         (lambda c: c.load_model("misconfigured"), f"failed to load 'misconfigured', {POLL} "),
         (lambda c: c.load_model("broken"), "load failed for model 'broken': "),
-        (
-            lambda c: c.load_model("there", config="{ nonsense"),
-            f"failed to load 'there', {POLL} load parameter 'config': ",
-        ),
+        (lambda c: c.load_model("there", config="{ nonsense"),
+         f"failed to load 'there', {POLL} load parameter 'config': "),
     ],
-)
+)  # fmt: skip
 def test_words(client: Any, ask: Callable[[Any], object], words: str) -> None:
     """An error begins as Triton's does, and then says in one line what is wrong."""
     with pytest.raises(InferenceServerException) as caught:
@@ -111,49 +99,31 @@ def test_words(client: Any, ask: Callable[[Any], object], words: str) -> None:
 X = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}
 
 
-@pytest.mark.parametrize(
-    ("verb", "body", "words"),
-    [
-        ("infer", {"inputs": [X, X]}, "input 'x' already exists in request"),
-        (
-            "infer",
-            {"inputs": [X], "outputs": [{"name": "y"}] * 2},
-            "output 'y' already exists in request",
-        ),
-        (
-            "infer",
-            {"inputs": [{**X, "shape": [-1]}]},
-            "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-",
-        ),
-        (
-            "infer",
-            {"inputs": [{**X, "shape": [2**32, 2**32]}]},
-            f"invalid shape for input 'x': a shape of {2**64} elements causes total element count",
-        ),
-        (
-            "infer",
-            {"inputs": [{**X, "shape": [2**2, 2**60 + 2]}]},
-            f"byte size overflow for input 'x': element count ({2**62 + 8}) * data type size (4)",
-        ),
-        ("generate", {"parameters": 1}, "Expected JSON object for keyword: 'parameters'"),
-        ("generate", {"p": {"q": 1}}, "parameter 'p' has invalid type"),
-        (
-            "generate",
-            {"parameters": {"p": {"q": 1}}},
-            "Converting keyword: 'parameters': parameter 'p' has invalid type.",
-        ),
-    ],
-    ids=[
-        "duplicate_input_names",
-        "test_duplicate_output_names",
-        "test_negative_dimensions",
-        "test_buffer_size_overflow",
-        "test_buffer_size_overflow-bytes",
-        "test_parameters",
-        "test_complex_schema",
-        "test_parameters-nested",
-    ],
-)
+WRONG = {
+    "duplicate_input_names": (
+        "infer", {"inputs": [X, X]}, "input 'x' already exists in request"),
+    "test_duplicate_output_names": (
+        "infer", {"inputs": [X], "outputs": [{"name": "y"}] * 2},
+        "output 'y' already exists in request"),
+    "test_negative_dimensions": (
+        "infer", {"inputs": [{**X, "shape": [-1]}]},
+        "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as unsigned-"),
+    "test_buffer_size_overflow": (
+        "infer", {"inputs": [{**X, "shape": [2**32, 2**32]}]},
+        f"invalid shape for input 'x': a shape of {2**64} elements causes total element count"),
+    "test_buffer_size_overflow-bytes": (
+        "infer", {"inputs": [{**X, "shape": [2**2, 2**60 + 2]}]},
+        f"byte size overflow for input 'x': element count ({2**62 + 8}) * data type size (4)"),
+    "test_parameters": (
+        "generate", {"parameters": 1}, "Expected JSON object for keyword: 'parameters'"),
+    "test_complex_schema": ("generate", {"p": {"q": 1}}, "parameter 'p' has invalid type"),
+    "test_parameters-nested": (
+        "generate", {"parameters": {"p": {"q": 1}}},
+        "Converting keyword: 'parameters': parameter 'p' has invalid type."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("verb", "body", "words"), WRONG.values(), ids=WRONG)
 def test_words_of_l0_http(url: Workbench, verb: str, body: dict[str, Any], words: str) -> None:
     """What is wrong with a request is told in the words that L0_http compares, as a 400."""
     httpx.post(f"{url.url}/v2/repository/models/there/load").raise_for_status()

@@ -67,7 +67,7 @@ def lasted(count: int, seconds: float) -> Mapping[str, int]:
 def test_a_row_to_its_last_key() -> None:
     """A row has Triton's keys in Triton's order; times are whole milli- and nanoseconds."""
     (row,) = asked("m", 3)
-    assert row == {
+    expected = {
         "name": "m",
         "version": "3",
         "last_inference": 1700000000125,
@@ -100,17 +100,8 @@ def test_a_row_to_its_last_key() -> None:
         ],
         "memory_usage": [{"type": "CPU", "id": 0, "byte_size": 64}],
     }
-    assert list(row) == [
-        "name",
-        "version",
-        "last_inference",
-        "inference_count",
-        "execution_count",
-        "inference_stats",
-        "response_stats",
-        "batch_stats",
-        "memory_usage",
-    ]
+    assert row == expected
+    assert list(row) == list(expected)
 
 
 def test_memory_on_a_gpu() -> None:
