@@ -88,7 +88,7 @@ def test_models_that_stay_are_on_one_page(stay: set[str], come: set[str], limit:
 def test_tokens_that_are_none(token: str) -> None:
     """A token that no page gave is refused."""
     with pytest.raises(InvalidRequest, match="next_page_token"):
-        page_of({"a": "/"}, token)
+        page_of({"a": "/"}, token, 1)
 
 
 def test_errors_have_statuses_by_class() -> None:

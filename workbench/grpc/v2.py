@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from threading import Lock
 from typing import Any, TypedDict
 
@@ -95,8 +94,7 @@ class V2:
             "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
         }
-        methods = methods_of(_FILE, NAME, answers, raw)
-        return Service(NAME, _FILE, methods, _GROUPS)
+        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, raw), _GROUPS)
 
     # ── what there is ──
 
@@ -110,16 +108,7 @@ class V2:
 
     def _metadata(self, asked: Any, call: Rpc) -> Any:
         metadata = triton.model_metadata(self._core, *self._target(asked, call))
-        signature = metadata.signature
-        told = _reply("ModelMetadata", name=metadata.name, platform=signature.platform)
-        told.versions.extend(map(str, metadata.versions))
-        for specs, tensors in (
-            (signature.inputs.values(), told.inputs),
-            (signature.outputs.values(), told.outputs),
-        ):
-            for spec in specs:
-                tensors.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
-        return told
+        return _told("ModelMetadata", metadata)
 
     def _config(self, asked: Any, call: Rpc) -> Any:
         config = triton.model_config(self._core, *self._target(asked, call))
@@ -134,8 +123,7 @@ class V2:
 
     def _index(self, asked: Any, _: Rpc) -> Any:
         _check_repository(asked)
-        rows = triton.index(self._core, ready=asked.ready)
-        return _told("RepositoryIndex", {"models": list(rows)})
+        return _told("RepositoryIndex", {"models": triton.index(self._core, ready=asked.ready)})
 
     def _load(self, asked: Any, _: Rpc) -> Any:
         _check_repository(asked)
@@ -308,9 +296,7 @@ def _told(method: str, value: object) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A *value* of dataclasses, mappings and sequences as protobuf reads it."""
-    if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    """A *value* of mappings and sequences as protobuf reads it."""
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

@@ -5,8 +5,6 @@ Beside them KServe's list of models, and Triton's "Model Configuration Extension
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from workbench.contracts.triton import model_config, model_metadata
 from workbench.core import ServerCore
 from workbench.http import v2
@@ -14,7 +12,6 @@ from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import COUNT, DIM, FLAG, TEXT, Json, answer, listed, obj, one_of, ref
-from workbench.model import TensorSpec
 from workbench.tensor import DATATYPES
 
 
@@ -32,21 +29,7 @@ def _config(core: ServerCore, call: HttpCall) -> Reply:
 
 
 def _metadata(core: ServerCore, call: HttpCall) -> Reply:
-    metadata = model_metadata(core, call.name, call.version)
-    signature = metadata.signature
-    return v2.json(
-        {
-            "name": metadata.name,
-            "versions": [str(version) for version in metadata.versions],
-            "platform": signature.platform,
-            "inputs": [_spec(spec) for spec in signature.inputs.values()],
-            "outputs": [_spec(spec) for spec in signature.outputs.values()],
-        }
-    )
-
-
-def _spec(spec: TensorSpec) -> Mapping[str, object]:
-    return {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
+    return v2.json(model_metadata(core, call.name, call.version))
 
 
 _SCHEMAS: Json = {

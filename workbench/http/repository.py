@@ -36,7 +36,7 @@ def _index(core: ServerCore, call: HttpCall) -> Reply:
         raise InvalidRequest(
             f"Invalid value for 'ready': expected a boolean, not {v2_json.shown(ready)}"
         )
-    return v2.json([row.as_json() for row in triton.index(core, ready=ready)])
+    return v2.json(triton.index(core, ready=ready))
 
 
 def _load(core: ServerCore, call: HttpCall) -> Reply:

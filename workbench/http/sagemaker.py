@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from workbench.codecs import v2_json
 from workbench.codecs.payloads import READ, Received
-from workbench.contracts.sagemaker import PAGE, Container, Invocation, Refusal, core_name
+from workbench.contracts.sagemaker import PAGE, Container, Invocation, Refusal, core_name, page_of
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
 from workbench.http import v2
 from workbench.http.calls import HttpCall
@@ -57,7 +57,7 @@ def _list(service: _ContainerService, call: HttpCall) -> Reply:
     if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
         raise InvalidRequest(f"'limit' is a number from 1 to {PAGE}, not {limit[:_LONG]!r}")
     token = call.argument("next_page_token") or None  # the platform may begin "without a value"
-    page = service.container.page(token, int(limit))
+    page = page_of(service.container.models(), token, int(limit))
     told: Json = {"models": [_row(*each) for each in page.models.items()]}
     return v2.json(told if page.next_token is None else {**told, "nextPageToken": page.next_token})
 

@@ -2,7 +2,7 @@
 
 from workbench.contracts.sagemaker.container import Container, Invocation
 from workbench.contracts.sagemaker.names import core_name
-from workbench.contracts.sagemaker.paging import PAGE
+from workbench.contracts.sagemaker.paging import PAGE, page_of
 from workbench.contracts.sagemaker.refusals import Refusal, refusal_of
 
-__all__ = ["PAGE", "Container", "Invocation", "Refusal", "core_name", "refusal_of"]
+__all__ = ["PAGE", "Container", "Invocation", "Refusal", "core_name", "page_of", "refusal_of"]

@@ -8,7 +8,7 @@ none is: there is no room then, until the platform unloads one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -19,7 +19,6 @@ from workbench.codecs.v2 import RequestRules
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request, is_code
 from workbench.contracts.sagemaker.layouts import Artifact, find_artifact
 from workbench.contracts.sagemaker.names import core_name, platform_name
-from workbench.contracts.sagemaker.paging import PAGE, Page, page_of
 from workbench.core import Describe, ServerCore
 from workbench.errors import (
     InvalidRequest,
@@ -61,7 +60,8 @@ class Container:
         folder, ``LoadFailed``, ``MemoryExhausted`` and others as ``ServerCore.load``.
         """
         name = core_name(model_name)
-        with self._claimed(name, model_name):
+        taken = ModelExists(f"Model {model_name} is already registered.")
+        with self._claimed(name, lambda: name in self.core.loaded(), taken):
             artifact = find_artifact(url, self.core.settings.artifact_script)
             try:
                 self._serve(name, artifact, url)
@@ -72,21 +72,23 @@ class Container:
                 raise
 
     @contextmanager
-    def _claimed(self, name: str, model_name: str) -> Iterator[None]:
-        """Context in which no one else loads or unloads *name*. Raises ``ModelExists``."""
+    def _claimed(
+        self, name: str, is_wrong: Callable[[], bool], refusal: Exception
+    ) -> Iterator[None]:
+        """Context in which nobody else loads or unloads *name*. Raises *refusal* if that is wrong.
+
+        That is while another does, and where *is_wrong* says so.
+        """
         with self._free:
-            if name in self._busy or name in self.core.loaded():
-                raise ModelExists(f"Model {model_name} is already registered.")
+            if name in self._busy or is_wrong():
+                raise refusal
             self._busy.add(name)
         try:
             yield
         finally:
-            self._done(name)
-
-    def _done(self, name: str) -> None:
-        with self._free:
-            self._busy.discard(name)
-            self._free.notify_all()
+            with self._free:
+                self._busy.discard(name)
+                self._free.notify_all()
 
     def _serve(self, name: str, artifact: Artifact, url: str) -> None:
         core = self.core
@@ -116,14 +118,9 @@ class Container:
         Running requests are answered first, for some seconds. Raises ``ModelNotFound``.
         """
         name = core_name(model_name)
-        with self._free:
-            if name in self._busy or name not in self.core.added():
-                raise ModelNotFound(f"Model not found: {model_name}")
-            self._busy.add(name)
-        try:
+        missing = ModelNotFound(f"Model not found: {model_name}")
+        with self._claimed(name, lambda: name not in self.core.added(), missing):
             self.core.remove(name)
-        finally:
-            self._done(name)
 
     def models(self) -> dict[str, str]:
         """The loaded models, each with its url."""
@@ -131,10 +128,6 @@ class Container:
         with self._free:
             names = [(name, platform_name(name)) for name in loaded.difference(self._busy)]
         return {called: urls[name] for name, called in names if called and name in urls}
-
-    def page(self, token: str | None = None, limit: int = PAGE) -> Page:
-        """The loaded models by pages. Raises ``InvalidRequest`` for an invalid *token*."""
-        return page_of(self.models(), token, limit)
 
     def url(self, model_name: str) -> str:
         """The url that the model was loaded from. Raises ``ModelNotFound`` if it is not loaded."""

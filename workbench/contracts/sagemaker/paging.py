@@ -7,7 +7,6 @@ is missing.
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -25,7 +24,7 @@ class Page:
     next_token: str | None = None
 
 
-def page_of(models: Mapping[str, str], token: str | None = None, limit: int = PAGE) -> Page:
+def page_of(models: Mapping[str, str], token: str | None, limit: int) -> Page:
     """The *limit* models, by name, that follow *token*. Raises ``InvalidRequest``."""
     after = "" if token is None else _read(token)
     names = nsmallest(limit + 1, (name for name in models if name > after))
@@ -41,7 +40,7 @@ def _written(name: str) -> str:
 def _read(token: str) -> str:
     try:
         name = base64.b64decode(token + "=" * (-len(token) % 4), b"-_", validate=True).decode()
-    except (ValueError, binascii.Error):
+    except ValueError:
         name = ""
     if not name:
         raise InvalidRequest("next_page_token is not a token of this list")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from workbench.codecs.model_config import describe
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, ModelNotFound
-from workbench.model import ModelMetadata
+from workbench.model import TensorSpec
 from workbench.version import __version__
 
 _EXTENSIONS = (
@@ -27,28 +26,34 @@ _EXTENSIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ServerMetadata:
-    """The server's *name* and *version*, and its *extensions* of V2."""
-
-    name: str
-    version: str
-    extensions: tuple[str, ...]
-
-
-def server_metadata(core: ServerCore) -> ServerMetadata:
+def server_metadata(core: ServerCore) -> Mapping[str, object]:
     """V2's "Server Metadata". Raises ``ServerNotRunning`` if memory may be shared."""
     shared: tuple[str, ...] = ()
     if core.settings.shared_memory:
         shared = ("system_shared_memory",)
         shared += ("cuda_shared_memory",) if core.runs_on_gpus else ()
-    return ServerMetadata("workbench", __version__, _EXTENSIONS + shared)
+    return {"name": "workbench", "version": __version__, "extensions": _EXTENSIONS + shared}
 
 
-def model_metadata(core: ServerCore, name: str, version: int | None) -> ModelMetadata:
+def model_metadata(core: ServerCore, name: str, version: int | None) -> Mapping[str, object]:
     """V2's "Model Metadata". Raises as ``model_config``."""
     with _unlisted(core, version):
-        return core.metadata(name, version)
+        metadata = core.metadata(name, version)
+    signature = metadata.signature
+    return {
+        "name": metadata.name,
+        "versions": [str(each) for each in metadata.versions],
+        "platform": signature.platform,
+        "inputs": _tensors(signature.inputs),
+        "outputs": _tensors(signature.outputs),
+    }
+
+
+def _tensors(specs: Mapping[str, TensorSpec]) -> list[Mapping[str, object]]:
+    return [
+        {"name": spec.name, "datatype": spec.datatype, "shape": spec.shape}
+        for spec in specs.values()
+    ]
 
 
 def model_config(core: ServerCore, name: str, version: int | None) -> Mapping[str, object]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from workbench.codecs import v2_json
 from workbench.contracts.triton.words import load_failed, polling_failed, writable
@@ -24,34 +23,21 @@ _MOST_CHARACTERS = 4000
 _REASONS = {"unloaded by hand": "unloaded"}  # Triton's own words for these
 
 
-@dataclass(frozen=True, slots=True)
-class IndexRow:
-    """A *version* of the model *name*, its *state*, and the *reason* for it, or "".
+def index(core: ServerCore, *, ready: bool) -> list[Mapping[str, str]]:
+    """A row for each version, loaded or not; only those that are READY if *ready*.
 
     A model whose versions cannot be read has "0", since clients convert it to a number.
     """
-
-    name: str
-    version: str
-    state: str
-    reason: str
-
-    def as_json(self) -> dict[str, str]:
-        """The members of the row; an empty reason is left out."""
-        row = {"name": self.name, "version": self.version, "state": self.state}
-        return {**row, "reason": self.reason} if self.reason else row
+    rows = core.index()
+    return [_row(status) for status in rows if not ready or status.state is ModelState.READY]
 
 
-def index(core: ServerCore, *, ready: bool = False) -> Iterator[IndexRow]:
-    """A row for each version, loaded or not; only those that are READY if *ready*."""
-    for status in core.index():
-        if not ready or status.state is ModelState.READY:
-            yield _row(status)
-
-
-def _row(status: ModelStatus) -> IndexRow:
+def _row(status: ModelStatus) -> Mapping[str, str]:
+    """The state of a version, and the reason for it, if there is one."""
+    name, version = status.id.name, str(status.id.version)
+    row = {"name": name, "version": version, "state": status.state.value}
     reason = writable(_REASONS.get(status.reason, status.reason)[:_MOST_CHARACTERS])
-    return IndexRow(status.id.name, str(status.id.version), status.state.value, reason)
+    return {**row, "reason": reason} if reason else row
 
 
 def load(core: ServerCore, name: str, parameters: Parameters) -> None:
