@@ -324,7 +324,7 @@ def test_assets(client: httpx.Client, name: str) -> None:
     """The page's files are there, with their types, and may be kept for a day."""
     response = client.get(f"/schema/assets/{name}")
     assert response.status_code == 200
-    assert response.headers["content-type"] == docs.ASSETS[name].decode()
+    assert response.headers["content-type"] == docs.ASSETS[name][1].decode()
     assert response.headers["cache-control"] == "max-age=86400"
     assert len(response.content) > 500
 

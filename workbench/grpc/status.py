@@ -13,7 +13,7 @@ from grpc import StatusCode
 from workbench import errors
 from workbench.errors import WorkbenchError, class_and_line_of, forget_frames
 
-_MOST_NBYTES = 2000  # letters of a message: it is sent in a header, percent-encoded
+_MOST_NBYTES = 2000  # of a message: it is sent in a header, percent-encoded
 
 _log = logging.getLogger("workbench")
 

@@ -5,8 +5,9 @@ Both are made at their first request, so that the server starts sooner.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from itertools import islice
 from types import MappingProxyType
@@ -21,14 +22,14 @@ from workbench.http.route import Group, Route
 from workbench.http.shapes import BINARY, JSON, TEXT, Json, answer
 from workbench.model import ModelMetadata, ModelState
 
-ASSETS: Mapping[str, bytes] = MappingProxyType(
+ASSETS: Mapping[str, tuple[str, bytes]] = MappingProxyType(
     {
-        "swagger-ui-bundle.js": b"text/javascript; charset=utf-8",
-        "swagger-ui.css": b"text/css; charset=utf-8",
-        "favicon-32x32.png": b"image/png",
+        "swagger-ui-bundle.js": ("script", b"text/javascript; charset=utf-8"),
+        "swagger-ui.css": ("style", b"text/css; charset=utf-8"),
+        "favicon-32x32.png": ("icon", b"image/png"),
     }
 )
-"""The files of Swagger UI that the page needs, by name, and their types."""
+"""The files of Swagger UI that the page needs, by name: what they are, and their types."""
 
 _KEPT = (b"cache-control", b"max-age=86400")  # they change only with a new installation
 _LOOKED_AT = 20  # how many models' files may be read to find one for the examples
@@ -63,16 +64,12 @@ def _document(served: _Served, call: HttpCall) -> Reply:
     return v2.json(openapi.document(shown, served.groups))
 
 
-def _asset(name: str) -> Callable[[_Served, HttpCall], Reply]:
-    """The handler that returns the page's file of that *name*."""
-    headers = ((b"content-type", ASSETS[name]), _KEPT)
+def _asset(name: str, kind: bytes, served: _Served, call: HttpCall) -> Reply:
+    """The page's file of that *name*."""
+    from swagger_ui_bundle import swagger_ui_path
 
-    def answer(served: _Served, call: HttpCall) -> Reply:
-        from swagger_ui_bundle import swagger_ui_path
-
-        return Reply(200, headers, ((swagger_ui_path / name).read_bytes(),))
-
-    return answer
+    headers = ((b"content-type", kind), _KEPT)
+    return Reply(200, headers, ((swagger_ui_path / name).read_bytes(),))
 
 
 def _model_page(served: _Served, call: HttpCall) -> Reply:
@@ -105,13 +102,9 @@ def _models(core: ServerCore) -> Iterator[ModelMetadata]:
 
 
 def _assets() -> Iterator[Route]:
-    for name, returns, summary in (
-        ("swagger-ui-bundle.js", "script", "Its script"),
-        ("swagger-ui.css", "style", "Its style"),
-        ("favicon-32x32.png", "icon", "Its icon"),
-    ):
-        path = f"GET /schema/assets/{name}"
-        yield Route(path, _asset(name), returns, summary, returns, v2.STOPS)
+    for name, (what, kind) in ASSETS.items():
+        where, handler = f"GET /schema/assets/{name}", partial(_asset, name, kind)
+        yield Route(where, handler, what, f"Its {what}", what, v2.STOPS)
 
 
 _TEXT: Json = {"schema": TEXT}
