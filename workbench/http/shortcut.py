@@ -92,7 +92,7 @@ class ShortCut:
             reply = await self._plane.answer_later(self._plane.timed(head, begun_s), body)
         else:
             reply = await self._invocations.answer_later(head, bytes(body))
-        return with_request_id(reply, head.request_id) if head.request_id else reply
+        return with_request_id(reply, head.request_id)
 
     def stopping(self, head: Head) -> Reply:
         """The reply to a request that still waits when the server ends."""
@@ -101,4 +101,4 @@ class ShortCut:
             reply = self._invocations.failed(error, head)
         else:
             reply = error_reply(error)
-        return with_request_id(reply, head.request_id) if head.request_id else reply
+        return with_request_id(reply, head.request_id)

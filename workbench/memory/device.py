@@ -138,37 +138,34 @@ class Gpus:
 
     def read(self, device: Device) -> MemoryReading | None:
         """The memory of *device*; ``None`` if the driver does not report it."""
-        nvml = self._nvml
-        try:
-            return self._memory(nvml.nvmlDeviceGetHandleByUUID(device.uuid))
-        except nvml.NVMLError:
-            return None
+        return self._asked(device, self._memory)
 
     def own_nbytes(self, device: Device) -> int | None:
         """This process's memory on *device*; ``None`` if the driver does not report it."""
+        return self._asked(device, self._own)
+
+    def figures(self, device: Device) -> GpuReading:
+        """The other figures of *device*; none if it is lost."""
+        return self._asked(device, self._figures) or GpuReading()
+
+    def _asked(self, device: Device, ask: Callable[[Any], _T | None]) -> _T | None:
+        """What *ask* finds of *device*; ``None`` if the driver answers with an error."""
         nvml = self._nvml
         try:
-            return self._own(nvml.nvmlDeviceGetHandleByUUID(device.uuid))
+            return ask(nvml.nvmlDeviceGetHandleByUUID(device.uuid))
         except nvml.NVMLError:
             return None
 
-    def figures(self, device: Device) -> GpuReading:
-        """The other figures of *device*."""
+    def _figures(self, gpu: Any) -> GpuReading:
         nvml, answer, sensor = self._nvml, self._answer, self._nvml.NVML_TEMPERATURE_GPU
-        try:
-            gpu = nvml.nvmlDeviceGetHandleByUUID(device.uuid)
-            return GpuReading(
-                utilization=answer(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
-                power_watts=answer(lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
-                power_limit_watts=answer(
-                    lambda: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1000
-                ),
-                energy_joules=answer(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000),
-                temperature_celsius=answer(lambda: nvml.nvmlDeviceGetTemperature(gpu, sensor)),
-                own_nbytes=answer(lambda: self._own(gpu)),
-            )
-        except nvml.NVMLError:  # the GPU is lost: its earlier answers are useless
-            return GpuReading()
+        return GpuReading(
+            utilization=answer(lambda: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
+            power_watts=answer(lambda: nvml.nvmlDeviceGetPowerUsage(gpu) / 1000),
+            power_limit_watts=answer(lambda: nvml.nvmlDeviceGetPowerManagementLimit(gpu) / 1000),
+            energy_joules=answer(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1000),
+            temperature_celsius=answer(lambda: nvml.nvmlDeviceGetTemperature(gpu, sensor)),
+            own_nbytes=answer(lambda: self._own(gpu)),
+        )
 
     def _answer(self, ask: Callable[[], _T]) -> _T | None:
         """The result of the call *ask*; ``None`` if the driver does not support or permit it."""

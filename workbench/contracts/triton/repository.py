@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import TypeVar
 
 from workbench.codecs import v2_json
 from workbench.contracts.triton.words import load_failed, polling_failed, writable
@@ -16,6 +17,8 @@ from workbench.errors import (
     ModelNotSupported,
 )
 from workbench.model import ModelState
+
+T = TypeVar("T", str, bytes)
 
 Parameters = Iterable[tuple[str, object]]  # names and values: bool, int, float, str or bytes
 
@@ -55,9 +58,9 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
     files: dict[str, bytes] = {}
     for parameter, value in parameters:
         if parameter == "config":
-            config = _text(parameter, value)
+            config = _checked(parameter, value, str)
         elif parameter.startswith("file:"):
-            files[parameter.removeprefix("file:")] = _content(parameter, value)
+            files[parameter.removeprefix("file:")] = _checked(parameter, value, bytes)
         else:
             raise _unknown(parameter, "load", "config and file:<version>/<file>")
     try:
@@ -106,15 +109,10 @@ def _check_allowed(core: ServerCore) -> None:
         )
 
 
-def _text(parameter: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise InvalidRequest(f"load parameter {parameter!r} must be text, not {_shown(value)}")
-    return value
-
-
-def _content(parameter: str, value: object) -> bytes:
-    if not isinstance(value, bytes):
-        raise InvalidRequest(f"load parameter {parameter!r} must be bytes, not {_shown(value)}")
+def _checked(parameter: str, value: object, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        wanted = "text" if kind is str else "bytes"
+        raise InvalidRequest(f"load parameter {parameter!r} must be {wanted}, not {_shown(value)}")
     return value
 
 
