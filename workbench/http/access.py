@@ -75,7 +75,8 @@ class Access:
         self._token = token
         self._door = Door(token, dict(settings.restrict))
         self._known_hosts: set[tuple[bytes, Server]] = set()
-        self._cookie_text = _digest(token)
+        digest = hmac.new(token.encode(), b"workbench cookie", hashlib.sha256)
+        self._cookie_text = digest.hexdigest()
 
     def passes(self, headers: Headers, server: Server) -> bool:
         """Whether an inference request passes the quick check of its headers.
@@ -247,10 +248,6 @@ class Access:
             if name == wanted:
                 return value
         return b""
-
-
-def _digest(token: str) -> str:
-    return hmac.new(token.encode(), b"workbench cookie", hashlib.sha256).hexdigest()
 
 
 def _cookie_name(server: Server) -> str:

@@ -160,21 +160,13 @@ async def _held(endpoint: Endpoint, claim: ModelClaim) -> None:
     endpoint.waited(claim)
 
 
-async def _stream(runtime: EndpointService, call: HttpCall) -> Reply:
-    raise _unsupported(runtime, call, "response streaming")
-
-
-async def _start(runtime: EndpointService, call: HttpCall) -> Reply:
-    raise _unsupported(runtime, call, "asynchronous inference")
-
-
-def _unsupported(runtime: EndpointService, call: HttpCall, what: str) -> InvalidRequest:
+async def _refuse(what: str, runtime: EndpointService, call: HttpCall) -> Reply:
     name = call.parameters[_NAME]
     if runtime.endpoint.is_multi_model:
-        return InvalidRequest(
+        raise InvalidRequest(
             f"Endpoint {name} is a multi-model endpoint, which does not support {what}."
         )
-    return InvalidRequest(f"Endpoint {name} does not support {what}: use invoke_endpoint.")
+    raise InvalidRequest(f"Endpoint {name} does not support {what}: use invoke_endpoint.")
 
 
 def _request_id() -> tuple[bytes, bytes]:
@@ -219,10 +211,10 @@ ENDPOINT = Group(
     (
         _route("invocations", _invoke, "invoke_endpoint",
             "Run the model that X-Amzn-SageMaker-Target-Model names, or the endpoint"),
-        _route("invocations-response-stream", _stream, "invoke_endpoint_with_response_stream",
-            "Refused, as multi-model endpoints refuse it"),
-        _route("async-invocations", _start, "invoke_endpoint_async",
-            "Refused, as multi-model endpoints refuse it"),
+        _route("invocations-response-stream", partial(_refuse, "response streaming"),
+            "invoke_endpoint_with_response_stream", "Refused, as multi-model endpoints refuse it"),
+        _route("async-invocations", partial(_refuse, "asynchronous inference"),
+            "invoke_endpoint_async", "Refused, as multi-model endpoints refuse it"),
     ),
     ErrorEncoder(_refused, _told, "endpoint_error"),
     service=EndpointService,

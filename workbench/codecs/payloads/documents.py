@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -201,9 +202,5 @@ def _row_values(outputs: Mapping[str, Tensor]) -> Sequence[Json]:
 def _written(value: Json) -> bytes:
     text = v2_json.write(value)
     if b"null" in text:  # what orjson makes of NaN and infinities
-        return json.dumps(value, default=_plain).encode()
+        return json.dumps(value, default=methodcaller("tolist")).encode()
     return text
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist()

@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -97,7 +97,8 @@ def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: in
         raise InvalidRequest("the LIBSVM text has no row")
     rows, indices, values = array("q"), array("q"), array("d")
     for row, line in enumerate(lines):
-        for cell in _cells(line.split()):
+        cells = line.split()
+        for cell in cells if ":" in cells[0] else cells[1:]:
             index, value = _entry(cell)
             rows.append(row)
             indices.append(index)
@@ -111,10 +112,6 @@ def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: in
     dense = np.zeros((len(lines), columns))
     dense[np.asarray(rows), np.asarray(indices) - first] = values
     return dense
-
-
-def _cells(row: Sequence[str]) -> Iterable[str]:
-    return row if ":" in row[0] else row[1:]
 
 
 def _entry(cell: str) -> tuple[int, float]:

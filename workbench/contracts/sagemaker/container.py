@@ -66,7 +66,8 @@ class Container:
             try:
                 self._serve(name, artifact, url)
             except BaseException as error:
-                self._forget(name)
+                if name in self.core.added():
+                    self.core.remove(name)
                 if isinstance(error, WaitedTooLong):  # for room, which the platform can make
                     raise MemoryExhausted(str(error)) from error
                 raise
@@ -107,10 +108,6 @@ class Container:
         core.add(name, code.function, url=url)
         core.pin(name)  # to evict it would free nothing
         code.load()
-
-    def _forget(self, name: str) -> None:
-        if name in self.core.added():
-            self.core.remove(name)
 
     def unload(self, model_name: str) -> None:
         """Unload the model; returns when its memory is back.
