@@ -76,8 +76,8 @@ class V2:
         answers: dict[str, Handler] = {
             "ServerLive": lambda *_: _reply("ServerLive", live=True),
             "ServerReady": lambda *_: _reply("ServerReady", ready=self._core.is_ready),
-            "ServerMetadata": lambda *_: _told(
-                "ServerMetadata", triton.server_metadata(self._core)
+            "ServerMetadata": lambda *_: _reply(
+                "ServerMetadata", **triton.server_metadata(self._core)
             ),
             "ModelReady": self._model_ready,
             "ModelMetadata": self._metadata,
@@ -108,22 +108,22 @@ class V2:
 
     def _metadata(self, asked: Any, call: Rpc) -> Any:
         metadata = triton.model_metadata(self._core, *self._target(asked, call))
-        return _told("ModelMetadata", metadata)
+        return _reply("ModelMetadata", **metadata)
 
     def _config(self, asked: Any, call: Rpc) -> Any:
         config = triton.model_config(self._core, *self._target(asked, call))
-        return _told("ModelConfig", {"config": config})
+        return json_format.ParseDict({"config": _plain(config)}, _reply("ModelConfig"))
 
     def _statistics(self, asked: Any, call: Rpc) -> Any:
         name = self._name(asked.name, call)
         rows = triton.statistics(self._core, name, version_of(asked.version))
-        return _told("ModelStatistics", {"model_stats": rows})
+        return _reply("ModelStatistics", model_stats=rows)
 
     # ── what is loaded ──
 
     def _index(self, asked: Any, _: Rpc) -> Any:
         _check_repository(asked)
-        return _told("RepositoryIndex", {"models": triton.index(self._core, ready=asked.ready)})
+        return _reply("RepositoryIndex", models=triton.index(self._core, ready=asked.ready))
 
     def _load(self, asked: Any, _: Rpc) -> Any:
         _check_repository(asked)
@@ -286,13 +286,8 @@ _GROUPS = {
 }
 
 
-def _reply(method: str, **fields: object) -> Any:
+def _reply(method: str, /, **fields: object) -> Any:
     return message_class(_FILE, f"inference.{method}Response")(**fields)
-
-
-def _told(method: str, value: object) -> Any:
-    """The reply of *method* with *value*, whose members have the names of its fields."""
-    return json_format.ParseDict(_plain(value), _reply(method))
 
 
 def _plain(value: Any) -> Any:
