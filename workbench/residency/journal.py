@@ -31,6 +31,7 @@ class Journal:
     """Applies events to *machine*, and keeps the last *capacity*, or up to twice as many."""
 
     def __init__(self, machine: Machine, capacity: int = 10_000) -> None:
+        machine.residents.records_uses = True
         self._machine = machine
         self._apply = machine.apply
         self._capacity = capacity

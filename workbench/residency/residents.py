@@ -55,6 +55,7 @@ class Residents:
     def __init__(self, budgets: Sequence[int]) -> None:
         self.devices = tuple(DeviceBooks(number, nbytes) for number, nbytes in enumerate(budgets))
         self.pinned: set[ModelId] = set()
+        self.records_uses = False  # whether ``uses`` is asked: a journal does
         self._touched: list[Resident] = []  # models used since the journal's last entry
         self.last_use = 0  # the number of the last use of any model
         self._admitted = 0  # how many models were
@@ -201,6 +202,7 @@ class Residents:
         if usage is None:
             usage = self.usages[plain] = Usage()
         resident = Resident(model, device, usage, model in self.pinned, now_s, now_s)
+        resident.touched = not self.records_uses
         self._residents[model] = resident
         device.residents[resident] = None
         device.residents.move_to_end(resident, last=False)  # until its first use; a preload is none

@@ -132,7 +132,7 @@ class Resident:
     waiters: list[tuple[int, bool]] = field(default_factory=list)  # see ``events.Unload``
     departure: Departure = _STAYS  # once it leaves
     load_s: float = 0.0
-    touched: bool = False  # whether it was used since the last event
+    touched: bool = False  # whether its use is noted for the journal, or need not be
     place: int = 0  # among the models by use: the number of its last use since it was admitted
     entry: int = 0  # the number of its entry in the device's order; 0: it has none
 
