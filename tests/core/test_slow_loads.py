@@ -116,3 +116,24 @@ def test_models_of_the_start_load_beside_each_other(tmp_path: Path) -> None:
     core.open()
     assert sorted(row.id.name for row in core.index() if row.state is ModelState.READY) == names
     core.close()
+
+
+def test_a_request_during_the_start_evicts_what_the_start_has_loaded(tmp_path: Path) -> None:
+    """The start keeps no lease until its last load: else neither it nor the request would end."""
+    loader = FakeLoader({"quick": 40, "slow": 40}, gates={"slow": threading.Event()})
+    core = fake_core(tmp_path, loader, cache="off", load="all", wait="10s")
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(core.open)
+        until(lambda: any(isinstance(e.event, ModelLoaded) for e in core.events.since(0)))
+        loader.sizes["asked"] = 50
+        (tmp_path / "asked.onnx").touch()
+        request = InferRequest("asked", {"x": Tensor.of(np.ones(2, np.float32))})
+        try:
+            assert core.infer(request).model.name == "asked"
+            assert not opening.done()
+        finally:
+            loader.gates["slow"].set()
+        opening.result(30)
+    assert core.status("quick").state is ModelState.UNAVAILABLE
+    assert core.status("slow").state is ModelState.READY
+    core.close()

@@ -3,7 +3,7 @@
 from workbench.residency.events import Purpose
 from workbench.residency.executor import OnDevice, Residency
 from workbench.residency.journal import replay
-from workbench.residency.leases import Lease, Loan, abandon
+from workbench.residency.leases import Lease, Loan, abandon, give_back
 from workbench.residency.snapshot import (
     NOTHING,
     Absence,
@@ -35,5 +35,6 @@ __all__ = [
     "ThreadedWork",
     "Work",
     "abandon",
+    "give_back",
     "replay",
 ]

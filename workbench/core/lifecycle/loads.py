@@ -29,7 +29,7 @@ from workbench.errors import (
 )
 from workbench.model import ModelId, ModelState, shown_name
 from workbench.repository import ModelRepository, Override
-from workbench.residency import Lease, Purpose, Residency
+from workbench.residency import Lease, Purpose, Residency, give_back
 from workbench.stop import CancellationToken
 
 _log = logging.getLogger("workbench")
@@ -95,15 +95,20 @@ class Loads:
                     models.extend(ModelId(name, version) for version in found)
         asked = dict.fromkeys(map(self._names.current, models))
         loads = {model: self._residency.acquire(model, purpose=Purpose.PRELOAD) for model in asked}
+        for load in loads.values():
+            give_back(load)  # a request may need its room before the last one is loaded
         wait(loads.values())  # first, since a run cannot be measured while a model loads
         for model, load in loads.items():
             if isinstance(load.exception(), LoadFailed):
                 broken.add(model.name)
             elif load.exception() is None:  # other errors are in the events
                 self._by_hand.add(model.name)
-                with load.result() as lease:
-                    self._try_out(lease)
-                    self._names.find(lease.model.name, lease.model.version)
+                lease = self._residency.lease_now(model, attempt=True)
+                if lease is not None:  # else it was evicted meanwhile
+                    with lease:
+                        lease.counts = False
+                        self._try_out(lease)
+                        self._names.find(model.name, model.version)
         return broken
 
     def _try_out(self, lease: Held, stop: CancellationToken | None = None) -> None:
