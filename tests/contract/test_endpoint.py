@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -440,13 +441,13 @@ def test_a_wrapping_folder(ask: Ask, prefix: Path, server: Workbench, onnx: byte
 
 def test_a_full_disk(ask: Ask, server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is 507, nothing stays of the archive, and there is another try."""
-    from workbench.contracts.sagemaker.endpoint import store, unpack
+    from workbench.contracts.sagemaker.endpoint import unpack
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store.tempfile, "TemporaryDirectory", full)
+        patched.setattr(tempfile, "mkdtemp", full)
         told = refused(ask(), 507, "InsufficientStorage")
     assert told == (
         "no temporary folder can be made (No space left on device): "

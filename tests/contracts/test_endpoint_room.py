@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -160,7 +161,7 @@ def small_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The temporary folder, on a disk with room for one copy."""
     place = tmp_path / "tmp"
     place.mkdir()
-    monkeypatch.setattr(store_module.tempfile, "tempdir", str(place))
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
 
     def copy(source: Any, target: Any, nbytes: int) -> None:
         if len(copies(place)) > 1:

@@ -29,7 +29,7 @@ from workbench.errors import (
     UsageError,
 )
 from workbench.model import FunctionModel, ModelId, TensorSpec
-from workbench.repository import OwnFolder
+from workbench.own_folder import OwnFolder
 from workbench.tensor import Array, Tensor
 
 _FILE = "model.onnx"

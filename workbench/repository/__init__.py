@@ -1,7 +1,7 @@
 """Where models come from: folders of files, and Python callables, as ``ModelSource``."""
 
 from workbench.repository.folder import FolderModel, hidden_files, too_deep
-from workbench.repository.overrides import Override, OwnFolder
+from workbench.repository.overrides import Override
 from workbench.repository.repository import NO_PARTS, ModelRepository
 
 __all__ = [
@@ -9,7 +9,6 @@ __all__ = [
     "FolderModel",
     "ModelRepository",
     "Override",
-    "OwnFolder",
     "hidden_files",
     "too_deep",
 ]

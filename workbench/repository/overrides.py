@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 from google.protobuf import json_format
@@ -18,6 +15,7 @@ from google.protobuf import json_format
 from workbench.errors import InvalidRequest, LoadFailed, ModelNotSupported, reason_of
 from workbench.model import HIGHEST_VERSION, ModelConfig
 from workbench.nbytes import show_nbytes
+from workbench.own_folder import OwnFolder
 from workbench.protos import message_class
 from workbench.repository.config import MOST_NBYTES, model_config
 from workbench.repository.fields import is_plain
@@ -45,22 +43,6 @@ class Override:
         """Remove the files."""
         if self.folder is not None:
             self.folder.close()
-
-
-class OwnFolder:
-    """A temporary folder; it is removed with this object, or at the end of the process.
-
-    The end of a forked child does not remove it.
-    """
-
-    def __init__(self) -> None:
-        self.name = mkdtemp(prefix="workbench-")
-        self.close = weakref.finalize(self, _remove, self.name, os.getpid())
-
-
-def _remove(path: str, pid: int) -> None:
-    if os.getpid() == pid:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def read_override(name: str, folder: Path | None, config: str, stamp: Stamp | None) -> Override:

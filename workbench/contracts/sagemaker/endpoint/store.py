@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
-import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from workbench.contracts.sagemaker.endpoint.unpack import PACKING, unpack
 from workbench.errors import DiskFull, InvalidRequest, ModelNotFound
+from workbench.own_folder import OwnFolder
 
 _ENDING = re.compile(r"\.(tar\.gz|tgz)$")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")  # containers may take nothing else
@@ -38,7 +38,7 @@ class ArtifactStore:
         self._prefix = prefix
         self._follow_links = follow_links
         self._lock = threading.Lock()
-        self._root: tempfile.TemporaryDirectory[str] | None = None  # removed with this, or at exit
+        self._root: OwnFolder | None = None
         self._copies: dict[str, tuple[str, Path]] = {}  # target and folder by model_name, in order
 
     def find(self, target: str) -> StoredArtifact:
@@ -105,9 +105,7 @@ class ArtifactStore:
         with self._lock:
             if self._root is None:
                 try:
-                    self._root = tempfile.TemporaryDirectory(
-                        prefix="workbench-endpoint-", ignore_cleanup_errors=True
-                    )
+                    self._root = OwnFolder()
                 except OSError as error:
                     raise DiskFull(
                         f"no temporary folder can be made ({error.strerror}): let TMPDIR be a "
@@ -134,7 +132,7 @@ class ArtifactStore:
             root, self._root = self._root, None
             self._copies.clear()
         if root is not None:
-            root.cleanup()
+            root.close()
 
 
 def _model_name(target: str, stamp: object) -> str:
