@@ -42,18 +42,20 @@ class Loop:
         Raises as it does, and ``CancelledError``; it has ended then.
         """
         ended = coroutine if stop is None else _cancelled_by(stop, coroutine)
-        return asyncio.run_coroutine_threadsafe(ended, self._running()).result()
+        with self._lock:  # a ``close`` in between would leave the coroutine to nobody
+            begun = asyncio.run_coroutine_threadsafe(ended, self._running())
+        return begun.result()
 
     def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._started is None:
-                loop = asyncio.new_event_loop()
-                ended = threading.Event()
-                name = "workbench-async"
-                thread = threading.Thread(target=_run, args=(loop, ended), name=name, daemon=True)
-                thread.start()
-                self._started = loop, ended, thread
-            return self._started[0]
+        """The loop, started if need be; for who holds the lock."""
+        if self._started is None:
+            loop = asyncio.new_event_loop()
+            ended = threading.Event()
+            name = "workbench-async"
+            thread = threading.Thread(target=_run, args=(loop, ended), name=name, daemon=True)
+            thread.start()
+            self._started = loop, ended, thread
+        return self._started[0]
 
     def close(self) -> None:
         """End the loop and what runs on it, and wait for that, but not for long."""
