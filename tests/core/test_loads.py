@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from inside import asked, until
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
+from workbench.core.lifecycle.loads import Loads
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.runs import Runs
@@ -493,6 +494,37 @@ def test_a_start_after_a_stop(rig: Rig) -> None:
     assert ask(core) == 2.0
     residents = core._running().residency.snapshot().residents
     assert sorted(model.name for model in residents) == ["a", "b"]
+
+
+def test_an_unload_during_a_load_with_files(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The unload leaves its files to the load: what was asked for is loaded."""
+    inside, go = threading.Event(), threading.Event()
+    load_served, one_at_a_time = Loads._load_served, Loads._one_at_a_time
+
+    def wait_and_load(loads: Loads, name: str) -> None:
+        inside.set()
+        assert go.wait(30)
+        load_served(loads, name)
+
+    def go_and_wait(loads: Loads, name: str) -> AbstractContextManager[object]:
+        if inside.is_set():
+            go.set()
+        return one_at_a_time(loads, name)
+
+    core = rig.open()
+    core.load("a")
+    monkeypatch.setattr(Loads, "_load_served", wait_and_load)
+    monkeypatch.setattr(Loads, "_one_at_a_time", go_and_wait)
+    loading = rig.begin(core.load_all, "a", "{}", {"1/model.onnx": b""})
+    assert inside.wait(30)
+    unloading = rig.begin(core.unload, "a")
+    unloading.add_done_callback(lambda _: go.set())
+    loading.result(30)
+    unloading.result(30)
+    override = core._repository.overriding("a")
+    assert override is not None
+    assert all(Path(origin).exists() for origin in override.origins.values())
+    assert core.status("a").state is ModelState.READY
 
 
 def test_an_override_that_fails_for_one_version(rig: Rig) -> None:

@@ -314,15 +314,19 @@ class Loads:
         return bool(models)
 
     def _forget(self, name: str) -> None:
-        """Forget what is known of *name*; if no version is left, also its override."""
-        self._names.forget(name)
-        states = map(self._residency.state, self.here(name))
-        if all(state is ModelState.UNLOADING for state in states):  # or if there are none
-            self._by_hand.discard(name)
-            override = self._repository.overriding(name)
-            if override is not None:
-                self._repository.set_override(name, None)
-                override.close()
+        """Forget what is known of *name*; if no version is left, also its override.
+
+        Not during a load with an override: that keeps it, or takes it back if it fails.
+        """
+        with self._one_at_a_time(name):
+            self._names.forget(name)
+            states = map(self._residency.state, self.here(name))
+            if all(state is ModelState.UNLOADING for state in states):  # or if there are none
+                self._by_hand.discard(name)
+                override = self._repository.overriding(name)
+                if override is not None:
+                    self._repository.set_override(name, None)
+                    override.close()
 
     def _wait_until_gone(self, gone: Mapping[ModelId, Future[None]]) -> None:
         """Wait until models are *gone*; end requests that still use them after 5 s.
