@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -19,10 +20,12 @@ import tritonclient.grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 from inside import until
+from onnx_models import loop
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
 from workbench.core import ServerCore
+from workbench.events import ModelLoading
 
 _PATIENCE_S = 30.0
 _BODY = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]}
@@ -252,3 +255,28 @@ def test_a_watch_is_told(slow: Slow) -> None:
         assert next(watching).status == HealthCheckResponse.SERVING
         slow.stop().result(_PATIENCE_S)
         assert [each.status for each in watching] == [HealthCheckResponse.NOT_SERVING]
+
+
+def test_a_stop_while_it_starts(tmp_path: Path) -> None:
+    """The loads of the start are ended, though a model would never be READY."""
+    folder = tmp_path / "endless"
+    (folder / "1").mkdir(parents=True)
+    (folder / "warmup").mkdir()
+    (folder / "warmup" / "n").write_bytes((2**62).to_bytes(8, "little"))
+    (folder / "config.pbtxt").write_text(
+        """model_warmup { name: "endless" batch_size: 1
+            inputs { key: "n" value { data_type: TYPE_INT64 input_data_file: "n" } }
+            inputs { key: "x" value { data_type: TYPE_FP32 dims: [8, 8] zero_data: true } } }"""
+    )
+    loop(folder / "1" / "model.onnx")
+    server = Workbench(tmp_path, load="all", device="cpu")
+    with ThreadPoolExecutor(2) as threads:
+        starting = threads.submit(server.start)
+        until(lambda: any(isinstance(entry.event, ModelLoading) for entry in server.events))
+        stopping = threads.submit(server.stop)
+        try:
+            stopping.result(_PATIENCE_S)
+            starting.result(_PATIENCE_S)
+        finally:  # else the threads would never end
+            server._core.end_start()
+    assert not server.is_running

@@ -138,6 +138,12 @@ class Lifetime:
         """
         self.draining.set(RequestStopped("the server is stopping"))
 
+    def end_start(self) -> None:
+        """End the loads of an ``open`` that another thread is in: the server is to stop."""
+        runtime = self._runtime
+        if runtime is not None and not runtime.has_started:
+            runtime.residency.close(0.0)
+
     def close(self, timeout_s: float = 0.2) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish.
 

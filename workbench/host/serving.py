@@ -101,7 +101,7 @@ class Serving:
         Running requests have *timeout_s* to finish, by default the setting *exit_timeout*. An
         interrupt ends them, and so does another call with less time.
         """
-        # without the lock: an earlier stop may wait for requests
+        # without the lock: an earlier stop may wait for requests, or a start for loads
         shielded(partial(self._drain, timeout_s), "workbench-stop")
         with self._changing:
             shielded(partial(self._stop, timeout_s), "workbench-stop", partial(self._drain, 0.0))
@@ -129,6 +129,7 @@ class Serving:
         timeout_s = self.settings.exit_timeout if timeout_s is None else timeout_s
         for listener in self._started:
             listener.drain(timeout_s)
+        self.core.end_start()
 
     def restart(self, repository: Folders, **given: object) -> None:
         """Restart with changed settings, at the same address if they do not change it.
