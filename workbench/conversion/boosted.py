@@ -20,7 +20,7 @@ from workbench.conversion.estimators import (
 )
 from workbench.conversion.hints import Hint
 from workbench.conversion.offer import Offer
-from workbench.conversion.rows import random_rows, rows_of
+from workbench.conversion.rows import drawn_rows, rows_of
 from workbench.errors import UsageError
 
 _PROBABILITIES = ("binary:logistic", "multi:softprob", "binary", "multiclass")
@@ -34,7 +34,7 @@ def offer_of_boosted(library: str, model: Any, example: Any) -> Offer:
     else:
         count = n_features(model)
     rows = (
-        random_rows(count, _columns(library, model))
+        drawn_rows(model, count, _columns(library, model))
         if example is None
         else rows_of(example, by_column=False, columns=None)
     )

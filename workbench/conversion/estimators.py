@@ -14,7 +14,7 @@ from workbench.conversion.difference import difference
 from workbench.conversion.hints import Hint
 from workbench.conversion.offer import Export, Offer
 from workbench.conversion.onnx_outputs import with_outputs
-from workbench.conversion.rows import Rows, is_table, random_rows, rows_of
+from workbench.conversion.rows import Rows, drawn_rows, is_table, rows_of
 from workbench.errors import UsageError, line_of
 from workbench.tensor import Array, Tensor, datatype_of
 
@@ -183,7 +183,7 @@ def _rows(estimator: Any, example: Any) -> Rows:
     if by_column:
         kind = type(estimator).__name__
         raise UsageError(f"{kind} chooses columns: pass example=, some rows of the table it takes")
-    return random_rows(count, columns)
+    return drawn_rows(estimator, count, columns)
 
 
 def fitted_columns(estimator: Any) -> list[str]:

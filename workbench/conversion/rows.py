@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from workbench.conversion.hints import Hint
+from workbench.conversion.near import rows_near
 from workbench.errors import UsageError
 from workbench.tensor import Array, Tensor
 
 _RANDOM_ROWS = 8
+_NEAR_ROWS = 64
 _TEXT = "BYTES"
 
 
@@ -20,25 +22,27 @@ _TEXT = "BYTES"
 class Rows:
     """The *inputs* of a model, and an *example* of them by name, its numbers as they were given.
 
-    *thing* makes of such arrays what the estimator itself takes. *are_given*: whether the example
-    is the caller's.
+    *thing* makes of such arrays what the estimator itself takes. *told* is what the example is, in
+    words. *are_given*: whether it is the caller's.
     """
 
     inputs: Mapping[str, Hint]
     example: Mapping[str, Array]
     thing: Callable[[Mapping[str, Array]], Any]
+    told: str = "the example"
     are_given: bool = True
 
-    @property
-    def told(self) -> str:
-        """What the example is, in words."""
-        return "the example" if self.are_given else f"{_RANDOM_ROWS} random rows"
 
-
-def random_rows(n_features: int, columns: list[str] | None) -> Rows:
-    """Rows of numbers drawn from a normal distribution, always the same."""
-    drawn = np.random.default_rng(0).normal(size=(_RANDOM_ROWS, n_features))
-    return replace(_matrix(drawn.astype(np.float32), columns), are_given=False)
+def drawn_rows(estimator: Any, n_features: int, columns: list[str] | None) -> Rows:
+    """Rows of numbers near the data of *estimator*, or else around 0; always the same."""
+    drawn, told = rows_near(estimator, n_features, _NEAR_ROWS), "rows near its training data"
+    if drawn is None:
+        drawn, told = (
+            np.random.default_rng(0).normal(size=(_RANDOM_ROWS, n_features)),
+            "random rows",
+        )
+        drawn = drawn.astype(np.float32)
+    return replace(_matrix(drawn, columns), told=f"{len(drawn)} {told}", are_given=False)
 
 
 def rows_of(example: Any, *, by_column: bool, columns: list[str] | None) -> Rows:
