@@ -32,6 +32,7 @@ from sklearn.ensemble import (  # noqa: E402
 from sklearn.feature_extraction.text import CountVectorizer  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge  # noqa: E402
+from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.neighbors import KNeighborsRegressor  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
@@ -465,8 +466,8 @@ def test_a_function_answers_as_the_original_on_any_number(wb: Workbench) -> None
     xgboost = pytest.importorskip("xgboost", reason="xgboost is not installed")
     model = make_pipeline(StandardScaler(), xgboost.XGBClassifier(n_estimators=9)).fit(X, Y)
     assert not np.array_equal(model.predict_proba(X32), model.predict_proba(X))
-    for options in ({}, {"example": X[:5]}, {"example": pd.DataFrame(X), "convert": False}):
-        assert "as a function" in wb.serve(model, "pipeline", **options).how
+    for options in ({}, {"example": X[:5]}, {"example": pd.DataFrame(X)}):
+        assert "as a function" in wb.serve(model, "pipeline", convert=False, **options).how
         answer = wb.infer("pipeline", X)
         assert np.array_equal(answer["label"], model.predict(X))
         assert np.allclose(answer["probabilities"], model.predict_proba(X), atol=1e-6)
@@ -547,6 +548,110 @@ def test_boosted_trees_of_a_table(wb: Workbench) -> None:
             == model.predict(table).tolist()
         )
     assert model.get_booster().feature_names == list(table.columns)
+
+
+PIPED = ["XGBClassifier", "XGBRegressor", "LGBMClassifier", "LGBMRegressor"]
+
+
+def piped(name: str) -> Any:
+    """A pipeline whose last step is the estimator *name* of its library, fitted to X."""
+    library = "xgboost" if name.startswith("XGB") else "lightgbm"
+    found = pytest.importorskip(library, reason=f"{library} is not installed")
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    pytest.importorskip("onnxmltools", reason="pip install 'serving-workbench[boost]'")
+    options = {"verbose": -1} if library == "lightgbm" else {}
+    model = make_pipeline(StandardScaler(), getattr(found, name)(n_estimators=9, **options))
+    return model.fit(X, Y)
+
+
+@pytest.mark.parametrize("name", PIPED)
+@pytest.mark.parametrize("example", [None, X[:5]], ids=["none", "example"])
+def test_boosted_trees_in_a_pipeline(wb: Workbench, name: str, example: Any) -> None:
+    """They become ONNX there too, and answer the data that they were fitted to as they do."""
+    model = piped(name)
+    served = wb.serve(model, "piped", example=example)
+    assert "Pipeline as ONNX, by skl2onnx" in served.how
+    assert ("in FP64, for XGBoost splits at numbers of its data" in served.how) is (name[0] == "X")
+    answer = wb.infer("piped", X)
+    if name.endswith("Classifier"):
+        assert np.array_equal(answer["label"], model.predict(X))
+        assert np.abs(answer["probabilities"] - model.predict_proba(X)).max() < 1e-5
+    else:
+        assert np.abs(answer - model.predict(X)).max() < 1e-5
+
+
+@pytest.mark.parametrize("name", PIPED)
+def test_boosted_trees_in_other_estimators(wb: Workbench, name: str) -> None:
+    """A search, and a pipeline of a table whose columns have names."""
+    encoder = ColumnTransformer(
+        [("city", OneHotEncoder(), ["city"]), ("n", StandardScaler(), ["a", "d"])],
+        sparse_threshold=0,
+    )
+    last = piped(name)[-1]
+    table = pd.DataFrame(X, columns=list("abcd")).assign(city=NAMES[Y])
+    search = GridSearchCV(make_pipeline(StandardScaler(), last), {}, cv=2).fit(X, Y)
+    for model, rows in ((search, X), (make_pipeline(encoder, last).fit(table, Y), table)):
+        served = wb.serve(model, "other", example=rows[:9])
+        assert " as ONNX, by skl2onnx" in served.how
+        answer = wb.infer("other", rows)
+        found = answer["label"] if name.endswith("Classifier") else answer
+        assert np.abs(found - model.predict(rows)).max() < 1e-5
+
+
+def test_a_converter_of_the_user_s_own_stays(wb: Workbench) -> None:
+    """What skl2onnx was told of an estimator is not told anew."""
+    model = piped("LGBMClassifier")
+    from skl2onnx import get_model_alias
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+
+    kind = type(model[-1])
+    before = sklearn_operator_name_map.pop(kind, None)
+    try:
+        wb.serve(model, "piped")
+        assert get_model_alias(kind) == "WorkbenchLGBMClassifier"
+        sklearn_operator_name_map[kind] = "Own"
+        wb.serve(model, "piped")
+        assert get_model_alias(kind) == "Own"
+    finally:
+        sklearn_operator_name_map[kind] = before or "WorkbenchLGBMClassifier"
+
+
+@pytest.mark.parametrize("kind", [HistGradientBoostingClassifier, HistGradientBoostingRegressor])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_histogram_trees(wb: Workbench, kind: Any, classes: int) -> None:
+    """HistGradientBoosting becomes ONNX, missing numbers included, alone and in a pipeline."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    chosen = np.isin(Y, range(classes))
+    rows, answers = X[chosen], Y[chosen]
+    rows[::7, 2] = np.nan
+    for model in (kind(max_iter=9), make_pipeline(StandardScaler(), kind(max_iter=9))):
+        model.fit(rows, answers)
+        served = wb.serve(model, "trees")
+        assert " as ONNX, by skl2onnx; largest difference on 64 rows near" in served.how
+        answer = wb.infer("trees", rows)
+        if kind is HistGradientBoostingClassifier:
+            assert np.array_equal(answer["label"], model.predict(rows))
+            assert np.abs(answer["probabilities"] - model.predict_proba(rows)).max() < 1e-5
+        else:
+            assert np.abs(answer - model.predict(rows)).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"loss": "poisson"}, "its loss 'poisson' is not written"),
+        ({"categorical_features": [0]}, "its splits by categories have no ONNX operator"),
+    ],
+)
+def test_histogram_trees_that_skl2onnx_would_get_wrong(
+    wb: Workbench, options: dict[str, Any], why: str
+) -> None:
+    """skl2onnx knows neither all losses nor categories: a function calls these."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    rows = np.c_[Y, X]
+    model = HistGradientBoostingRegressor(max_iter=3, **options).fit(rows, X[:, 0])
+    served = wb.serve(model, "trees")
+    assert f"as a function that calls predict (skl2onnx cannot convert it: {why})" in served.how
 
 
 @pytest.mark.parametrize("library", ["xgboost", "lightgbm", "booster", "sklearn"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -21,6 +20,7 @@ from workbench.conversion.estimators import (
 from workbench.conversion.hints import Hint
 from workbench.conversion.offer import Offer
 from workbench.conversion.rows import drawn_rows, rows_of
+from workbench.conversion.tree_converters import without_names
 from workbench.errors import UsageError
 
 _PROBABILITIES = ("binary:logistic", "multi:softprob", "binary", "multiclass")
@@ -88,10 +88,7 @@ def _export(library: str, model: Any, inputs: Mapping[str, Hint]) -> bytes:
 
     if [hint.datatype for hint in inputs.values()] != ["FP32"]:
         raise UsageError("it converts models of one matrix of FP32 only")
-    if library == "xgboost":  # onnxmltools reads columns by their numbers, not by their names
-        model = copy.deepcopy(model)
-        booster = model if type(model).__name__ == "Booster" else model.get_booster()
-        booster.feature_names = None
+    model = without_names(model)
     taken = [(name, FloatTensorType([None, hint.shape[1]])) for name, hint in inputs.items()]
     convert = getattr(onnxmltools, f"convert_{library}")
     content: bytes = convert(model, initial_types=taken).SerializeToString()

@@ -12,6 +12,7 @@ import numpy as np
 
 from workbench.conversion.difference import difference
 from workbench.conversion.hints import Hint
+from workbench.conversion.kinds import kind_of
 from workbench.conversion.offer import Export, Offer
 from workbench.conversion.onnx_outputs import with_outputs
 from workbench.conversion.rows import Rows, drawn_rows, is_table, rows_of
@@ -32,15 +33,30 @@ class Converter(NamedTuple):
 def offer_of_estimator(estimator: Any, example: Any) -> Offer:
     """What *estimator*, which is fitted, can be served as. Raises ``UsageError``."""
     converter = Converter("skl2onnx", "serving-workbench[sklearn]", partial(_export, estimator))
-    return tabular_offer(estimator, calls_of(estimator), _rows(estimator, example), converter)
+    rows, fp64 = _rows(estimator, example), ""
+    if _splits_at_its_data(estimator):
+        fp64 = "FP64, for XGBoost splits at numbers of its data"
+    return tabular_offer(estimator, calls_of(estimator), rows, converter, fp64)
+
+
+def _splits_at_its_data(estimator: Any) -> bool:
+    """Whether XGBoost gets numbers from another step: rounded, they come to its other side."""
+    if hasattr(estimator, "best_estimator_"):
+        return _splits_at_its_data(estimator.best_estimator_)
+    return any(kind_of(step) == "xgboost" for _, step in getattr(estimator, "steps", ())[1:])
 
 
 def tabular_offer(
-    thing: object, calls: Mapping[str, Call], rows: Rows, converter: Converter
+    thing: object,
+    calls: Mapping[str, Call],
+    rows: Rows,
+    converter: Converter,
+    why_fp64: str = "",
 ) -> Offer:
     """What *thing* can be served as, whose outputs are made by *calls* of what *rows* are.
 
-    Floats are FP32, unless *thing* itself answers otherwise when its example is rounded to that. A
+    Floats are FP32, unless *why_fp64* says why not, or *thing* itself answers otherwise when its
+    example is rounded to that. A
     function that calls *thing* takes FP64: trees split at numbers of their data, so that the least
     rounding may change an answer. Raises ``UsageError`` where they fail on the example.
     """
@@ -61,10 +77,11 @@ def tabular_offer(
         given = rows.thing(arrays)
         return {name: _array(calls[name](given), hints[name]) for name in kept}
 
-    inputs, why_fp64 = rows.inputs, ""
-    if not _bears_rounding(rows, call, right):
-        inputs, hints = _as_fp64(inputs), _as_fp64(hints)
+    inputs = rows.inputs
+    if not why_fp64 and not _bears_rounding(rows, call, right):
         why_fp64 = f"FP64, for FP32 would change its answers on {rows.told}"
+    if why_fp64:
+        inputs, hints = _as_fp64(inputs), _as_fp64(hints)
     write = partial(_write, converter.make, inputs, hints)
     export = Export(converter.tool, converter.cure, write)
     words = " and ".join(_method(name) for name in kept)
@@ -144,6 +161,9 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
     from skl2onnx.common import data_types
     from sklearn.base import is_classifier
 
+    from workbench.conversion.tree_converters import histogram_converters, register_boosted
+
+    register_boosted()
     types: dict[str, Any] = {
         "FP32": data_types.FloatTensorType,
         "FP64": data_types.DoubleTensorType,
@@ -158,7 +178,13 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
     }  # of 4, skl2onnx does not write every operator
     is_wide = any(hint.datatype == "FP64" for hint in inputs.values())
     options = {"zipmap": False} if is_wide and is_classifier(estimator) else None  # it takes FP32
-    made = convert_sklearn(estimator, initial_types=taken, target_opset=opsets, options=options)
+    made = convert_sklearn(
+        estimator,
+        initial_types=taken,
+        target_opset=opsets,
+        options=options,
+        custom_conversion_functions=histogram_converters(),
+    )
     _name_inputs(made.graph, list(inputs))
     content: bytes = made.SerializeToString()
     return content
