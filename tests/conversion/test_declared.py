@@ -9,7 +9,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import wraps
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import numpy as np
@@ -63,6 +63,27 @@ def test_python_values(wb: Workbench) -> None:
     assert wb.infer("repeat", {"text": ["ab"]}).tolist() == ["abab"]
     assert wb.infer("repeat", {"text": ["ab"], "times": [3]}).tolist() == ["ababab"]
     assert wb.infer("lengths", ["a", "abc"]).tolist() == [1, 3]
+
+
+def test_optional_and_literal_values(wb: Workbench) -> None:
+    """An optional value may be left out if it has a default; one of several texts is a text."""
+
+    def shout(text: Literal["a", "b"], times: int | None = None) -> str:
+        return text.upper() * (times or 1)
+
+    wb.serve(shout)
+    assert wb.infer("shout", {"text": "a"}).tolist() == ["A"]
+    assert wb.infer("shout", {"text": "b", "times": 2}).tolist() == ["BB"]
+
+
+@pytest.mark.parametrize(
+    "function", [lambda *args: args[0] - args[1], np.vectorize(lambda b, a: b - a)]
+)
+def test_any_number_of_inputs(wb: Workbench, function: Any) -> None:
+    """Those of ``*args`` alone come in the order of *inputs*, others by name."""
+    row = ("FP32", [-1])
+    wb.serve(function, "minus", inputs={"b": row, "a": row}, outputs={"y": row})
+    assert wb.infer("minus", {"a": [1.0], "b": [5.0]}).tolist() == [4.0]
 
 
 def test_outputs_are_cast(wb: Workbench) -> None:

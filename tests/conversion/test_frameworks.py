@@ -253,6 +253,24 @@ def test_modules_that_cannot_be_served(wb: Workbench) -> None:
         wb.serve(Named(), example=(torch.ones(2, 2), torch.ones(2, 2)))
 
 
+class ByPlace(torch.nn.Module):
+    """Its inputs may not be given by name, and one may be left out."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor | None = None, /) -> torch.Tensor:
+        return x if y is None else x - y
+
+
+@pytest.mark.parametrize("converted", [True, False])
+def test_inputs_without_names(wb: Workbench, converted: bool) -> None:
+    """A module is called by the places of its inputs where it takes no names."""
+    one, two = torch.ones(2, 3), torch.full((2, 3), 5.0)
+    for example, right in ((one, 1), ((one, two), -4), ({"y": two, "x": one}, -4)):
+        served = wb.serve(ByPlace(), "places", example=example, convert=converted)
+        given = {"x": one, "y": two}
+        answer = wb.infer("places", {spec.name: given[spec.name] for spec in served.inputs})
+        assert answer.tolist() == [[right] * 3] * 2
+
+
 class Sum(torch.nn.Module):
     def forward(self, *xs: torch.Tensor) -> torch.Tensor:
         return sum(xs[1:], xs[0])

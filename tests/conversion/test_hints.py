@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict
 
 import jaxtyping
 import numpy as np
@@ -114,6 +114,39 @@ def test_names_of_datatypes(given: Any) -> None:
     assert datatype_named(None) is None  # which numpy takes for float64
 
 
+def test_hints_whose_meaning_is_plain() -> None:
+    """An optional number is a number, and one of several texts is a text."""
+
+    def f(x: Optional[int], y: float | None = None) -> Literal["a", "b"]: ...  # noqa: UP045
+
+    hints = input_hints(f)
+    assert {name: hint.datatype for name, hint in hints.items()} == {"x": "INT64", "y": "FP64"}
+    assert output_hints(f)["output"].datatype == "BYTES"
+
+
+@pytest.mark.parametrize(
+    ("hint", "written"),
+    [
+        (np.ndarray, "numpy.ndarray"),
+        (int | str, "int | str"),
+        (Literal["a", 1], "Literal['a', 1]"),
+        (Any, "Any"),
+    ],
+    ids=str,
+)
+def test_hints_that_tell_no_datatype(hint: Any, written: str) -> None:
+    """One line says which hint it is, and what to write in its place."""
+
+    def f(x): ...  # type: ignore[no-untyped-def]
+
+    f.__annotations__ = {"x": hint, "return": hint}
+    for look, told in ((input_hints, "f says that 'x' is "), (output_hints, "its answer is ")):
+        with pytest.raises(UsageError) as refused:
+            look(f)
+        assert f"{told}{written}, which tells no datatype and shape: write" in str(refused.value)
+        assert str(refused.value).endswith("an example: wb.serve(function, example=...)")
+
+
 def lacks_an_import(x: Int16["n"]) -> None:  # type: ignore[name-defined]
     """Its hint is read later, and where it is not known."""
 
@@ -133,8 +166,10 @@ def test_hints_that_say_too_little() -> None:
             look(f)
     with pytest.raises(UsageError, match="f does not say what it returns: write -> Float32"):
         output_hints(f)
-    with pytest.raises(UsageError, match="g takes any number of 'x': say inputs="):
+    with pytest.raises(UsageError, match=r"g takes any number of 'x': say inputs=.* that order$"):
         input_hints(g)
+    with pytest.raises(UsageError, match=r"the function takes any number .* by these names$"):
+        input_hints(np.vectorize(lambda a, b: a + b))
     told = "cannot be read: name 'Int16' is not defined: from workbench import Int16"
     with pytest.raises(UsageError, match=told):
         input_hints(lacks_an_import)

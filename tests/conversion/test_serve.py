@@ -48,6 +48,10 @@ def classifier() -> Any:
     return LogisticRegression(max_iter=500).fit(X, Y)
 
 
+def mood() -> Any:
+    return make_pipeline(CountVectorizer(lowercase=False), LogisticRegression()).fit(TEXTS, MOODS)
+
+
 # ── ONNX ────────────────────────────────────────────────────────────────────
 
 
@@ -134,7 +138,8 @@ def test_other_sequences_are_refused(wb: Workbench, tmp_path: Path) -> None:
         (3, {}, "int cannot be served: serve an ONNX model, an estimator"),
         (LogisticRegression, {}, "LogisticRegression is a class: serve an object of it"),
         (lambda x: x, {"name": "f"}, "the function does not say what 'x' is"),
-        (LogisticRegression(), {}, "LogisticRegression does not say what it takes: fit it first"),
+        (LogisticRegression(), {}, "LogisticRegression is not fitted: fit it first$"),
+        (mood(), {}, r"Pipeline does not say what it takes: pass example=.* or a list of texts if"),
         (OneHotEncoder().fit([["a"]]), {}, "cannot predict 8 random rows.*pass example="),
         (classifier(), {"example": X[:2, :3]}, "cannot predict the example: X has 3 features"),
         (classifier(), {"example": "text"}, "example= is rows of numbers, a list of texts, or"),
@@ -439,7 +444,7 @@ def test_the_difference_is_that_of_the_rows_as_they_are(wb: Workbench) -> None:
 def test_texts(wb: Workbench) -> None:
     """A pipeline that begins with texts takes a list of them."""
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
-    model = make_pipeline(CountVectorizer(lowercase=False), LogisticRegression()).fit(TEXTS, MOODS)
+    model = mood()
     for convert in (True, False):
         served = wb.serve(model, "mood", example=TEXTS, convert=convert)
         assert served.inputs[0].datatype == "BYTES"
@@ -548,6 +553,18 @@ def test_boosted_trees_of_a_table(wb: Workbench) -> None:
             == model.predict(table).tolist()
         )
     assert model.get_booster().feature_names == list(table.columns)
+
+
+@pytest.mark.parametrize("name", ["XGBRanker", "LGBMRanker"])
+def test_rankers(wb: Workbench, name: str) -> None:
+    """They give scores, no labels."""
+    library = "xgboost" if name.startswith("XGB") else "lightgbm"
+    found = pytest.importorskip(library, reason=f"{library} is not installed")
+    options = {"verbose": -1} if library == "lightgbm" else {}
+    model = getattr(found, name)(n_estimators=3, **options).fit(X, Y, group=[50, 50, 50])
+    served = wb.serve(model, "ranks")
+    assert [spec.name for spec in served.outputs] == ["score"]
+    assert np.allclose(wb.infer("ranks", X32), model.predict(X32), atol=1e-6)
 
 
 PIPED = ["XGBClassifier", "XGBRegressor", "LGBMClassifier", "LGBMRegressor"]

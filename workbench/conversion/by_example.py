@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench.conversion.calling import Loop, called_with, streams_of, wrapper_of
-from workbench.conversion.hints import Hint, function_named, hint_of, torch_tensor
+from workbench.conversion.hints import Hint, any_number_of, function_named, hint_of, torch_tensor
 from workbench.conversion.rows import is_table, readable
 from workbench.errors import UsageError, class_and_line_of
 from workbench.tensor import Tensor, datatype_of
@@ -92,7 +92,7 @@ def _by_name(function: Callable[..., Any], example: Any, named: str) -> dict[str
         return dict(example)
     for each in parameters.values():
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
-            raise UsageError(f"{named} takes any number of {each.name!r}: say inputs={{...}}")
+            raise any_number_of(function, each.name)
     values = example if isinstance(example, tuple) else (example,)
     taken = [name for name in parameters if name != "parameters"]  # which are a request's
     needed = [name for name in taken if parameters[name].default is inspect.Parameter.empty]
@@ -170,4 +170,4 @@ def _by_output(returned: Any) -> Mapping[str, Any]:
 
 
 def _a(name: str) -> str:
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"

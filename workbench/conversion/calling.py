@@ -6,13 +6,13 @@ import asyncio
 import inspect
 import sys
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import closing, suppress
 from functools import wraps
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from workbench.conversion.hints import Hint, returns_stream
+from workbench.conversion.hints import Hint, returns_stream, takes_only_args
 from workbench.stop import CancellationToken, stop_of_run
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
@@ -115,7 +115,7 @@ def called_with(
     unpacked = {name: hint.unpack for name, hint in inputs.items() if hint.unpack}
     packed = {name: hint.pack for name, hint in outputs.items() if hint.pack}
     has_loop = may_be_async or inspect.isasyncgenfunction(_innermost(function))
-    by_position = _by_position_only(function)
+    by_position = by_position_only(function, inputs)
     if not (has_loop or unpacked or packed or by_position):
         return function
 
@@ -135,12 +135,17 @@ def called_with(
     return call
 
 
-def _by_position_only(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters of *function* that may not be given by name, such as those of numpy's own."""
+def by_position_only(function: Callable[..., Any], inputs: Iterable[str]) -> tuple[str, ...]:
+    """Those of *inputs* that *function* does not take by name, such as numpy's own do.
+
+    They are all of them where it takes ``*args`` and nothing by name.
+    """
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # what is written in C may have no signature
         return ()
+    if takes_only_args(function):
+        return tuple(inputs)
     return tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY)
 
 

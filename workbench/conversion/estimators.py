@@ -228,10 +228,24 @@ def n_features(estimator: Any) -> int:
         pass
     except Exception as error:  # such as one that is not fitted, of XGBoost
         raise UsageError(f"{type(estimator).__name__} is not fitted: {error}") from None
+    kind = type(estimator).__name__
+    if not _is_fitted(estimator):
+        raise UsageError(f"{kind} is not fitted: fit it first")
     raise UsageError(
-        f"{type(estimator).__name__} does not say what it takes: fit it first, or pass example=, "
-        "some rows of its input"
+        f"{kind} does not say what it takes: pass example=, some rows of its input, or a list of "
+        "texts if it takes texts"
     )
+
+
+def _is_fitted(estimator: Any) -> bool:
+    from sklearn.exceptions import NotFittedError
+    from sklearn.utils.validation import check_is_fitted
+
+    try:
+        check_is_fitted(estimator)
+    except (NotFittedError, TypeError):  # or it has no fit
+        return False
+    return True
 
 
 def _is_by_column(estimator: Any) -> bool:
@@ -269,6 +283,8 @@ def calls_of(estimator: Any) -> dict[str, Call]:
         return calls
     if is_regressor(estimator):
         return {"prediction": estimator.predict}
+    if any(base.__name__.endswith("Ranker") for base in type(estimator).__mro__):
+        return {"score": estimator.predict}
     if hasattr(estimator, "predict"):
         return {"label": estimator.predict}
     if hasattr(estimator, "transform"):

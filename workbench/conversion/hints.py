@@ -140,6 +140,9 @@ def hint_of(annotation: object) -> Hint | None:
     for detail in getattr(annotation, "__metadata__", ()):  # of Annotated
         if isinstance(detail, Hint):
             return detail
+    if typing.get_origin(annotation) is typing.Literal:
+        kinds = {type(value) for value in typing.get_args(annotation)}
+        annotation = kinds.pop() if len(kinds) == 1 else None
     if isinstance(annotation, type) and annotation in _SCALARS:
         return _scalar(*_SCALARS[annotation])
     if typing.get_origin(annotation) is list:
@@ -188,20 +191,50 @@ def input_hints(function: Callable[..., Any]) -> dict[str, Hint]:
     for parameter in inspect.signature(function).parameters.values():
         name = parameter.name
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            raise UsageError(
-                f"{function_named(function)} takes any number of {name!r}: say inputs={{...}}"
-            )
-        hint = hint_of(hints.get(name))
+            raise any_number_of(function, name)
+        hint = hint_of(_without_none(hints.get(name)))
         if hint is None and name == "parameters":  # those of a request
             continue
         if hint is None:
             raise UsageError(
-                f"{function_named(function)} does not say what {name!r} is: write {name}: Float32"
+                f"{_not_told(function, repr(name), hints.get(name))}: write {name}: Float32"
                 '["batch", 4] (from workbench import Float32), say inputs={...}, or serve it with '
                 "an example: wb.serve(function, example=...)"
             )
         found[name] = hint
     return found
+
+
+def any_number_of(function: Callable[..., Any], name: str) -> UsageError:
+    """The error of a function whose parameter *name* is ``*args`` or ``**kwargs``."""
+    how = "in that order" if takes_only_args(function) else "by these names"
+    return UsageError(
+        f"{function_named(function)} takes any number of {name!r}: say inputs={{...}} and "
+        f"outputs={{...}}, and no example; it is called with the inputs {how}"
+    )
+
+
+def takes_only_args(function: Callable[..., Any]) -> bool:
+    """Whether all that *function* takes is ``*args``."""
+    kinds = [each.kind for each in inspect.signature(function).parameters.values()]
+    return kinds == [inspect.Parameter.VAR_POSITIONAL]
+
+
+def _without_none(annotation: object) -> object:
+    """``T`` of ``Optional[T]``: a request that has an input has a value of it."""
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation
+    rest = [each for each in typing.get_args(annotation) if each is not types.NoneType]
+    return rest[0] if len(rest) == 1 else annotation
+
+
+def _not_told(function: Callable[..., Any], what: str, annotation: object) -> str:
+    """The beginning of an error: the *annotation* of *what* is none that a tensor has."""
+    named = function_named(function)
+    if annotation is None:
+        return f"{named} does not say what {what} is"
+    written = inspect.formatannotation(annotation)
+    return f"{named} says that {what} is {written}, which tells no datatype and shape"
 
 
 def output_hints(function: Callable[..., Any]) -> dict[str, Hint]:
@@ -220,9 +253,12 @@ def output_hints(function: Callable[..., Any]) -> dict[str, Hint]:
         what = 'Float32["batch", 4] (from workbench import Float32)'
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             what = "Iterator[str] (from collections.abc import Iterator)"
+        told = f"{function_named(function)} does not say what it returns"
+        if returned is not None:
+            told = _not_told(function, "its answer", returned)
         raise UsageError(
-            f"{function_named(function)} does not say what it returns: write -> {what}, say "
-            "outputs={...}, or serve it with an example: wb.serve(function, example=...)"
+            f"{told}: write -> {what}, say outputs={{...}}, or serve it with an example: "
+            "wb.serve(function, example=...)"
         )
     return found
 
@@ -259,4 +295,4 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 def function_named(function: Callable[..., Any]) -> str:
     """What messages call *function*."""
     name = getattr(function, "__name__", None) or type(function).__name__
-    return "the function" if isinstance(function, types.LambdaType) and name == "<lambda>" else name
+    return "the function" if name == "<lambda>" else name

@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
+from workbench.conversion.calling import by_position_only
 from workbench.conversion.eval_mode import in_eval_mode
 from workbench.conversion.hints import Hint, datatype_named
 from workbench.conversion.module_export import Axes, export_module
@@ -187,7 +189,14 @@ def _run(module: Any, arrays: Mapping[str, Array]) -> Any:
     device = "cpu" if first is None else first.device
     given = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     with in_eval_mode(module), torch.inference_mode():
-        return module(**{name: tensor.to(device) for name, tensor in given.items()})
+        return _called(module, {name: tensor.to(device) for name, tensor in given.items()})
+
+
+def _called(module: Any, given: dict[str, Any]) -> Any:
+    """What *module* returns for the tensors *given*, by name where it takes names."""
+    named = dict(given)
+    first = list(takewhile(named.__contains__, by_position_only(module.forward, given)))
+    return module(*[named.pop(name) for name in first], **named)
 
 
 def _leaves(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -228,7 +237,7 @@ def _flat(module: Any, names: tuple[str, ...]) -> Any:
             self.module = module
 
         def forward(self, *tensors: Any) -> tuple[Any, ...]:
-            answer = self.module(**dict(zip(names, tensors, strict=True)))
+            answer = _called(self.module, dict(zip(names, tensors, strict=True)))
             return tuple(value for _, value in _leaves(answer) if _is_tensor(value))
 
     flat = Flat()
