@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from workbench import Workbench
 from workbench.asking.pictures import image_files
 
+TEXTS = {"x": ("BYTES", [-1])}
 PIXELS = np.arange(4 * 5 * 4, dtype=np.uint8).reshape(4, 5, 4)
 
 
@@ -34,6 +36,21 @@ def test_paths_and_contents(tmp_path: Path) -> None:
     for value in (path, str(path), b"file", bytearray(b"file"), memoryview(b"file")):
         assert image_files(value) == [b"file"]
         assert image_files((value, b"other")) == [b"file", b"other"]
+
+
+def test_images_for_bytes() -> None:
+    """A function of files takes images of Pillow; a text is no path there."""
+    image = Image.fromarray(PIXELS[..., :3])
+
+    def sizes(image: list[bytes]) -> list[int]:
+        return [Image.open(BytesIO(each)).width for each in image]
+
+    with Workbench(device="cpu") as wb:
+        wb.register(sizes)
+        assert wb.infer("sizes", image).tolist() == [5]
+        assert wb.infer("sizes", [image, image.rotate(90, expand=True)]).tolist() == [5, 4]
+        wb.register(lambda x: x, name="same", inputs=TEXTS, outputs=TEXTS)
+        assert wb.infer("same", [__file__]).tolist() == [__file__]
 
 
 @pytest.mark.parametrize(

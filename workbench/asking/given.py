@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.asking.pictures import image_files
+from workbench.asking.pictures import are_images, image_files
 from workbench.errors import InvalidRequest, UsageError, reason_of
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
@@ -169,6 +169,8 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
             return Tensor.of(files, "BYTES")
         if spec is None:
             return Tensor.of(value)
+        if spec.datatype == "BYTES" and are_images(value):
+            value = image_files(value)
         tensor = Tensor.cast(value, spec.datatype)
         return tensor if len(tensor.shape) >= len(spec.shape) else _widened(tensor, spec)
     except (TypeError, ValueError, OverflowError) as error:

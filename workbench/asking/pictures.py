@@ -29,13 +29,22 @@ def image_files(value: object) -> Array | Sequence[bytes] | None:
     return files if files and len(files) == len(values) else None
 
 
+def are_images(value: object) -> bool:
+    """Whether *value* is an image of Pillow, or several."""
+    values = value if isinstance(value, list | tuple) else [value]
+    return bool(values) and all(map(_is_image, values))
+
+
+def _is_image(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "save")
+
+
 def _file(value: Any) -> bytes | None:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str | PathLike):
         return _read(value)
-    is_image = type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "save")
-    return _png(value) if is_image else None
+    return _png(value) if _is_image(value) else None
 
 
 def _read(path: str | PathLike[str]) -> bytes:
