@@ -14,7 +14,7 @@ sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
 from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
 from sklearn.cluster import KMeans  # noqa: E402
-from sklearn.datasets import load_wine  # noqa: E402
+from sklearn.datasets import load_breast_cancer, load_wine  # noqa: E402
 from sklearn.decomposition import PCA  # noqa: E402
 from sklearn.ensemble import (  # noqa: E402
     GradientBoostingRegressor,
@@ -110,6 +110,18 @@ def test_what_differs_near_the_data_is_found_without_an_example(wb: Workbench, m
     assert np.array_equal(answer["label"], model.predict(X[1::2]))
     with pytest.warns(UserWarning, match="on 64 rows near its training data by"):
         wb.serve(model, "near", convert=True)
+
+
+def test_rows_between_two_classes_are_left_out(wb: Workbench) -> None:
+    """Half of the trees for each: which label comes depends on the order of a sum alone."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    rows, answers = load_breast_cancer(return_X_y=True)
+    model = RandomForestClassifier(10, random_state=0).fit(rows, answers)
+    drawn = rows_near(model, 30, 64)
+    halfway = int((model.predict_proba(drawn)[:, 0] == 0.5).sum())
+    assert halfway > 1
+    served = wb.serve(model, "forest")
+    assert f"as ONNX, by skl2onnx; largest difference on {64 - halfway} rows near" in served.how
 
 
 def test_numbers_that_fp32_cannot_hold_are_found_without_an_example(wb: Workbench) -> None:

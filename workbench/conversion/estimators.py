@@ -21,6 +21,8 @@ from workbench.tensor import Array, Tensor, datatype_of
 
 Call = Callable[[Any], Any]
 
+_TIE = 1e-6
+
 
 class Converter(NamedTuple):
     """The library *tool*, which *cure* installs; *make* makes an ONNX model of what it takes."""
@@ -34,16 +36,24 @@ def offer_of_estimator(estimator: Any, example: Any) -> Offer:
     """What *estimator*, which is fitted, can be served as. Raises ``UsageError``."""
     converter = Converter("skl2onnx", "serving-workbench[sklearn]", partial(_export, estimator))
     rows, fp64 = _rows(estimator, example), ""
-    if _splits_at_its_data(estimator):
-        fp64 = "FP64, for XGBoost splits at numbers of its data"
+    if _has_fine_splits(estimator):
+        fp64 = "FP64, for rounding may move a number across a split of its trees"
     return tabular_offer(estimator, calls_of(estimator), rows, converter, fp64)
 
 
-def _splits_at_its_data(estimator: Any) -> bool:
-    """Whether XGBoost gets numbers from another step: rounded, they come to its other side."""
+def _has_fine_splits(estimator: Any, *, is_first: bool = True) -> bool:
+    """Whether it has trees that may decide otherwise on numbers which are FP32 before the trees.
+
+    HistGradientBoosting has, and XGBoost and LightGBM where another step makes their numbers.
+    """
     if hasattr(estimator, "best_estimator_"):
-        return _splits_at_its_data(estimator.best_estimator_)
-    return any(kind_of(step) == "xgboost" for _, step in getattr(estimator, "steps", ())[1:])
+        return _has_fine_splits(estimator.best_estimator_, is_first=is_first)
+    if type(estimator).__name__.startswith("HistGradientBoosting"):
+        return True
+    if not is_first and kind_of(estimator) in ("xgboost", "lightgbm"):
+        return True
+    steps = enumerate(getattr(estimator, "steps", ()))
+    return any(_has_fine_splits(step, is_first=number == 0) for number, (_, step) in steps)
 
 
 def tabular_offer(
@@ -55,18 +65,20 @@ def tabular_offer(
 ) -> Offer:
     """What *thing* can be served as, whose outputs are made by *calls* of what *rows* are.
 
-    Floats are FP32, unless *why_fp64* says why not, or *thing* itself answers otherwise when its
-    example is rounded to that. A
-    function that calls *thing* takes FP64: trees split at numbers of their data, so that the least
-    rounding may change an answer. Raises ``UsageError`` where they fail on the example.
+    Floats are FP32, unless *thing* itself answers otherwise when its example is rounded to that.
+    With *why_fp64*, a reason, those of the inputs are FP64 in any case. A function that calls
+    *thing* takes FP64: trees split at numbers of their data, so that the least rounding may change
+    an answer. Raises ``UsageError`` where they fail on the example.
     """
     kind = type(thing).__name__
     try:
         answers = {name: call(rows.thing(rows.example)) for name, call in calls.items()}
     except Exception as error:  # whatever a library raises
-        cure = "" if rows.are_given else "; pass example=, some rows of its input"
+        cure = "" if not rows.drawn else "; pass example=, some rows of its input"
         told = line_of(error)
         raise UsageError(f"{kind} cannot predict {rows.told}: {told}{cure}") from error
+    if rows.drawn and (clear := _is_clear(answers)) is not None:
+        rows, answers = rows.only(clear), {name: each[clear] for name, each in answers.items()}
     kept = [name for name, answer in answers.items() if isinstance(answer, np.ndarray)]
     if not kept:
         raise UsageError(f"{kind} gives no array: write a function around it, and serve that")
@@ -78,10 +90,11 @@ def tabular_offer(
         return {name: _array(calls[name](given), hints[name]) for name in kept}
 
     inputs = rows.inputs
-    if not why_fp64 and not _bears_rounding(rows, call, right):
-        why_fp64 = f"FP64, for FP32 would change its answers on {rows.told}"
     if why_fp64:
+        inputs = _as_fp64(inputs)
+    elif not _bears_rounding(rows, call, right):
         inputs, hints = _as_fp64(inputs), _as_fp64(hints)
+        why_fp64 = f"FP64, for FP32 would change its answers on {rows.told}"
     write = partial(_write, converter.make, inputs, hints)
     export = Export(converter.tool, converter.cure, write)
     words = " and ".join(_method(name) for name in kept)
@@ -99,6 +112,19 @@ def tabular_offer(
         why_fp64,
         exact=_as_fp64(inputs),
     )
+
+
+def _is_clear(answers: Mapping[str, Any]) -> Array | None:
+    """Which rows are not halfway between two classes, where the least rounding decides.
+
+    ``None`` where that cannot be told, or no row is.
+    """
+    found = answers.get("probabilities")
+    if not isinstance(found, np.ndarray) or found.ndim != 2 or found.shape[1] < 2:
+        return None
+    second, first = np.sort(found, axis=1)[:, -2:].T
+    clear: Array = first - second > _TIE
+    return clear if clear.any() else None
 
 
 def _bears_rounding(
@@ -178,12 +204,14 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
     }  # of 4, skl2onnx does not write every operator
     is_wide = any(hint.datatype == "FP64" for hint in inputs.values())
     options = {"zipmap": False} if is_wide and is_classifier(estimator) else None  # it takes FP32
+    converters, calculators = histogram_converters()
     made = convert_sklearn(
         estimator,
         initial_types=taken,
         target_opset=opsets,
         options=options,
-        custom_conversion_functions=histogram_converters(),
+        custom_conversion_functions=converters,
+        custom_shape_calculators=calculators,
     )
     _name_inputs(made.graph, list(inputs))
     content: bytes = made.SerializeToString()

@@ -41,7 +41,8 @@ def _near(estimator: Any, n_features: int, count: int, draw: np.random.Generator
         centers, scales = (getattr(estimator, name, None) for name in (center, scale))
         if isinstance(centers, np.ndarray) and isinstance(scales, np.ndarray):
             scales = np.sqrt(scales) if scale == "var_" else scales
-            return _around(np.atleast_2d(centers), np.atleast_2d(scales), count, draw)
+            rows = _around(np.atleast_2d(centers), np.atleast_2d(scales), count, draw)
+            return _among(rows, count, draw) if centers.ndim == 2 else rows
     if isinstance(low := getattr(estimator, "data_min_", None), np.ndarray):
         return draw.uniform(low, estimator.data_max_, (count, low.size))
     features, thresholds = _splits(estimator)

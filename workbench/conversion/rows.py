@@ -22,27 +22,34 @@ _TEXT = "BYTES"
 class Rows:
     """The *inputs* of a model, and an *example* of them by name, its numbers as they were given.
 
-    *thing* makes of such arrays what the estimator itself takes. *told* is what the example is, in
-    words. *are_given*: whether it is the caller's.
+    *thing* makes of such arrays what the estimator itself takes. *drawn*: what the example is, in
+    words, if the caller gave none.
     """
 
     inputs: Mapping[str, Hint]
     example: Mapping[str, Array]
     thing: Callable[[Mapping[str, Array]], Any]
-    told: str = "the example"
-    are_given: bool = True
+    drawn: str = ""
+
+    @property
+    def told(self) -> str:
+        """What the example is, in words."""
+        if not self.drawn:
+            return "the example"
+        return f"{len(next(iter(self.example.values())))} {self.drawn}"
+
+    def only(self, chosen: Array) -> Rows:
+        """Those rows where *chosen* is true."""
+        return replace(self, example={name: rows[chosen] for name, rows in self.example.items()})
 
 
 def drawn_rows(estimator: Any, n_features: int, columns: list[str] | None) -> Rows:
     """Rows of numbers near the data of *estimator*, or else around 0; always the same."""
-    drawn, told = rows_near(estimator, n_features, _NEAR_ROWS), "rows near its training data"
-    if drawn is None:
-        drawn, told = (
-            np.random.default_rng(0).normal(size=(_RANDOM_ROWS, n_features)),
-            "random rows",
-        )
-        drawn = drawn.astype(np.float32)
-    return replace(_matrix(drawn, columns), told=f"{len(drawn)} {told}", are_given=False)
+    near = rows_near(estimator, n_features, _NEAR_ROWS)
+    if near is not None:
+        return replace(_matrix(near, columns), drawn="rows near its training data")
+    rows = np.random.default_rng(0).normal(size=(_RANDOM_ROWS, n_features))
+    return replace(_matrix(rows.astype(np.float32), columns), drawn="random rows")
 
 
 def rows_of(example: Any, *, by_column: bool, columns: list[str] | None) -> Rows:

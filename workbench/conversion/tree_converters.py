@@ -7,9 +7,14 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from workbench.conversion.kinds import kind_of
 
 Convert = Callable[[Any, Any, Any], None]
+Calculate = Callable[[Any], None]
+
+_FLAGS = "nodes_missing_value_tracks_true"
 
 
 def register_boosted() -> None:
@@ -64,8 +69,8 @@ def _register(model: type, shape: Any, convert: Convert, *, is_classifier: bool)
         )
 
 
-def _floats_out(calculate: Callable[[Any], None]) -> Callable[[Any], None]:
-    """*calculate*, but numbers are floats: the converters of onnxmltools make no doubles."""
+def _floats_out(calculate: Calculate) -> Calculate:
+    """*calculate*, but the numbers of trees are floats: their operators make no doubles."""
 
     def calculated(operator: Any) -> None:
         from skl2onnx.common.data_types import FloatTensorType
@@ -113,25 +118,27 @@ def without_names(model: Any) -> Any:
     return model
 
 
-def histogram_converters() -> dict[type, Convert]:
-    """Converters of scikit-learn's HistGradientBoosting estimators.
+def histogram_converters() -> tuple[dict[type, Convert], dict[type, Calculate]]:
+    """Converters and shape calculators of scikit-learn's HistGradientBoosting estimators.
 
-    They are skl2onnx's own, whose flags are numbers here: onnx takes no booleans for them.
+    They are skl2onnx's own, but onnx takes no booleans for their flags, and no doubles for their
+    numbers where these are not tensors.
     """
+    from skl2onnx.common import shape_calculator as shapes
     from skl2onnx.operator_converters import random_forest as own
-    from sklearn import ensemble
+    from sklearn.ensemble import HistGradientBoostingClassifier as Classifier
+    from sklearn.ensemble import HistGradientBoostingRegressor as Regressor
 
     return {
-        ensemble.HistGradientBoostingClassifier: _flags_as_numbers(
-            own.convert_sklearn_random_forest_classifier
-        ),
-        ensemble.HistGradientBoostingRegressor: _flags_as_numbers(
-            own.convert_sklearn_random_forest_regressor_converter
-        ),
+        Classifier: _as_onnx_takes_it(own.convert_sklearn_random_forest_classifier),
+        Regressor: _as_onnx_takes_it(own.convert_sklearn_random_forest_regressor_converter),
+    }, {
+        Classifier: _floats_out(shapes.calculate_linear_classifier_output_shapes),
+        Regressor: _floats_out(shapes.calculate_linear_regressor_output_shapes),
     }
 
 
-def _flags_as_numbers(convert: Convert) -> Convert:
+def _as_onnx_takes_it(convert: Callable[..., None]) -> Convert:
     def converted(scope: Any, operator: Any, container: Any) -> None:
         model, add = operator.raw_operator, container.add_node
         if getattr(model, "is_categorical_", None) is not None:
@@ -140,14 +147,18 @@ def _flags_as_numbers(convert: Convert) -> Convert:
             raise ValueError(f"its loss {model.loss!r} is not written")
 
         def add_node(*args: Any, **attributes: Any) -> None:
-            name = "nodes_missing_value_tracks_true"
-            if name in attributes:
-                attributes[name] = [int(flag) for flag in attributes[name]]
+            from onnx.numpy_helper import from_array
+
+            for name, value in list(attributes.items()):
+                if name == _FLAGS:
+                    attributes[name] = [int(flag) for flag in value]
+                elif getattr(value, "dtype", None) == np.float64:
+                    attributes[f"{name}_as_tensor"] = from_array(attributes.pop(name))
             add(*args, **attributes)
 
         container.add_node = add_node
         try:
-            convert(scope, operator, container)
+            convert(scope, operator, container, op_version=3)  # the first with such tensors
         finally:
             del container.add_node
 
