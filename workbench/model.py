@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 from workbench.errors import ModelNotFound
 from workbench.nbytes import show_nbytes
+from workbench.own_folder import OwnFolder
 
 
 class ModelId(NamedTuple):
@@ -382,11 +383,15 @@ class FunctionModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """What a model is made of, its *origin*: a file, a Python callable, or other models."""
+    """What a model is made of, its *origin*: a file, a Python callable, or other models.
+
+    *folder*: the temporary one that the file is in, if it came with a load.
+    """
 
     id: ModelId
     config: ModelConfig
     origin: Path | FunctionModel | Ensemble
+    folder: OwnFolder | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from tritonclient.http import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
+from workbench.model import ModelId
+from workbench.stop import CancellationToken
 
 POLLING = "failed to load 'm', failed to poll from model repository: "
 LOAD = "/v2/repository/models/m/load"
@@ -224,6 +226,26 @@ def test_its_files_go_with_it(
         client.load_model("new", config="{}", files={"file:5/model.onnx": spare})
         served.stop()
         assert kept() == 0
+
+
+def test_a_load_that_began_keeps_its_files(served: Workbench, spare: bytes) -> None:
+    """The files stay where a load has yet to read them, also if others replace them meanwhile."""
+    served._core.load_all("m", "{}", {"1/model.onnx": spare})
+    sources, model = served._core._running().sources, ModelId("m", 1)
+    sources.estimate(model)
+    served._core.load_all("m", "{}", {"2/model.onnx": spare})
+    sources.load(model, CancellationToken()).close()
+
+
+@pytest.mark.parametrize("broken", ["nonsense", "unknown operator"])
+def test_errors_name_files_as_they_came(
+    triton: InferenceServerClient, spare: bytes, broken: str
+) -> None:
+    """Where they are kept meanwhile is nobody's business."""
+    content = b"nonsense" if broken == "nonsense" else spare.replace(b"Mul", b"Nul")
+    with pytest.raises(InferenceServerException, match=r"5/model\.onnx") as caught:
+        triton.load_model("m", config="{}", files={"file:5/model.onnx": content})
+    assert "workbench-" not in str(caught.value)
 
 
 def test_files_of_an_evicted_model(root: Path, spare: bytes) -> None:

@@ -32,6 +32,7 @@ from workbench.model import (
     check_name,
     shown_name,
 )
+from workbench.own_folder import OwnFolder
 from workbench.repository.config import CONFIG_FILENAME, ConfigFiles
 from workbench.stamps import Stamp, stamp
 
@@ -47,11 +48,13 @@ _OTHER_FOLDERS = {"warmup", "initial_state", "configs"}  # that Triton allows be
 class FolderModel:
     """One model: its configuration and the origins of its served versions.
 
-    *origins* are files, or functions.
+    *origins* are files, or functions. *folder*: where the files are that came with a load; it
+    stays as long as a load refers to it.
     """
 
     config: ModelConfig
     origins: dict[int, str | FunctionModel]
+    folder: OwnFolder | None = None
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -68,7 +71,7 @@ class FolderModel:
             raise VersionNotFound(f"model {shown!r} has no version {chosen!r}; it has {served}")
         origin = self.config.ensemble or self.origins[chosen]
         file_or_other = Path(origin) if isinstance(origin, str) else origin
-        return ModelSource(ModelId(name, chosen), self.config, file_or_other)
+        return ModelSource(ModelId(name, chosen), self.config, file_or_other, self.folder)
 
 
 class ModelFolder:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,18 +30,13 @@ class Override:
     """The *config* and the files of a load request, in place of those in the repository.
 
     *stamp*: that of the configuration that is replaced. *origins*: the model file of each version,
-    in *folder*, which is removed by ``close`` or by the garbage collector.
+    in *folder*.
     """
 
     config: ModelConfig
     stamp: Stamp | None
     origins: Mapping[int, str]
     folder: OwnFolder | None = None
-
-    def close(self) -> None:
-        """Remove the files."""
-        if self.folder is not None:
-            self.folder.close()
 
 
 def read_override(name: str, folder: Path | None, config: str, stamp: Stamp | None) -> Override:
@@ -62,30 +56,25 @@ def keep_override(name: str, config: str, files: Mapping[str, bytes]) -> Overrid
     if len(files) > _MOST_FILES:
         raise InvalidRequest(f"a load brings at most {_MOST_FILES} files, not {len(files)}")
     places = {path: _place(path) for path in files}
-    with ExitStack() as stack:
-        try:
-            folder = OwnFolder()
-            stack.callback(folder.close)
-            for path, (version, filename) in places.items():
-                place = Path(folder.name, version)
-                place.mkdir(exist_ok=True)
-                (place / filename).write_bytes(files[path])
-        except OSError as error:
-            raise LoadFailed(f"the files of {name!r} cannot be kept: {reason_of(error)}") from None
-        made = _config(name, Path(folder.name), config)
-        if made.ensemble is not None:
-            raise InvalidRequest("an ensemble has no files: leave them out of its load")
-        versions = tuple({int(version) for version, _ in places.values()})
-        served = made.version_policy.choose(versions)
-        if not served:
-            told = ", ".join(map(str, sorted(versions)))
-            raise InvalidRequest(f"the version_policy in 'config' serves none of versions {told}")
-        for each in served:
-            if f"{each}/{made.model_filename}" not in files:
-                raise InvalidRequest(
-                    f"a load parameter 'file:{each}/{made.model_filename}' is missing"
-                )
-        stack.pop_all()
+    try:
+        folder = OwnFolder()
+        for path, (version, filename) in places.items():
+            place = Path(folder.name, version)
+            place.mkdir(exist_ok=True)
+            (place / filename).write_bytes(files[path])
+    except OSError as error:
+        raise LoadFailed(f"the files of {name!r} cannot be kept: {reason_of(error)}") from None
+    made = _config(name, Path(folder.name), config)
+    if made.ensemble is not None:
+        raise InvalidRequest("an ensemble has no files: leave them out of its load")
+    versions = tuple({int(version) for version, _ in places.values()})
+    served = made.version_policy.choose(versions)
+    if not served:
+        told = ", ".join(map(str, sorted(versions)))
+        raise InvalidRequest(f"the version_policy in 'config' serves none of versions {told}")
+    for each in served:
+        if f"{each}/{made.model_filename}" not in files:
+            raise InvalidRequest(f"a load parameter 'file:{each}/{made.model_filename}' is missing")
     origins = {version: f"{folder.name}/{version}/{made.model_filename}" for version in served}
     return Override(made, None, origins, folder)
 

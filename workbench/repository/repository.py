@@ -202,7 +202,7 @@ class ModelRepository:
             return FolderModel(ModelConfig(name), dict(functions))
         override = self._overrides.get(name)
         if override is not None and override.origins:
-            return FolderModel(override.config, dict(override.origins))
+            return FolderModel(override.config, dict(override.origins), override.folder)
         config = override.config if override is not None else None
         folder = self._holder(name)
         model = folder.find(name, config) if folder else None
@@ -286,11 +286,9 @@ class ModelRepository:
             self._parts = parts | self._parts
 
     def close(self) -> None:
-        """Remove the files that came with loads."""
+        """Forget what loads brought."""
         with self._lock:
-            overrides, self._overrides = self._overrides, {}
-        for override in overrides.values():
-            override.close()
+            self._overrides = {}
 
     def _holder(self, name: str) -> ModelFolder | None:
         """The root that has the model called *name*. Raises ``ModelNotFound`` if several do."""

@@ -13,7 +13,8 @@ ONNX Runtime's defaults that do not suit a server of many models, each measured 
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -103,18 +104,23 @@ class OnnxBackend:
 
     def inspect(self, source: ModelSource) -> Inspection:
         """Read the file's header; the weights are not read."""
-        file = self._files.read(_path(source))
-        schedule = self._schedule(source.config)
-        origin = _origin(file, source)
-        need = Need(file.load_nbytes, max(0, file.load_nbytes - file.resident_nbytes))
-        return Inspection(onnx_signature(source, file), need, origin, schedule)
+        with _paths_as_sent(source):
+            file = self._files.read(_path(source))
+            schedule = self._schedule(source.config)
+            origin = _origin(file, source)
+            need = Need(file.load_nbytes, max(0, file.load_nbytes - file.resident_nbytes))
+            return Inspection(onnx_signature(source, file), need, origin, schedule)
 
     def load(self, source: ModelSource, stop: CancellationToken | None = None) -> Session:
         """Load the file by its path; from bytes it would take three times the memory."""
+        with _paths_as_sent(source):
+            return self._loaded(source, stop or CancellationToken())
+
+    def _loaded(self, source: ModelSource, stop: CancellationToken) -> Session:
         file = self._files.read(_path(source))
         signature = onnx_signature(source, file)
         origin, config = _origin(file, source), source.config
-        session, mapped_nbytes = self._load(source, file, stop or CancellationToken())
+        session, mapped_nbytes = self._load(source, file, stop)
         if self._cuda_device is not None and not runtime.runs_on_cuda(session):
             raise LoadFailed(
                 f"{source.id} is meant for the GPU; ONNX Runtime would run it on the CPU"
@@ -245,6 +251,17 @@ def _origin(file: OnnxFile, source: ModelSource) -> object:
     """
     config = replace(source.config, version_policy=VersionPolicy())
     return file.path, file.stamps, config, stamps(*config.warm_up_files)
+
+
+@contextmanager
+def _paths_as_sent(source: ModelSource) -> Iterator[None]:
+    """Within this context errors name files that came with a load as the load named them."""
+    try:
+        yield
+    except LoadFailed as error:
+        if source.folder is None:
+            raise
+        raise type(error)(str(error).replace(f"{source.folder.name}/", "")) from error
 
 
 def _path(source: ModelSource) -> Path:

@@ -148,11 +148,8 @@ class Loads:
                 self._repository.set_override(name, before)
                 if override is not None:
                     self._take_back(name)
-                    override.close()
                 raise
             self._by_hand.add(name)
-            if before is not None and before is not wanted:
-                before.close()
 
     def removed(self, name: str) -> None:
         """Forget the editions of *name*, which is no longer served.
@@ -323,10 +320,7 @@ class Loads:
             states = map(self._residency.state, self.here(name))
             if all(state is ModelState.UNLOADING for state in states):  # or if there are none
                 self._by_hand.discard(name)
-                override = self._repository.overriding(name)
-                if override is not None:
-                    self._repository.set_override(name, None)
-                    override.close()
+                self._repository.set_override(name, None)
 
     def _wait_until_gone(self, gone: Mapping[ModelId, Future[None]]) -> None:
         """Wait until models are *gone*; end requests that still use them after 5 s.

@@ -160,7 +160,7 @@ class Sources:
             with self._step(model, WARMING_UP):
                 self._run_samples(source, model, runnable, watch, stop)
         self._progress.end(model)
-        session.loaded_from = source
+        session.loaded_from = replace(source, folder=None)  # the files are not needed any more
         if source.config.metric_tags or self._runs.tags(model):
             self._runs.tag(model, source.config.metric_tags)
         for name in source.config.ignored:
