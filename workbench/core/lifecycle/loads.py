@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, suppress
 from typing import Any
@@ -70,6 +70,7 @@ class Loads:
         self._under_way = under_way
         self._leaves_first = leaves_first
         self._wait_s = wait_s
+        self._endless: set[ModelId] = set()  # unloaded, but a run that cannot be ended goes on
         self._by_hand: set[str] = set()  # loaded for themselves, not only as parts of others
         self.pins = Pins(residency, names)
         self._replacing: WeakValueDictionary[str, Any] = WeakValueDictionary()  # locks, by name
@@ -152,14 +153,17 @@ class Loads:
             self._by_hand.add(name)
 
     def removed(self, name: str) -> None:
-        """Forget the editions of *name*, which is no longer served.
-
-        A run that cannot be ended may still hold one: it is an old edition from now on, so that
-        another model of that name need not wait for the run.
-        """
+        """Forget the editions of *name*, which is no longer served."""
         held = self.here(name)
         if not held:
             self._names.removed(name)
+        self._leave_behind(held)
+
+    def _leave_behind(self, held: Iterable[ModelId]) -> None:
+        """Let other editions answer than *held*, which are still in memory.
+
+        A run that cannot be ended may hold them: another model of that name need not wait for it.
+        """
         for model in held:
             self._names.succeed(self._names.next(model))
 
@@ -251,6 +255,7 @@ class Loads:
     def replace(self, name: str, version: int | None) -> None:
         """Unload the old definition of *name* and load the new one."""
         self._unload(name, version, reason=REDEFINED)
+        self._leave_behind(self._endless.intersection(self.here(name)))
         self.load(name, version, None)
 
     def unload_all(self) -> None:
@@ -328,12 +333,13 @@ class Loads:
         A run that cannot be ended, such as that of a function, is not waited for: its request is
         answered with an error, and its model leaves when the run ends.
         """
-        if wait(gone.values(), _GRACE_S).not_done:
-            for model, unloaded in gone.items():
-                if not unloaded.done():
-                    told = f"{model} was unloaded while the request was under way"
-                    self._under_way.end(model, RequestStopped(told))
-            wait(gone.values(), _END_S)
+        new = {each: model for model, each in gone.items() if model not in self._endless}
+        for unloaded in wait(new, _GRACE_S).not_done:
+            told = f"{new[unloaded]} was unloaded while the request was under way"
+            self._under_way.end(new[unloaded], RequestStopped(told))
+        for unloaded in wait(new, _END_S).not_done:
+            self._endless.add(new[unloaded])
+            unloaded.add_done_callback(lambda each: self._endless.discard(new[each]))
 
     def here(self, name: str) -> tuple[ModelId, ...]:
         """The versions of *name*, in all editions, that are in memory or will be loaded."""
