@@ -34,6 +34,14 @@ def backend() -> OnnxBackend:
     return OnnxBackend()
 
 
+def test_a_path_that_is_not_utf_8(backend: OnnxBackend, tmp_path: Path) -> None:
+    """ONNX Runtime cannot open it; the error says what to rename."""
+    path = Path(os.fsdecode(bytes(identity(tmp_path / "m.onnx", "FP32").parent) + b"/caf\xe9.onnx"))
+    (tmp_path / "m.onnx").rename(path)
+    with pytest.raises(LoadFailed, match="is not UTF-8, which ONNX Runtime cannot open: rename"):
+        backend.load(source(path))
+
+
 @pytest.mark.parametrize("datatype", ONNX_TYPES)
 def test_every_datatype(backend: OnnxBackend, tmp_path: Path, datatype: str) -> None:
     """Every datatype goes through the engine unchanged."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -158,3 +159,24 @@ def test_log_settings_methods(workbench: Workbench) -> None:
     """The settings are read and posted, no more."""
     response = httpx.put(f"{workbench.url}/v2/logging")
     assert (response.status_code, response.headers["allow"]) == (405, "GET, POST, HEAD")
+
+
+@pytest.mark.parametrize("coding", ["identity", "gzip"])
+def test_a_body_that_is_too_large(workbench: Workbench, coding: str) -> None:
+    """The 413 names the limit of such bodies, which is not the setting max_request."""
+    content = b" " * (2**14 + 1)
+    response = httpx.post(
+        f"{workbench.url}/v2/logging",
+        content=gzip.compress(content) if coding == "gzip" else content,
+        headers={"Content-Encoding": coding},
+    )
+    assert response.status_code == 413
+    assert response.json()["error"].endswith(" (16.0 KiB, the most that this path takes)")
+
+
+def test_a_member_that_is_there_twice(workbench: Workbench) -> None:
+    """The first one counts, as in requests to models."""
+    content = b'{"log_verbose_level": 1, "log_verbose_level": 2}'
+    assert (
+        httpx.post(f"{workbench.url}/v2/logging", content=content).json()["log_verbose_level"] == 1
+    )

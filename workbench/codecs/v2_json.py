@@ -158,9 +158,13 @@ def repeated_name(value: Json) -> str | None:
 
 
 def plain(value: Json) -> Json:
-    """A parsed value as Python's lists and dicts; of two members of one name the last counts."""
-    if isinstance(value, simdjson.Object):
-        return value.as_dict()
+    """A parsed value as Python's lists and dicts.
+
+    Of two members of one name the first counts, except in objects within an array.
+    """
+    found = members(value)
+    if found is not None:
+        return {name: plain(member) for name, member in found.items()}
     return value.as_list() if isinstance(value, simdjson.Array) else value
 
 

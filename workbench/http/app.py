@@ -21,6 +21,7 @@ from workbench.errors import AccessDenied, ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import Access, RequestHead
 from workbench.http.calls import HttpCall, read_body
+from workbench.http.compression import SETTING
 from workbench.http.infer import DataPlane, unless
 from workbench.http.reply import Reply, send_reply, with_request_id
 from workbench.http.route import Group, PathPattern, Route, RunsOn
@@ -237,15 +238,18 @@ async def _answered(
         return bound.group.errors.of_status(404, bound.group.unmatched)
     if method not in place.routes:
         return _not_allowed(bound.group, place.routes)
-    is_quick = route.runs is RunsOn.LOOP
-    limit_nbytes = min(settings.max_request, _QUICK_NBYTES) if is_quick else settings.max_request
+    limit_nbytes, limited_by = settings.max_request, SETTING
+    if route.runs is RunsOn.LOOP and limit_nbytes > _QUICK_NBYTES:
+        limit_nbytes, limited_by = _QUICK_NBYTES, "the most that this path takes"
+    what = bound.group.errors.body
     call = HttpCall(
-        await read_body(dict(asked.headers), receive, limit_nbytes, bound.group.errors.body),
+        await read_body(dict(asked.headers), receive, limit_nbytes, limited_by, what),
         settings.max_nesting,
         parameters,
         asked.headers,
         asked.query,
         limit_nbytes,
+        limited_by,
         access.opens("functions", asked),
         receive,
         partial(access.authorize, asked),

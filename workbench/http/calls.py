@@ -11,7 +11,7 @@ from litestar.types import Receive
 
 from workbench.codecs import v2_json
 from workbench.errors import InvalidRequest, MalformedRequest, RequestTooLarge
-from workbench.http.compression import inflate
+from workbench.http.compression import SETTING, inflate
 from workbench.http.paths import read_version
 from workbench.nbytes import show_nbytes
 
@@ -28,10 +28,11 @@ def _allow(group: str) -> None:
 class HttpCall:
     """One request, with its *body* as received.
 
-    *parameters* are those of the path. The decompressed body may have *limit_nbytes*, and its JSON
-    may nest *max_nesting* deep. *headers* are in lower case; *gone* returns once the client went
-    away. Functions may run for it only if *functions* is true; *authorize* raises if it may not use
-    a group of the setting ``restrict``. It began to come at *begun_s*, of ``time.perf_counter``.
+    *parameters* are those of the path. The decompressed body may have *limit_nbytes*, as
+    *limited_by* says, and its JSON may nest *max_nesting* deep. *headers* are in lower case; *gone*
+    returns once the client went away. Functions may run for it only if *functions* is true;
+    *authorize* raises if it may not use a group of the setting ``restrict``. It began to come at
+    *begun_s*, of ``time.perf_counter``.
     """
 
     body: bytes = b""
@@ -40,6 +41,7 @@ class HttpCall:
     headers: Sequence[tuple[bytes, bytes]] = ()
     query: str = ""
     limit_nbytes: int = 0
+    limited_by: str = SETTING
     functions: bool = True
     gone: Callable[[], Awaitable[object]] = _never
     authorize: Callable[[str], None] = _allow
@@ -67,7 +69,8 @@ class HttpCall:
 
     def inflated(self) -> bytes:
         """The body, decompressed. Raises as ``inflate`` does."""
-        return inflate(self.body, self.header(b"content-encoding"), self.limit_nbytes)
+        coding = self.header(b"content-encoding")
+        return inflate(self.body, coding, self.limit_nbytes, self.limited_by)
 
     def message(self) -> dict[str, Any]:
         """The body's JSON object, as plain values; an empty body is an empty one.
@@ -84,13 +87,13 @@ class HttpCall:
 
 
 async def read_body(
-    headers: Mapping[bytes, bytes], receive: Receive, limit_nbytes: int, what: str = "request"
+    headers: Mapping[bytes, bytes], receive: Receive, limit_nbytes: int, limited_by: str, what: str
 ) -> bytes:
     """The whole body, called *what*. Raises ``RequestTooLarge`` as soon as it is known to be."""
     what = "request" if b"inference-header-content-length" in headers else what
     declared = headers.get(b"content-length", b"0")
     if declared.isdigit() and (len(declared) > 18 or int(declared) > limit_nbytes):
-        raise _too_large(what, declared.decode(), limit_nbytes)
+        raise _too_large(what, declared.decode(), limit_nbytes, limited_by)
     chunks: list[bytes] = []
     nbytes = 0
     while True:
@@ -100,14 +103,14 @@ async def read_body(
         chunk = message.get("body", b"")
         nbytes += len(chunk)
         if nbytes > limit_nbytes:
-            raise _too_large(what, str(nbytes), limit_nbytes)
+            raise _too_large(what, str(nbytes), limit_nbytes, limited_by)
         chunks.append(chunk)
         if not message.get("more_body"):
             return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _too_large(what: str, nbytes: str, limit_nbytes: int) -> RequestTooLarge:
+def _too_large(what: str, nbytes: str, limit_nbytes: int, limited_by: str) -> RequestTooLarge:
     return RequestTooLarge(
         f"{what} size of {nbytes} bytes exceeds the maximum allowed input size of "
-        f"{limit_nbytes} bytes ({show_nbytes(limit_nbytes)}, the setting max_request)"
+        f"{limit_nbytes} bytes ({show_nbytes(limit_nbytes)}, {limited_by})"
     )

@@ -20,11 +20,14 @@ class UnknownCoding(NotSupported):
     """A body is in a coding that is not read here."""
 
 
-def inflate(body: T, coding: bytes, limit_nbytes: int) -> T | bytes:
+SETTING = "the setting max_request"
+
+
+def inflate(body: T, coding: bytes, limit_nbytes: int, limited_by: str = SETTING) -> T | bytes:
     """The decoded *body*, which is in *coding*; unchanged if that is identity or empty.
 
     Raises ``UnknownCoding`` for another one, ``RequestTooLarge`` as soon as the result is over
-    *limit_nbytes*, ``InvalidRequest`` if the body is not in *coding*.
+    *limit_nbytes*, with the reason *limited_by*; ``InvalidRequest`` if the body is not in *coding*.
     """
     coding = coding.strip().lower()
     if coding in {b"", b"identity"}:
@@ -34,7 +37,7 @@ def inflate(body: T, coding: bytes, limit_nbytes: int) -> T | bytes:
         raise UnknownCoding(f"content-encoding {shown!r} is not supported; gzip and deflate are")
     inflated, rest = bytearray(), memoryview(body)
     while True:
-        rest = _inflate_file(rest, coding, limit_nbytes, inflated)
+        rest = _inflate_file(rest, coding, limit_nbytes, limited_by, inflated)
         if not rest:
             return bytes(inflated)
         if coding != b"gzip":  # whose files may be several in a row
@@ -42,7 +45,7 @@ def inflate(body: T, coding: bytes, limit_nbytes: int) -> T | bytes:
 
 
 def _inflate_file(
-    rest: memoryview, coding: bytes, limit_nbytes: int, inflated: bytearray
+    rest: memoryview, coding: bytes, limit_nbytes: int, limited_by: str, inflated: bytearray
 ) -> memoryview:
     """Append the decoded first file in *rest* to *inflated*. Returns the bytes after that file."""
     stream = zlib.decompressobj(_WBITS[coding])
@@ -58,7 +61,7 @@ def _inflate_file(
         if len(inflated) > limit_nbytes:
             raise RequestTooLarge(
                 f"Decompressed data size exceeds the maximum allowed value of {limit_nbytes} bytes "
-                f"({show_nbytes(limit_nbytes)}, the setting max_request)"
+                f"({show_nbytes(limit_nbytes)}, {limited_by})"
             )
         rest = rest[len(piece) - len(stream.unused_data) - len(stream.unconsumed_tail) :]
         step = min(2 * step, 2**20)

@@ -272,4 +272,9 @@ def _path(source: ModelSource) -> Path:
         raise LoadFailed(f"the file of {source.id} cannot be read: {error.strerror}") from None
     if not there:
         raise LoadFailed(f"{source.id} has no file {str(source.origin)!r}")
+    path = os.fsencode(source.origin)
+    if path.decode("utf-8", "ignore").encode() != path:
+        raise LoadFailed(
+            f"the path of {source.id} is not UTF-8, which ONNX Runtime cannot open: rename {path!r}"
+        )
     return source.origin
