@@ -192,6 +192,25 @@ def test_a_model_of_files_only(triton: InferenceServerClient, spare: bytes) -> N
         triton.load_model("new")
 
 
+def test_nothing_is_kept_of_it(
+    served: Workbench, triton: InferenceServerClient, spare: bytes
+) -> None:
+    """Once it is unloaded, or its load failed: clients may bring new names without end."""
+    triton.load_model("new", config="{}", files={"file:1/model.onnx": spare})
+    assert factor_of(triton, "new") == 7.0
+    triton.load_model("m", config="{}", files={"file:1/model.onnx": spare})
+    assert factor_of(triton) == 7.0
+    for name in ("new", "m"):
+        triton.unload_model(name)
+    with pytest.raises(InferenceServerException):
+        triton.load_model("wrong", config="{}", files={"file:1/model.onnx": b"nonsense"})
+    assert [status.id.name for status in served._core.counted().models] == ["m"]
+    metrics = httpx.get(f"{served.url}/metrics").text
+    assert 'model="m"' in metrics
+    assert 'model="new"' not in metrics
+    assert 'model="wrong"' not in metrics
+
+
 def test_a_name_with_a_slash(
     served: Workbench, triton: InferenceServerClient, spare: bytes
 ) -> None:

@@ -84,6 +84,7 @@ class Runtime:
         self._runs = runs
         self._files = files
         self._clock = clock
+        self._records = records
         events = self._events = records.events
         self._watcher: Watcher | None = None
         self.has_started = False
@@ -148,6 +149,7 @@ class Runtime:
             runs=runs,
             memory=self.run_memory,
             under_way=self.requests.under_way,
+            gone=self._gone,
             leaves_first=settings.reload == "memory",
             wait_s=settings.wait,
         )
@@ -217,6 +219,11 @@ class Runtime:
             sources.removed(name)
         self.residency.removed(name)
         self.loads.removed(name)
+
+    def _gone(self, name: str) -> None:
+        """As ``removed``, and drop the statistics: clients may bring new names without end."""
+        self.removed(name)
+        self._records.forget(name)
 
     def _becomes_ready(self, model: ModelId, session: Session) -> None:
         self._runners.choose(model, session)

@@ -270,6 +270,13 @@ class ModelRepository:
             else:
                 self._overrides[name] = override
 
+    def drop_override(self, name: str) -> bool:
+        """Serve the model called *name* from its folder again; whether it has none, and is gone."""
+        if self._overrides.get(name) is None:
+            return False
+        self.set_override(name, None)
+        return not any(folder.where(name) for folder in self._folders)
+
     def take_over(self, other: ModelRepository) -> None:
         """Take over from *other* what was added to it and what loads brought."""
         with other._lock:

@@ -45,7 +45,8 @@ class Loads:
 
     A model whose files changed is loaded beside the edition that is loaded already, which answers
     until the new one is ready, and stays if the load fails. If there is no room for both, the load
-    fails, unless the old one *leaves_first*.
+    fails, unless the old one *leaves_first*. *gone* is called with the name of each model that only
+    a load brought, and that was unloaded.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Loads:
         runs: Runs,
         memory: Callable[[ModelId], RunMemory],
         under_way: UnderWay,
+        gone: Callable[[str], object],
         leaves_first: bool,
         wait_s: float,
     ) -> None:
@@ -68,6 +70,7 @@ class Loads:
         self._runs = runs
         self._memory = memory
         self._under_way = under_way
+        self._gone = gone
         self._leaves_first = leaves_first
         self._wait_s = wait_s
         self._endless: set[ModelId] = set()  # unloaded, but a run that cannot be ended goes on
@@ -146,7 +149,10 @@ class Loads:
             try:
                 self._load_served(name)
             except BaseException:
-                self._repository.set_override(name, before)
+                if before is None:
+                    self._drop_override(name)
+                else:
+                    self._repository.set_override(name, before)
                 if override is not None:
                     self._take_back(name)
                 raise
@@ -325,7 +331,11 @@ class Loads:
             states = map(self._residency.state, self.here(name))
             if all(state is ModelState.UNLOADING for state in states):  # or if there are none
                 self._by_hand.discard(name)
-                self._repository.set_override(name, None)
+                self._drop_override(name)
+
+    def _drop_override(self, name: str) -> None:
+        if self._repository.drop_override(name):
+            self._gone(name)
 
     def _wait_until_gone(self, gone: Mapping[ModelId, Future[None]]) -> None:
         """Wait until models are *gone*; end requests that still use them after 5 s.
