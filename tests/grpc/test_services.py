@@ -176,7 +176,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("often")
 def test_health_of_a_model(tmp_path: Path) -> None:
-    """Who watches a model by its name is told of each change: added, loaded, unloaded."""
+    """Who watches a model by its name is told of each change: added, loaded, unloaded, gone."""
     answer = health_pb2.HealthCheckResponse
     ask = health_pb2.HealthCheckRequest(service="later")
     with (
@@ -194,6 +194,8 @@ def test_health_of_a_model(tmp_path: Path) -> None:
         assert stub.Check(ask).status == answer.SERVING
         workbench.unload("later")
         assert next(watching).status == answer.NOT_SERVING
+        (tmp_path / "later.onnx").unlink()
+        assert next(watching).status == answer.SERVICE_UNKNOWN
         watching.cancel()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from workbench.core.names import Names
 from workbench.core.runtime import Runtime
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import ModelNotReady, ModelTooLarge, WorkbenchError
+from workbench.errors import ModelNotFound, ModelNotReady, ModelTooLarge, WorkbenchError
 from workbench.model import ModelId, ModelState, Need
 from workbench.residency.decision import check_fits
 
@@ -38,10 +38,12 @@ def check_ready(
 
 
 def _with_parts(runtime: Runtime, names: Names, model: ModelId) -> list[ModelId]:
-    """*model* and all its parts."""
+    """*model* and all its parts. Raises ``ModelNotFound`` if its files are gone."""
     try:
         parts = runtime.sources.parts(model.name, model.version)
         return list(dict.fromkeys([model, *(names.find(*part) for part in parts)]))
+    except ModelNotFound:
+        raise
     except WorkbenchError as error:
         raise ModelNotReady(f"{model}: {error}") from error
 
