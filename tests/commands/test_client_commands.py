@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from onnx_models import identity
 
 from workbench import Workbench
 from workbench.commands.cli import main
 from workbench.core.lifecycle import progress
 from workbench.core.lifecycle.sources import Sources
+from workbench.errors import LoadFailed
 from workbench.running import announce
 
 Run = Callable[..., Result]
@@ -70,6 +72,26 @@ def test_which_servers_run(wb: Workbench, run: Run) -> None:
         assert run("models", "--url", wb.url).exit_code == 0
     finally:
         dead.unlink()
+
+
+def test_models_that_are_broken(tmp_path: Path, run: Run) -> None:
+    """A model that failed to load, or whose folder cannot be read, is broken, with the reason."""
+    for name in ("gone", "nonsense", "odd"):
+        (tmp_path / name / "1").mkdir(parents=True)
+        identity(tmp_path / name / "1" / "model.onnx")
+    (tmp_path / "nonsense" / "1" / "model.onnx").write_bytes(b"nonsense")
+    (tmp_path / "odd" / "config.pbtxt").write_text("max_batch_size: many")
+    with Workbench(tmp_path, device="cpu") as workbench:
+        with pytest.raises(LoadFailed):
+            workbench.load("nonsense")
+        workbench.load("gone")
+        workbench.unload("gone")
+        told = run("models", "--url", workbench.url).output
+    rows = [row.split() for row in told.splitlines()]
+    assert rows[1][:4] == ["gone", "1", "not", "loaded"]
+    assert rows[2][:3] == ["nonsense", "1", "broken"]
+    assert rows[3][:2] == ["odd", "broken"]
+    assert "is not an ONNX model" in " ".join(rows[2])
 
 
 def test_how_a_server_is_stopped(wb: Workbench, run: Run) -> None:

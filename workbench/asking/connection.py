@@ -43,6 +43,7 @@ from workbench.model import ModelId, ModelState, Signature
 from workbench.running import find_token
 from workbench.tensor import Tensor
 from workbench.views import EventList, Model, ModelList
+from workbench.views.scraped import absences
 
 if TYPE_CHECKING:
     from workbench.asking.card import ModelCard
@@ -201,7 +202,8 @@ class Connection(Asks):
         """
         rows = self._index()
         counted = self._statistics() if "statistics" in self._about.get("extensions", ()) else {}
-        models = (model_status(row, counted) for row in rows)
+        why = absences(self.events) if self._is_workbench else None
+        models = (model_status(row, counted, why) for row in rows)
         return ModelList(Model.of(status, self._described) for status in models)
 
     def _index(self) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from workbench.codecs import v2_binary, v2_json
 from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import WorkbenchError
 from workbench.model import ModelId, ModelState, TensorSpec
+from workbench.residency import Absence, AbsenceKind
 from workbench.statistics import FailureReason, RequestCounts
 from workbench.tensor import Tensor
 
@@ -36,6 +37,9 @@ _ERRORS: Mapping[int, type[WorkbenchError]] = {
 }
 
 
+_UNLOADED = "unloaded"  # Triton's reason for what is no failure
+
+
 def checked(reply: httpx.Response) -> httpx.Response:
     """The *reply* if it is one of success; else it raises the error that the reply tells.
 
@@ -46,8 +50,16 @@ def checked(reply: httpx.Response) -> httpx.Response:
     raise _ERRORS.get(reply.status_code, errors.RunFailed)(_message(reply))
 
 
-def model_status(row: Mapping[str, Any], counted: Mapping[tuple[str, str], Any]) -> ModelStatus:
-    """A row of the index, with what the server has *counted* of the model's version."""
+def model_status(
+    row: Mapping[str, Any],
+    counted: Mapping[tuple[str, str], Any],
+    absences: Mapping[ModelId, Absence] | None,
+) -> ModelStatus:
+    """A row of the index, with what the server has *counted* of the model's version.
+
+    *absences*: why models are not in memory; ``None`` for a server that tells only the reason of
+    failures.
+    """
     version = str(row.get("version") or "")
     model = ModelId(row["name"], int(version) if version.isdecimal() else 0)
     states = {state.value: state for state in ModelState}
@@ -57,7 +69,13 @@ def model_status(row: Mapping[str, Any], counted: Mapping[tuple[str, str], Any])
     stats = figures.get("inference_stats", {})
     succeeded, failed = (int(stats.get(key, {}).get("count", 0)) for key in ("success", "fail"))
     requests = RequestCounts(succeeded, {FailureReason.OTHER: failed} if failed else {})
-    return ModelStatus(model, state, nbytes, reason=row.get("reason") or "", requests=requests)
+    reason: str = row.get("reason") or ""
+    absence: Absence | None = None
+    if state is ModelState.UNAVAILABLE and reason not in ("", _UNLOADED):
+        broken = Absence(AbsenceKind.FAILED, reason)
+        # what has no version could not be read
+        absence = broken if absences is None or not model.version else absences.get(model)
+    return ModelStatus(model, state, nbytes, reason=reason, requests=requests, absence=absence)
 
 
 def told_of(row: Mapping[str, Any]) -> ModelId | None:

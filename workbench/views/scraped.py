@@ -33,6 +33,18 @@ _ABSENCES = {
 }
 
 
+def absences(entries: Iterable[Entry]) -> dict[ModelId, Absence]:
+    """How models left memory, or did not come into it, by *entries*, oldest first."""
+    found = {}
+    for entry in entries:
+        kind = _ABSENCES.get(entry.event.kind)
+        model: ModelId | None = getattr(entry.event, "model", None)
+        if kind is not None and model is not None:
+            reason = str(entry.event).removeprefix(f"{model}: ")
+            found[model.plain] = Absence(kind, reason, entry.at_s)
+    return found
+
+
 class Scrapes:
     """Makes snapshots of the texts that ``/metrics`` gave, in their order.
 
@@ -46,12 +58,7 @@ class Scrapes:
 
     def tell(self, entries: Iterable[Entry]) -> None:
         """Take into account what happened, oldest first."""
-        for entry in entries:
-            kind = _ABSENCES.get(entry.event.kind)
-            model: ModelId | None = getattr(entry.event, "model", None)
-            if kind is not None and model is not None:
-                reason = str(entry.event).removeprefix(f"{model}: ")
-                self._absences[model.plain] = Absence(kind, reason, entry.at_s)
+        self._absences |= absences(entries)
 
     def snapshot(self, text: str, at_s: float) -> Snapshot:
         """The server as *text* says it was *at_s* (Unix seconds); figures it lacks are 0."""
