@@ -363,6 +363,19 @@ def test_a_deadline_ends_an_async_function(wb: Workbench) -> None:
     assert forever.ended.wait(30)
 
 
+def test_the_end_of_a_function_ends_what_it_asked(wb: Workbench) -> None:
+    """A function that waits for another one raises where it waits, once nobody waits for it."""
+    forever = Forever(wb)
+    wb.register(
+        lambda x: wb.infer("forever", x), name="outer", inputs=X, outputs={"y": ("FP32", [-1])}
+    )
+    with pytest.raises(DeadlineExceeded):
+        wb.infer("outer", [1.0], timeout_s=0.2)
+    assert forever.ended.wait(30)
+    wb.unload("outer")
+    assert "outer:1 raised" not in wb.logs
+
+
 @pytest.mark.usefixtures("no_grace")
 def test_a_client_that_leaves_ends_an_async_function(wb: Workbench) -> None:
     """So does a client that closes its connection."""

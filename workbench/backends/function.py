@@ -108,7 +108,8 @@ class FunctionSession:
     def _blamed(self, error: BaseException) -> RunFailed | RequestStopped:
         """What to raise for an *error* of the function, in its handler."""
         stop = stop_of_run()
-        if isinstance(error, CancelledError) and stop is not None and stop.error is not None:
+        ended = isinstance(error, CancelledError | RequestStopped)
+        if ended and stop is not None and stop.error is not None:
             return RequestStopped(str(stop.error))
         _log.exception("model %s raised", self._model)
         return RunFailed(f"{self._model} raised {class_and_line_of(error)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from contextlib import nullcontext
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ from workbench.errors import DeadlineExceeded, RequestStopped
 from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Loan
 from workbench.seconds import show_duration
-from workbench.stop import CancellationToken
+from workbench.stop import CancellationToken, stop_of_run
 from workbench.threads import queue_when_done
 
 T = TypeVar("T")
@@ -109,8 +110,22 @@ class InferenceVerbs(Lifetime):
         stop: CancellationToken | None = None,
         timeout_s: float | None = None,
     ) -> InferResponse:
-        """As ``infer``, for the request that *read* makes."""
-        stop = stop or CancellationToken()
+        """As ``infer``, for the request that *read* makes.
+
+        What ends the request of the function that asks, ends this one too.
+        """
+        stop, outer = stop or CancellationToken(), stop_of_run()
+        with stop.after(outer) if outer is not None else nullcontext():
+            return self._asked(name, version, read, stop, timeout_s)
+
+    def _asked(
+        self,
+        name: str,
+        version: int | None,
+        read: Read,
+        stop: CancellationToken,
+        timeout_s: float | None,
+    ) -> InferResponse:
         try:
             begun = self.call(self._ask, name, version, read, stop)
             if isinstance(begun, InferResponse):
