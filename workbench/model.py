@@ -18,7 +18,7 @@ from workbench.own_folder import OwnFolder
 
 
 class ModelId(NamedTuple):
-    """A model's name and version, always complete.
+    """A model's name and version, always complete; the version is 0 if none can be read.
 
     If the files of a loaded model change, the new files are loaded as its next *edition*, while
     the old edition still answers. Only the residency and its events tell editions apart.
@@ -36,7 +36,7 @@ class ModelId(NamedTuple):
     def __str__(self) -> str:
         if self.name.startswith(PLATFORM_PREFIX):  # the platform knows no versions
             return shown_name(self.name)
-        return f"{self.name}:{self.version}"
+        return f"{self.name}:{self.version}" if self.version else self.name
 
 
 def drop_name(known: MutableMapping[Any, Any], name: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -92,6 +93,26 @@ def test_models_that_are_broken(tmp_path: Path, run: Run) -> None:
     assert rows[2][:3] == ["nonsense", "1", "broken"]
     assert rows[3][:2] == ["odd", "broken"]
     assert "is not an ONNX model" in " ".join(rows[2])
+
+
+def test_top_shows_what_cannot_be_read(tmp_path: Path, run: Run) -> None:
+    """A model whose configuration cannot be parsed is broken, until it is loaded again."""
+    (tmp_path / "odd" / "1").mkdir(parents=True)
+    identity(tmp_path / "odd" / "1" / "model.onnx")
+    config = tmp_path / "odd" / "config.pbtxt"
+    with Workbench(tmp_path, device="cpu") as workbench:
+        for _ in range(2):
+            config.write_text("max_batch_size: many")
+            with pytest.raises(LoadFailed):
+                workbench.load("odd")
+            told = run("top", "--once", "--url", workbench.url).output
+            assert re.search(r"^odd +broken ", told, re.MULTILINE)
+            assert "odd broken: " in told
+            config.unlink()
+            workbench.load("odd")
+            told = run("top", "--once", "--url", workbench.url).output
+            assert not re.search(r"^odd +broken ", told, re.MULTILINE)
+            assert re.search(r"^odd:1 +ready ", told, re.MULTILINE)
 
 
 def test_how_a_server_is_stopped(wb: Workbench, run: Run) -> None:

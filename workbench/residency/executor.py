@@ -19,7 +19,7 @@ from itertools import count
 from typing import ClassVar
 
 from workbench.backends.base import Session
-from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
+from workbench.errors import LoadFailed, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.events import EventLog
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, ModelState, Need
@@ -34,6 +34,7 @@ from workbench.residency.effects import (
     Load,
     Refuse,
     StopLoad,
+    TellFailed,
 )
 from workbench.residency.events import Purpose
 from workbench.residency.journal import Journal
@@ -249,6 +250,15 @@ class Residency:
     def pin(self, model: ModelId, pinned: bool = True) -> None:
         """Never evict *model*, or allow it again."""
         self._apply(events.Pin(model, pinned))
+
+    def note_read(self, name: str, error: LoadFailed | None = None) -> None:
+        """The versions of the model called *name* were to be read; *error*: why they cannot be."""
+        with self._lock:
+            if error is None:
+                self._telemetry.readable(name)
+            else:
+                failed = TellFailed(ModelId(name, 0), error, tried=False)
+                self._telemetry.take([failed], self._clock())
 
     def removed(self, name: str) -> None:
         """Forget the past of the models called *name*, which are no longer served."""

@@ -76,6 +76,10 @@ class Telemetry:
         drop_name(self._pasts, name)
         self._thrash.drop(name)
 
+    def readable(self, name: str) -> None:
+        """Drop that no version of the model of that name could be read."""
+        self._pasts.pop(ModelId(name, 0), None)
+
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
         """Record *effects*, which happened at *now_s*."""
         for effect in effects:
@@ -140,6 +144,8 @@ class Telemetry:
     def _past(self, model: ModelId) -> _Past:
         model = model.plain
         past = self._pasts.get(model)
+        if model.version:
+            self.readable(model.name)
         if past is None:
             past = self._pasts[model] = _Past()
         return past

@@ -28,7 +28,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.model import ModelId, ModelState, shown_name
-from workbench.repository import ModelRepository, Override
+from workbench.repository import FolderModel, ModelRepository, Override
 from workbench.residency import Lease, Purpose, Residency, give_back
 from workbench.stop import CancellationToken
 
@@ -94,6 +94,8 @@ class Loads:
             for name, found in self._repository.versions():
                 if isinstance(found, WorkbenchError):
                     _log.warning("model %s is not loaded: %s", name, found)
+                    if isinstance(found, LoadFailed):
+                        self._residency.note_read(name, found)
                     broken.add(name)
                 else:
                     models.extend(ModelId(name, version) for version in found)
@@ -184,7 +186,7 @@ class Loads:
     def _load_served(self, name: str) -> None:
         """Load all served versions of *name*, also if one of them is broken."""
         served, failures = set(), []
-        for version in self._repository.find(name).versions:
+        for version in self._readable(name).versions:
             try:
                 self._load_broken_parts(self._names.look(name, version))
                 model = self._load(name, version, None)
@@ -199,6 +201,16 @@ class Loads:
             if model.plain not in served:
                 self._residency.unload(model, "not served any more")
                 self.pins.remove(model)
+
+    def _readable(self, name: str) -> FolderModel:
+        """The model called *name*; if its folder or configuration is broken, the log says so."""
+        try:
+            found = self._repository.find(name)
+        except LoadFailed as error:
+            self._residency.note_read(name, error)
+            raise
+        self._residency.note_read(name)
+        return found
 
     def _load_broken_parts(self, ensemble: ModelId) -> None:
         """If a part of *ensemble* is broken, load that part alone, which raises ``LoadFailed``.
@@ -392,6 +404,7 @@ class Loads:
         )
 
     def _load(self, name: str, version: int | None, stop: CancellationToken | None) -> ModelId:
+        self._readable(name)
         model = self._names.look(name, version)
         parts = self._parts(model)
         if parts:
