@@ -127,7 +127,7 @@ class FakeLoader:
             session.origin = self.session_origins[model.name].pop(0)
         return session
 
-    def closed(self, session: Session) -> None:
+    def closed(self, model: ModelId, session: Session) -> None:
         """There is nothing that belongs to it."""
 
     def measured(self, model: ModelId, session: Session, peak_nbytes: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from inside import until
 from onnx_models import scaled
 from tritonclient.http import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
@@ -245,6 +246,28 @@ def test_its_files_go_with_it(
         client.load_model("new", config="{}", files={"file:5/model.onnx": spare})
         served.stop()
         assert kept() == 0
+
+
+def test_its_files_go_though_an_ensemble_used_it(
+    served: Workbench, root: Path, spare: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The load of an ensemble looks at its parts, also at one that is loaded, and keeps nothing."""
+    (root / "e" / "1").mkdir(parents=True)
+    tensor = '{ name: "a" data_type: TYPE_FP32 dims: [-1, 1] }'
+    other = tensor.replace('"a"', '"b"')
+    maps = 'input_map { key: "x" value: "a" } output_map { key: "y" value: "b" }'
+    (root / "e" / "config.pbtxt").write_text(
+        f'platform: "ensemble" input {tensor} output {other} '
+        f'ensemble_scheduling {{ step {{ model_name: "m" model_version: -1 {maps} }} }}'
+    )
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    for _ in range(2):
+        served._core.load_all("m", "{}", {"5/model.onnx": spare})
+        served._core.load_all("e")
+        served._core.unload("e")
+    served._core.unload("m")
+    until(lambda: not list((tmp_path / "temporary").iterdir()))
 
 
 def test_a_load_that_began_keeps_its_files(served: Workbench, spare: bytes) -> None:

@@ -208,8 +208,10 @@ class Runtime:
         if cache is not None:
             cache.shrink(max(0, nbytes - self.residency.free_nbytes()))
 
-    def _forget(self, session: Session) -> None:
-        """Drop the cached answers of *session*, which is closed."""
+    def _forget(self, model: ModelId, session: Session) -> None:
+        """Drop the cached answers of the *session* of *model*, which is closed, and its source."""
+        for sources in self._all_sources:
+            sources.drop(model)
         if self._responses is not None:
             self._responses.forget(session.runner)
 

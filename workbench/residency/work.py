@@ -76,8 +76,8 @@ class Loader(Protocol):
         """Note that the load of *session* ran alone and took *peak_nbytes* at most."""
         ...
 
-    def closed(self, session: Session) -> None:
-        """Forget what belongs to *session*, which is closed."""
+    def closed(self, model: ModelId, session: Session) -> None:
+        """Forget what belongs to the *session* of *model*, which is closed."""
         ...
 
     def warm_up(
@@ -169,7 +169,7 @@ class ThreadedWork(Work):
     def _end(self, model: ModelId, session: Session, nbytes: int) -> None:
         with self._watch.close(model, nbytes - session.footprint.unseen_nbytes):
             session.close()
-        self._loader.closed(session)
+        self._loader.closed(model, session)
 
 
 def _logged(job: Job) -> None:

@@ -156,9 +156,11 @@ class Loads:
                 else:
                     self._repository.set_override(name, before)
                 if override is not None:
+                    self._sources.keep_only(name, self.here(name))
                     self._take_back(name)
                 raise
             self._by_hand.add(name)
+            self._sources.keep_only(name, self.here(name))
 
     def removed(self, name: str) -> None:
         """Forget the editions of *name*, which is no longer served."""
@@ -340,7 +342,9 @@ class Loads:
         """
         with self._one_at_a_time(name):
             self._names.forget(name)
-            states = map(self._residency.state, self.here(name))
+            here = self.here(name)
+            self._sources.keep_only(name, here)
+            states = map(self._residency.state, here)
             if all(state is ModelState.UNLOADING for state in states):  # or if there are none
                 self._by_hand.discard(name)
                 self._drop_override(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -67,7 +67,7 @@ class Sources:
         files: Backend,
         runs: Runs,
         ready: Callable[[ModelId, Session], object],
-        forget: Callable[[Session], object],
+        forget: Callable[[ModelId, Session], object],
         spare: Callable[[int], object],
         events: EventLog,
         progress: LoadProgress,
@@ -129,9 +129,19 @@ class Sources:
         nbytes = session.footprint.nbytes
         self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
 
-    def closed(self, session: Session) -> None:
-        """Drop what belongs to *session*, which is closed."""
-        self._forget(session)
+    def closed(self, model: ModelId, session: Session) -> None:
+        """Drop what belongs to the *session* of *model*, which is closed."""
+        self._forget(model, session)
+
+    def drop(self, model: ModelId) -> None:
+        """Drop the estimated source of *model*, which was in memory already."""
+        self._coming.pop(model, None)
+
+    def keep_only(self, name: str, here: Container[ModelId]) -> None:
+        """Drop the estimated sources of models called *name* that are not among those *here*."""
+        for model in list(self._coming):
+            if model.name == name and model not in here:
+                self.drop(model)
 
     def removed(self, name: str) -> None:
         """Drop what is known of the models called *name*, which are no longer served."""
