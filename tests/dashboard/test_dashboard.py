@@ -112,11 +112,12 @@ def test_all_parts_are_drawn(server: Workbench) -> None:
     server.load("wine")
     dashboard.draw()
     assert f"{server.url} and gRPC at {server.grpc_url}" in dashboard._head.value
-    assert "budget 64.0 MiB" in dashboard._chart.value
+    assert "budget for models 64.0 MiB" in dashboard._chart.value
     assert "wine" in dashboard._models.value
     assert "loaded wine:1" in dashboard._events.value
     assert dashboard._controls.chooser.options == server.names
     assert dashboard._controls.keep_alive.label == "until room is needed"
+    assert dashboard._marks.row.layout.display == "none"  # nothing was evicted or refused
     assert not dashboard._told
 
 

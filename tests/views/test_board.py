@@ -140,7 +140,7 @@ def test_evictions_and_refusals_are_marked_with_their_reason() -> None:
     chart = memory_chart(seen(now), now.devices[0], events, now.at_s)
     assert "evicted: yolo:1, 1.0 MiB freed: to make room for whisper" in chart
     assert "refused: needs 9 GiB, 6 are free" in chart
-    assert ">budget 10.0 MiB" in chart
+    assert ">budget for models 10.0 MiB" in chart
     assert as_image(chart, "memory").startswith('<img alt="memory"')
 
 
@@ -164,9 +164,31 @@ def test_a_mark_is_in_the_band_of_its_gpu() -> None:
 def test_each_band_of_several_gpus_has_its_name() -> None:
     """The chart of a GPU says of which it is, and the legend whose the grey memory is."""
     now = snapshot(ready("a"), device=GPU)
-    assert ">cuda:0: budget 10.0 MiB" in memory_chart(seen(now), now.devices[0], [], now.at_s)
+    chart = memory_chart(seen(now), now.devices[0], [], now.at_s)
+    assert ">cuda:0: budget for models 10.0 MiB" in chart
     assert "other programs" in legend(now.devices[0])
     assert "the rest of this process" in legend(snapshot().devices[0])
+
+
+def test_memory_of_no_model_does_not_look_like_that_of_models() -> None:
+    """It is faint, as it may reach above the line of the budget, which is labelled as theirs."""
+    now = snapshot(ready("a"))
+    devices = (replace(now.devices[0], base_nbytes=30 * MIB),)
+    now = replace(now, devices=devices)
+    chart = memory_chart(seen(now), now.devices[0], [], now.at_s)
+    rest, model = (
+        next(path for path in chart.split("<path ") if title in path)
+        for title in ("now 30.0 MiB", "a:1, now")
+    )
+    assert 'fill-opacity="0.2"' in rest
+    assert "opacity" not in model
+    assert ">budget for models 10.0 MiB" in chart
+
+
+def test_columns_of_the_page_stay() -> None:
+    """The column of the requests that run now is there without one, so that the others stay."""
+    html = page_parts(snapshot(ready("a")), ["a"], [], History())["models"]
+    assert '<th class="n">in use</th>' in html
 
 
 def test_a_large_model_has_a_row() -> None:

@@ -16,7 +16,7 @@ from workbench.views.times import clock_time
 
 _SHOWN = 30  # the newest ones
 _NAME = 40  # characters of a model's name
-_NONE = (("choose a mark of the chart", 0),)
+_NONE = (("choose an eviction or a refusal", 0),)
 
 
 class Marks:
@@ -54,6 +54,7 @@ class Marks:
             finally:
                 self._writing = False
         entry = next((each for each in marks if each.number == self.chooser.value), None)
+        self.row.layout.display = None if marks else "none"
         self._why.value = board.one_line(board.event_words(entry.event)[0]) if entry else ""
 
     def _on_choice(self, _change: Any) -> None:

@@ -145,6 +145,8 @@ def models_table(
     first, others = snapshot.models[:MODELS], snapshot.models[MODELS:]
     large = (model for model in others if model.nbytes > _LARGE * snapshot.budget_nbytes)
     shown = sorted((*first, *large), key=lambda m: (is_absent(m), m.id))
+    if not shown:
+        return one_line("no model was used yet: choose one and load it, or send it a request")
     wide = _columns(shown, snapshot, history)
     columns = [column for _, column in wide]
     heads = heads_html(columns, looks)
@@ -153,8 +155,6 @@ def models_table(
     rows = rows_html(columns, looks, marks)
     more = len(snapshot.models) - len(shown) + snapshot.left_out.models
     note = f"<small>{more} more models, used less recently, are not shown</small>" if more else ""
-    if not shown:
-        note = "<small>no model was used yet: choose one and load it, or send it a request</small>"
     table = f'<table class="m"><colgroup>{widths}</colgroup>{heads}{"".join(rows)}</table>'
     return f'<div class="wbd">{table}{note}{reasons_html(shown)}</div>'
 
@@ -207,7 +207,8 @@ def star(pinned: bool) -> str:
 
 
 def _in_flight(model: ModelStatus) -> str:
-    return str(model.leases or "") + (f" + {model.pending}" if model.pending else "")
+    waiting = f' <span title="{model.pending} wait">+ {model.pending}</span>'
+    return str(model.leases or "") + (waiting if model.pending else "")
 
 
 def _recent(traffic: Traffic) -> str:

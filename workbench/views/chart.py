@@ -19,11 +19,12 @@ from workbench.views.history import WINDOW_S, DeviceSample, History
 from workbench.views.times import clock_time
 
 _NAMED = 10  # models with an area of their own
-_OTHER = "#9a9a9a"
+_OTHER = "#8a8a8a"
+_FAINT = 0.2  # how opaque memory is that belongs to no model
 _WIDTH, _HEIGHT = 1000, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 88, 12, 22, 26
 _LEAST_S = 30.0  # that the picture shows, also just after the start
-_MARKS, _NEAR = 100, 8  # marks that are nearer to each other cannot be told apart
+_MARKS, _NEAR = 100, 12  # marks that are nearer to each other cannot be told apart
 _FLUID = 'width="100%" style="max-width:1100px"'
 _PAPER = "var(--jp-layout-color0, var(--vscode-editor-background, #fff))"
 _HALO = f'style="stroke:{_PAPER}" stroke-width="4" paint-order="stroke"'
@@ -101,10 +102,13 @@ def is_mark(entry: Entry) -> bool:
 def legend(device: DeviceStatus) -> str:
     """What the charts of devices such as *device* show, as HTML."""
     rest = "the rest of this process" if device.device.kind == "cpu" else "other programs"
-    swatch = f"display:inline-block;width:10px;height:10px;border-radius:2px;background:{_OTHER}"
+    swatch = (
+        "display:inline-block;width:8px;height:8px;border-radius:2px;"
+        f"border:1px solid {_OTHER};background:{_OTHER}{round(255 * _FAINT):02x}"
+    )
     return (
-        f'<div class="q"><span style="{swatch}"></span> {rest} · each model has '
-        "a colour of its own · &#9660; evicted · &times; refused for want of memory</div>"
+        f'<div class="q"><span style="{swatch}"></span> {rest}, not in the budget · each model '
+        "has its own colour · &#9660; evicted · &times; refused, as there was no room</div>"
     )
 
 
@@ -171,8 +175,10 @@ def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> 
         "other models",
         f"not the models', now {show_nbytes(samples[-1].other_nbytes)}",
     ]
-    colours = [*(history.colour(name) for name in named), NO_MODEL, _OTHER]
-    drawn = zip(titles, colours, ys, strict=True)
+    fills = [f'fill="{colour}"' for colour in (*map(history.colour, named), NO_MODEL)]
+    # faint: it may reach above the line of the budget, which limits only the models
+    fills.append(f'fill="{_OTHER}" fill-opacity="{_FAINT}" stroke="{_OTHER}"')
+    drawn = zip(titles, fills, ys, strict=True)
     # the highest first: each hides the lower part of the one before
     return [_area(frame, xs, *each) for each in reversed(list(drawn))]
 
@@ -181,12 +187,12 @@ def _area(frame: _Frame, xs: Sequence[float], title: str, fill: str, ys: Array) 
     changes = (np.flatnonzero(np.diff(ys)) + 1).tolist()  # memory comes and goes in steps
     steps = "".join(f"H{xs[at]}V{y}" for at, y in zip(changes, ys[changes].tolist(), strict=True))
     path = f"M{xs[0]} {frame.y(0):.1f}V{ys[0]}{steps}H{_WIDTH - _RIGHT}V{frame.y(0):.1f}Z"
-    return f'<path d="{path}" fill="{fill}"><title>{escape(title)}</title></path>'
+    return f'<path d="{path}" {fill}><title>{escape(title)}</title></path>'
 
 
 def _limits(frame: _Frame, device: DeviceStatus) -> list[str]:
     whose = "" if device.device.kind == "cpu" else f"{device.device}: "  # there may be several
-    lines = [(f"{whose}budget", device.budget_nbytes, "#c62828")]
+    lines = [(f"{whose}budget for models", device.budget_nbytes, "#c62828")]
     capacity_nbytes = device.device.total_nbytes
     if device.budget_nbytes < capacity_nbytes <= frame.most_nbytes:
         lines.append(("capacity", capacity_nbytes, "currentColor"))

@@ -20,7 +20,7 @@ from workbench.views.table import Looks, heads_html, reasons_html, rows_html, sh
 from workbench.views.text import device_lines, headline
 
 _TABLE = "border-collapse:collapse;font-size:13px"
-_CELL = "padding:3px 12px 3px 0;vertical-align:top;overflow-wrap:anywhere"
+_CELL = "padding:3px 8px 3px 4px;vertical-align:top;overflow-wrap:anywhere"
 _LEFT = f"{_CELL};text-align:left"
 _RIGHT = f"{_CELL};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
 _LEGEND = 10  # names below the bar of the budget
@@ -54,8 +54,10 @@ def _shapes(takes: str, gives: str, columns: int) -> str:
     return f'<tr><td colspan="{columns}" style="{_NOTE}">{note}</td></tr>'
 
 
-def model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[Column]:
-    """Those that have something to say of *models*, as HTML; *names* are the first."""
+def model_columns(
+    models: Sequence[ModelStatus], names: Sequence[str], kept: str = ""
+) -> list[Column]:
+    """Those that have something to say of *models*, and the one *kept*; *names* are the first."""
     states = [state_words(model) for model in models]
     return said(
         (
@@ -63,7 +65,8 @@ def model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[C
             Column("version", tuple(str(model.id.version or "") for model in models), numbers=True),
             Column("state", tuple(board.pill(s.word, s.shade, s.title) for s in states)),
             *figure_columns(models),
-        )
+        ),
+        kept,
     )
 
 

@@ -84,7 +84,8 @@ def _models(models: Sequence[ModelStatus]) -> str:
     if not models:
         return "<p>The repository has no models yet.</p>"
     shown = models[:_ROWS]
-    columns = model_columns(shown, [_link(model) for model in shown])
+    # always there: a column that came and went with the requests would move all others
+    columns = model_columns(shown, [_link(model) for model in shown], kept="in use")
     table = f"<table>{heads_html(columns)}{''.join(rows_html(columns))}</table>"
     more = len(models) - len(shown)
     note = f"<p>{more} more models are not shown</p>" if more else ""
