@@ -134,8 +134,10 @@ def test_an_endpoint(sample_models: Path, end: signal.Signals) -> None:
         (["serve", ".", "--token", "short"], "token: use auto, off, or 16 to 256 characters"),
         (["token", "http://127.0.0.1:1"], "no server of yours at http://127.0.0.1:1 asks for"),
         (["serve", ".", "--evict", "fifo"], "is not one of 'lru', 'lfu', 'largest'"),
-        (["serve", ".", "--no-such-flag"], "No such option"),
-        (["serve"], "Missing argument 'REPOSITORY...'"),
+        (["serve", ".", "--no-such-flag"], "No such option '--no-such-flag'. See workbench serve"),
+        (["serve", ".", "--tokn", "off"], "Did you mean '--token'? See workbench serve --help"),
+        (["serve"], "Missing argument 'REPOSITORY...'. See workbench serve --help"),
+        (["no-such-command"], "No such command 'no-such-command'. See workbench --help"),
         (["samples", "--out", __file__], "file"),
         (["samples", "--out", __file__, "--count", "1"], "file"),
         (["samples", "--out", "x", "--size", "big"], "'big' is not an amount of memory"),
@@ -148,9 +150,10 @@ def test_mistakes_end_with_status_2(
 ) -> None:
     """A mistake is one clear line on stderr, and status 2."""
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(main, arguments)
+    result = CliRunner().invoke(main, arguments, prog_name="workbench")
     assert result.exit_code == 2
     assert message in result.stderr
+    assert result.stderr.count("\n") == 1
     assert "Traceback" not in result.output
 
 

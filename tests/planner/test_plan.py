@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.errors import UsageError
+from workbench.errors import SettingError, UsageError
 from workbench.model import ModelId
 from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.planner import Goal, ModelCost, Plan, Trace, TraceRequest
@@ -70,8 +70,14 @@ def test_what_a_pin_costs() -> None:
     assert pinned.saved_s > 0
     before, after = plan.what_if().waited_s, plan.what_if(pinned=[C]).waited_s
     assert pinned.others_wait_s - pinned.saved_s == pytest.approx(after - before)
-    with pytest.raises(UsageError, match="no cost of d:1"):
-        plan.pin(ModelId("d", 1))
+    assert plan.pin("c") == plan.pin("c:1") == (pinned,)
+    assert plan.what_if(pinned=["c"]).waited_s == after
+    for unknown in (ModelId("d", 1), "d:1"):
+        with pytest.raises(UsageError, match="no cost of d:1"):
+            plan.pin(unknown)
+    several = Plan(trace("ab"), {**COSTS, ModelId("a", 2): COSTS[A]}, 40 * MIB)
+    with pytest.raises(UsageError, match="a has several versions: a:1, a:2"):
+        several.pin("a")
 
 
 def test_today_has_its_pins() -> None:
@@ -95,10 +101,12 @@ def test_what_if() -> None:
 def test_devices() -> None:
     """As many devices as it takes, each with 0.8 of its memory for models; none too small."""
     plan = Plan(trace("abc" * 20), COSTS, 35 * MIB)
-    assert plan.devices(100 * MIB) == 1
+    assert plan.devices(100 * MIB) == plan.devices("100MiB") == 1
     assert plan.devices(50 * MIB) == 2
     assert plan.devices(40 * MIB) == 3  # the first two go to different ones, as at the server
     assert plan.devices(30 * MIB) is None
+    with pytest.raises(SettingError, match="'many' is not an amount of memory"):
+        plan.devices("many")
 
 
 def test_several_devices_share_a_budget() -> None:

@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from workbench.bench.sweep import Point, best
+from workbench.seconds import parse_seconds
 from workbench.views.colours import INK
 from workbench.views.table import cells_html
 from workbench.views.text import aligned
@@ -29,9 +30,12 @@ class Bench:
     url: str
     points: tuple[Point, ...]
 
-    def best(self, p99_s: float) -> Point | None:
-        """The point of most elements a second within a p99 of *p99_s*; ``None`` if none is."""
-        return best(self.points, p99_s)
+    def best(self, p99_s: float | str) -> Point | None:
+        """The point of most elements a second within a p99 of *p99_s*; ``None`` if none is.
+
+        *p99_s* is in seconds, or a text such as ``"20ms"``.
+        """
+        return best(self.points, parse_seconds(p99_s) if isinstance(p99_s, str) else p99_s)
 
     @property
     def sentence(self) -> str:

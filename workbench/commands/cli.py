@@ -52,6 +52,14 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 class _Commands(click.Group):
     """Ends a command with an error's one line, and says warnings in one line each."""
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _in_one_line():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _in_one_line():
+            return super().invoke(ctx)
+
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
             with warnings.catch_warnings():
@@ -63,6 +71,19 @@ class _Commands(click.Group):
                 told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             click.echo(f"workbench: {told}", err=True)
             sys.exit(2)
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Raises click's error about arguments, which it would tell in four lines, as one of ours."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "workbench"
+        told = error.format_message()
+        raise UsageError(f"{told}{'' if told[-1] in '.?' else '.'} See {command} --help") from None
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

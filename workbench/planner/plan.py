@@ -190,13 +190,14 @@ class Plan:
         budget: int | str | Sequence[int] | None = None,
         *,
         policy: str | None = None,
-        pinned: Collection[ModelId] | None = None,
+        pinned: Collection[ModelId | str] | None = None,
         keep_alive_s: float | None = None,
         costs: Mapping[ModelId, ModelCost] | None = None,
     ) -> Outcome:
         """The exact replay with other settings; several budgets are several devices.
 
         A *budget* is in bytes, or a text such as ``"2GiB"``; one budget is shared by all *parts*.
+        A *pinned* model may be given by its name.
         Raises ``UsageError`` as ``replay``, and ``SettingError``.
         """
         if isinstance(budget, str):
@@ -212,7 +213,7 @@ class Plan:
             self.costs if costs is None else costs,
             budgets,
             POLICIES[name],
-            pinned=self.pinned if pinned is None else pinned,
+            pinned=self.pinned if pinned is None else [*map(self._known, pinned)],
             keep_alive_s=self.keep_alive_s if keep_alive_s is None else keep_alive_s,
             wait_s=self.wait_s,
             max_waiting=self.max_waiting,
@@ -294,14 +295,12 @@ class Plan:
             finer = np.linspace(below, above, _FINER).astype(np.int64).tolist()
             curve = survey(self.trace, self.costs, finer, POLICIES[name])
 
-    def pin(self, *models: ModelId) -> tuple[Pinned, ...]:
-        """What a pin of each of *models* alone would change, with today's budget."""
-        for model in models:
-            if model not in self.costs:
-                raise UsageError(f"no cost of {model} is known: load it once")
+    def pin(self, *models: ModelId | str) -> tuple[Pinned, ...]:
+        """What a pin of each of *models*, or names, alone would change, with today's budget."""
+        known = [*map(self._known, models)]
         before = _waited_s(self.trace, self.today)
         pinned = []
-        for model in models:
+        for model in known:
             after = _waited_s(self.trace, self.what_if(pinned=dict.fromkeys((*self.pinned, model))))
             own = self.trace.models.index(model) if model in self.trace.models else None
             saved_s = before[own] - after[own] if own is not None else 0.0
@@ -309,13 +308,26 @@ class Plan:
             pinned.append(Pinned(model, float(saved_s), others_s))
         return tuple(pinned)
 
-    def devices(self, memory_nbytes: int, goal: Goal | None = None) -> int | None:
-        """How many devices of *memory_nbytes* reach the *goal*; ``None`` if 64 do not.
+    def _known(self, model: ModelId | str) -> ModelId:
+        """The model of that name, such as ``"wine"`` or ``"wine:1"``; raises ``UsageError``."""
+        if isinstance(model, ModelId):
+            found = [model] if model in self.costs else []
+        else:
+            found = [known for known in self.costs if model in (known.name, str(known))]
+        if not found:
+            raise UsageError(f"no cost of {model} is known: load it once")
+        if len(found) > 1:
+            raise UsageError(f"{model} has several versions: {', '.join(map(str, found))}")
+        return found[0]
 
-        Models are placed as the server places them, on 0.8 of each device's memory.
+    def devices(self, memory: int | str, goal: Goal | None = None) -> int | None:
+        """How many devices of *memory* reach the *goal*; ``None`` if 64 do not.
+
+        *memory* is in bytes, or a text such as ``"16GiB"``. Models are placed as the server places
+        them, on 0.8 of each device's memory.
         """
         goal = goal or self.goal
-        budget = int(memory_nbytes * _USABLE)
+        budget = int(parse_nbytes(memory) * _USABLE)
         if budget < max(self.costs[m].need_nbytes for m in self.trace.models):
             return None
 

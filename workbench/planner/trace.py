@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,10 @@ from workbench.errors import UsageError
 from workbench.model import ModelId
 
 _FORM = 1  # of the file's format
-_NOT_READ = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, BadZipFile)
+_NOT_READ = (
+    OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RuntimeError, BadZipFile,
+    zlib.error,
+)  # fmt: skip
 
 
 class TraceRequest(NamedTuple):
@@ -172,7 +176,9 @@ class Trace:
         except FileNotFoundError:
             raise UsageError(f"{path}: there is no such file") from None
         except _NOT_READ as error:
-            raise UsageError(f"{path}: is not a trace that was saved here ({error})") from None
+            told = getattr(error, "strerror", None)  # of the system, as for a folder
+            told = told or "is not a trace that save() wrote; read_csv reads access logs"
+            raise UsageError(f"{path}: {told}") from None
         kinds = (np.float64, np.int32, np.int64, np.float64)
         lengths = {column.shape for column in columns}
         right = all(column.dtype == kind for column, kind in zip(columns, kinds, strict=True))
