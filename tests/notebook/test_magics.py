@@ -520,6 +520,16 @@ def test_bench_and_tune(shell: Any) -> None:
         run(shell, "tune wine")
 
 
+def test_samples(shell: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are written without the command line; where they cannot be, one line says so."""
+    run(shell, f"samples {tmp_path / 'a_folder'}")
+    assert "a_folder is written: %workbench start " in capsys.readouterr().out
+    assert (tmp_path / "a_folder" / "wine").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"%workbench samples: .*file: File exists"):
+        run(shell, f"samples {tmp_path / 'file'}")
+
+
 def test_doctor(shell: Any) -> None:
     """Doctor needs no server; a port of its own server is no fault."""
     assert "ONNX Runtime" in repr(run(shell, "doctor"))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from inspect import currentframe
+from pathlib import Path
 from typing import Any, NoReturn
 
 from IPython.core.error import UsageError as IPythonUsageError
@@ -60,6 +61,7 @@ _HELP = """A model server inside this kernel.
                                           --batching off,on --instances 1,2 --threads 1,2
                                           --seconds 0.5 --wire http|python
     %workbench tune MODEL --p99 20ms      write the configuration that serves most within a p99
+    %workbench samples [FOLDER]           write the sample models (sample_models)
     %workbench doctor                     what is wrong with this installation, and its cure
     %workbench models                     every model, loaded or not
     %workbench events [N]                 the last N events (30)
@@ -182,6 +184,19 @@ class Verbs:
     def unpin(self, arguments: Sequence[str]) -> object:
         """Allow a model's eviction again."""
         return self.running().unpin(*_model(arguments, "unpin"))
+
+    def samples(self, arguments: Sequence[str]) -> None:
+        """Write the sample models; files that are there already stay."""
+        from workbench.commands.bundled import copy_bundled
+
+        _expect(arguments, 1, "samples")
+        out = arguments[0] if arguments else "sample_models"
+        try:
+            copy_bundled("sample_models", Path(out))
+        except OSError as error:
+            told = f"{error.filename or out}: {error.strerror}"
+            raise IPythonUsageError(f"%workbench samples: {told}") from None
+        print(f"{out} is written: %workbench start {shlex.quote(out)}")  # noqa: T201
 
     def save(self, arguments: Sequence[str]) -> object:
         """Save a model as files."""
@@ -328,8 +343,8 @@ class Verbs:
 
 _VERBS = (
     "bench", "budget", "dashboard", "doctor", "endpoint", "events", "evict", "infer", "keep-alive",
-    "load", "logs", "models", "pin", "plan", "restart", "save", "snapshot", "start", "status",
-    "stop", "tune", "unload", "unpin",
+    "load", "logs", "models", "pin", "plan", "restart", "samples", "save", "snapshot", "start",
+    "status", "stop", "tune", "unload", "unpin",
 )  # fmt: skip
 _BENCH_LISTS = ("clients", "rates", "batches", "batching", "instances", "threads")
 _MODEL_VERBS = ("load", "unload", "pin", "unpin", "infer", "bench", "tune", "save")
