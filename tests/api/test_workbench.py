@@ -586,6 +586,9 @@ def test_images_from_python(sample_models: Path) -> None:
     with Workbench(sample_models, device="cpu") as wb:
         for given in (png, path, str(path), Image.open(path)):
             assert wb.infer("digits_reader", given)["label"].tolist() == ["2"]
+        pixels = np.asarray(Image.open(path).convert("L"))  # the rows of a grey image
+        assert pixels.ndim == 2
+        assert wb.infer("digits_reader", pixels)["label"].tolist() == ["2"]
         assert wb.infer("digits_reader", {"image": [png, png]})["label"].tolist() == ["2"] * 2
         with pytest.raises(InvalidRequest, match="image 0 cannot be decoded"):
             wb.infer("digits_reader", b"no picture")

@@ -71,6 +71,19 @@ def test_several_outputs_with_text(wb: Connection, sample_models: Path) -> None:
     assert wb.infer("digits_reader", [png], output="label", raw=True).tolist() == [b"2"]
 
 
+def test_an_input_that_may_be_left_out() -> None:
+    """The value is for the input that is needed, as in the server's process."""
+    with workbench.Workbench(device="cpu", token="off") as here:
+
+        @here.model(inputs={"x": Float32[-1], "bias": Float32[-1]}, outputs={"y": Float32[-1]})
+        def moved(x: Any, bias: Any = 1) -> Any:
+            return x + bias
+
+        with workbench.connect(here.url) as wb:
+            assert wb.infer("moved", [1, 2]).tolist() == [2, 3]
+            assert wb.infer("moved", x=[1, 2], bias=[2, 2]).tolist() == [3, 4]
+
+
 def test_answers_one_by_one(wb: Connection) -> None:
     """A stream gives each answer as it comes; closed, it ends the function; errors are raised."""
     closed = threading.Event()

@@ -287,9 +287,9 @@ class Connection(Asks):
         """What Tab offers behind ``wb["``."""
         return list(self.names)
 
-    def config(self, model: str) -> dict[str, Any]:
+    def config(self, model: str, version: int | None = None) -> dict[str, Any]:
         """The configuration of *model*, Triton's ModelConfig. Raises ``ModelNotFound``."""
-        config: dict[str, Any] = self._ask("GET", f"{_path(model, None)}/config").json()
+        config: dict[str, Any] = self._ask("GET", f"{_path(model, version)}/config").json()
         return config
 
     def load(self, model: str, config: Mapping[str, Any] | None = None) -> None:
@@ -377,9 +377,22 @@ class Connection(Asks):
             inputs, outputs = tensor_specs(told.get("inputs")), tensor_specs(told.get("outputs"))
             # in which form it takes the images, the server knows
             images = image_forms(ModelId(model, version or 1), inputs, {})
+            if len(inputs) > 1:
+                optional = self._optional(model, version)
+                inputs = {n: replace(s, optional=n in optional) for n, s in inputs.items()}
             known = Signature(told.get("platform", ""), inputs, outputs, image_forms=images)
             self._signatures[model, version] = known
         return known
+
+    def _optional(self, model: str, version: int | None) -> set[str]:
+        """The inputs that a request to *model* may leave out, as far as the server tells."""
+        if "model_configuration" not in self._about.get("extensions", ()):
+            return set()
+        try:
+            rows = self.config(model, version)["input"]
+            return {row["name"] for row in rows if row.get("optional")}
+        except (WorkbenchError, ValueError, KeyError, TypeError, AttributeError):
+            return set()  # then all of them are given by name
 
     def _written(self, tensors: Mapping[str, Tensor], output: str | None) -> tuple[bytes, bytes]:
         """A request as JSON, and the binary data after it where the server takes that."""

@@ -172,7 +172,10 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
         if spec.datatype == "BYTES" and are_images(value):
             value = image_files(value)
         tensor = Tensor.cast(value, spec.datatype)
-        return tensor if len(tensor.shape) >= len(spec.shape) else _widened(tensor, spec)
+        if len(tensor.shape) >= len(spec.shape):
+            return tensor
+        form = signature.image_forms.get(name)
+        return _widened(tensor, spec, "" if form is None else form.layout)
     except (TypeError, ValueError, OverflowError) as error:
         told = _told(str(error), None if spec is None else spec.datatype, value)
         raise InvalidRequest(f"input {name!r} of {model}: {told}") from None
@@ -209,8 +212,15 @@ def _may_be_cast(value: object) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
 
 
-def _widened(tensor: Tensor, spec: TensorSpec) -> Tensor:
-    """One value where there may be several, rows of one value, or one row where a batch may be."""
+def _widened(tensor: Tensor, spec: TensorSpec, layout: str) -> Tensor:
+    """One value where there may be several, rows of one value, or one row where a batch may be.
+
+    And the rows of a grey image, where the *layout* is that of images.
+    """
+    if layout and len(tensor.shape) == 2:
+        grey = tuple(tensor.shape["HW".index(axis)] if axis in "HW" else 1 for axis in layout)
+        if spec.accepts(grey):
+            return Tensor(tensor.datatype, tensor.array.reshape(grey))
     lacking = (1,) * (len(spec.shape) - len(tensor.shape))
     if len(tensor.shape) <= 1 and spec.accepts(tensor.shape + lacking):
         return Tensor(tensor.datatype, tensor.array.reshape(tensor.shape + lacking))
