@@ -20,7 +20,7 @@ from workbench.views.table import Looks, heads_html, reasons_html, rows_html, sh
 from workbench.views.text import device_lines, headline
 
 _TABLE = "border-collapse:collapse;font-size:13px"
-_CELL = "padding:3px 8px 3px 4px;vertical-align:top;overflow-wrap:anywhere"
+_CELL = "padding:3px 12px 3px 0;vertical-align:top;overflow-wrap:anywhere"
 _LEFT = f"{_CELL};text-align:left"
 _RIGHT = f"{_CELL};text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
 _LEGEND = 10  # names below the bar of the budget

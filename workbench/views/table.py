@@ -60,7 +60,7 @@ def reasons_html(models: Iterable[ModelStatus]) -> str:
     """A line for each of *models* that is not loaded for a reason: all words, however many."""
     whys = ((model, state_words(model)) for model in models)
     return "".join(
-        '<div style="font-size:12px;overflow-wrap:anywhere;padding:1px 4px">'
+        '<div style="font-size:12px;overflow-wrap:anywhere;padding:1px 0">'
         f"<b>{short_words(model.id.name)}</b> {words.word} "
         f'<span style="opacity:.78">{short_words(words.why)}</span></div>'
         for model, words in whys
