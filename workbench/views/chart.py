@@ -108,7 +108,7 @@ def legend(device: DeviceStatus) -> str:
     )
     return (
         f'<div class="q"><span style="{swatch}"></span> {rest}, not in the budget · each model '
-        "has its own colour · &#9660; evicted · &times; refused, as there was no room</div>"
+        "has its own colour · &#9660; evicted · &times; refused: no room</div>"
     )
 
 
