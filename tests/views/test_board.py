@@ -166,8 +166,15 @@ def test_each_band_of_several_gpus_has_its_name() -> None:
     now = snapshot(ready("a"), device=GPU)
     chart = memory_chart(seen(now), now.devices[0], [], now.at_s)
     assert ">cuda:0: budget for models 10.0 MiB" in chart
-    assert "other programs" in legend(now.devices[0])
-    assert "the rest of this process" in legend(snapshot().devices[0])
+    assert "other programs" in legend(now)
+    assert "the rest of this process" in legend(snapshot())
+
+
+def test_the_legend_names_the_area_of_all_others() -> None:
+    """With more models than have an area of their own, the legend says which area is the rest."""
+    few, many = (snapshot(*(ready(f"m{i}") for i in range(count))) for count in (10, 11))
+    assert "the other models" not in legend(few)
+    assert "the other models" in legend(many)
 
 
 def test_memory_of_no_model_does_not_look_like_that_of_models() -> None:

@@ -230,7 +230,7 @@ class Dashboard:
         return list(memory_charts(self._history, self._snapshot, self._marked))
 
     def _legend(self) -> str:
-        return legend(self._snapshot.devices[0])
+        return legend(self._snapshot)
 
     def _models_html(self, looks: Looks = CLASSES) -> str:
         wanted = self._controls.wanted

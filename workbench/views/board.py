@@ -53,7 +53,7 @@ _FOLDS = 10  # models with events
 _FOLDED = 20  # events of one model
 
 STYLE = f"""<style>
-.wbd {{font:13px/1.5 var(--jp-ui-font-family, sans-serif);
+.wbd {{max-width:1200px; font:13px/1.5 var(--jp-ui-font-family, sans-serif);
   color:var(--jp-ui-font-color1, var(--vscode-foreground, #222))}}
 .wbd a {{color:inherit; text-decoration:underline}}
 .wbd small, .wbd .q {{font-size:12px; color:var(--jp-ui-font-color1, inherit); opacity:.78}}

@@ -25,7 +25,7 @@ _WIDTH, _HEIGHT = 1000, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 88, 12, 22, 26
 _LEAST_S = 30.0  # that the picture shows, also just after the start
 _MARKS, _NEAR = 100, 12  # marks that are nearer to each other cannot be told apart
-_FLUID = 'width="100%" style="max-width:1100px"'
+_FLUID = 'width="100%" style="max-width:1200px"'
 _PAPER = "var(--jp-layout-color0, var(--vscode-editor-background, #fff))"
 _HALO = f'style="stroke:{_PAPER}" stroke-width="4" paint-order="stroke"'
 
@@ -69,7 +69,7 @@ def memory_chart(
     frame = _Frame(until_s, _span_s(samples, until_s), 1.12 * needed)
     opening = (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" {_FLUID} role="img" '
-        'font-family="sans-serif" font-size="15" fill="currentColor" '
+        'font-family="sans-serif" font-size="14" fill="currentColor" '
         f'xmlns="http://www.w3.org/2000/svg"><title>memory of {escape(str(device.device))} '
         "in the last minutes</title>"
     )
@@ -99,17 +99,27 @@ def is_mark(entry: Entry) -> bool:
     return isinstance(entry.event, ModelEvicted | MemoryRefused)
 
 
-def legend(device: DeviceStatus) -> str:
-    """What the charts of devices such as *device* show, as HTML."""
-    rest = "the rest of this process" if device.device.kind == "cpu" else "other programs"
-    swatch = (
-        "display:inline-block;width:8px;height:8px;border-radius:2px;"
-        f"border:1px solid {_OTHER};background:{_OTHER}{round(255 * _FAINT):02x}"
-    )
-    return (
-        f'<div class="q"><span style="{swatch}"></span> {rest}, not in the budget · each model '
-        "has its own colour · &#9660; evicted · &times; refused: no room</div>"
-    )
+def legend(snapshot: Snapshot) -> str:
+    """What the charts of *snapshot* show, as HTML."""
+    has_gpu = any(device.device.kind != "cpu" for device in snapshot.devices)
+    rest = "other programs" if has_gpu else "the rest of this process"
+    parts = [
+        f"{_swatch(f'{_OTHER}{round(255 * _FAINT):02x}', _OTHER)} {rest}, not in the budget",
+        "each model has its own colour",
+        "&#9660; evicted",
+        "&times; refused, as there was no room",
+    ]
+    if sum(model.nbytes > 0 for model in snapshot.models) > _NAMED:
+        parts[1:2] = [
+            f"each of the {_NAMED} largest models has its own colour",
+            f"{_swatch(NO_MODEL, NO_MODEL)} the other models",
+        ]
+    return f'<div class="q">{" · ".join(parts)}</div>'
+
+
+def _swatch(fill: str, border: str) -> str:
+    style = "display:inline-block;width:8px;height:8px;border-radius:2px"
+    return f'<span style="{style};border:1px solid {border};background:{fill}"></span>'
 
 
 def as_image(svg: str, title: str) -> str:
@@ -119,7 +129,7 @@ def as_image(svg: str, title: str) -> str:
     svg = svg.replace(_FLUID, f'width="{_WIDTH}" height="{_HEIGHT}"', 1)
     alone = svg.replace("</title>", f"</title>{paper}", 1).replace("currentColor", "#222")
     source = "data:image/svg+xml;base64," + base64.b64encode(alone.encode()).decode()
-    return f'<img alt="{escape(title)}" style="width:100%;max-width:1100px" src="{source}">'
+    return f'<img alt="{escape(title)}" style="width:100%;max-width:1200px" src="{source}">'
 
 
 def _axes(frame: _Frame) -> list[str]:
