@@ -57,6 +57,25 @@ def test_the_first_request_waits_for_the_load() -> None:
     assert (came.loads, came.evictions, came.waited_s) == (1, 0, 1.75)
 
 
+def test_requests_of_a_loop_wait_for_each_other() -> None:
+    """If each came after the answer to the one before, so they do where loads take longer."""
+
+    def came(*requests: tuple[float, float]) -> Outcome:
+        trace = [TraceRequest(at_s, A, seconds=took_s) for at_s, took_s in requests]
+        return replay(trace, COSTS, 100, POLICIES["lru"])
+
+    assert waits(came((0.0, 0.2), (0.2, 0.1), (5.0, 0.1))) == [1.0, 0.0, 0.0]
+    assert waits(came((0.0, 0.3), (0.2, 0.1), (5.0, 0.1))) == [1.0, 0.8, 0.0]  # they overlap
+    assert waits(came((0.0, math.nan), (0.2, 0.1))) == [1.0, 0.8]  # or it is not known
+
+
+def test_a_refused_request_holds_up_none() -> None:
+    """In a loop, the request after a refused one comes at once."""
+    requests = [TraceRequest(0.0, HUGE, seconds=0.1), TraceRequest(0.5, A, seconds=0.1)]
+    came = replay(requests, COSTS, 100, POLICIES["lru"])
+    assert waits(came) == [None, 1.0]
+
+
 def test_who_left_waits_again() -> None:
     """With room for two, the third evicts as the policy says."""
     trace = [(0.0, A), (10.0, B), (20.0, C), (30.0, A)]

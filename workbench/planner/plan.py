@@ -108,7 +108,7 @@ class Plan:
 
     Budgets are of all *parts* together, which are devices of one size; a model is on one of them.
     The curves are a quick survey of requests that come one after another, to one device. All other
-    answers are of exact replays, in which the requests come at their times.
+    answers are of exact replays, in which the requests come at their times: see ``replay``.
     """
 
     trace: Trace

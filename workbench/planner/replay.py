@@ -82,8 +82,9 @@ def replay(
 ) -> Outcome:
     """Replay *trace* on devices with *budgets*, in bytes, under *policy*.
 
-    *loaders* is how many models load at once on each device. Requests are sent at their times, even
-    if in reality one waited for the answer to another. Models *pinned* are loaded first and stay;
+    *loaders* is how many models load at once on each device. Requests are sent at their times; if
+    all came one by one (``Trace.is_one_by_one``), none is sent before the answer to the one before.
+    Models *pinned* are loaded first and stay;
     others are unloaded after *keep_alive_s* idle. A request is refused after *wait_s*, or at once
     if *max_waiting* others wait.
 
@@ -158,9 +159,12 @@ class _Replay:
         machine, ahead = self._machine, self._ahead
         lend, use = self._residents.lend, self._residents.use
         expires = self._keep_alive_s < math.inf
+        one_by_one, end_s = trace.is_one_by_one, -math.inf
         times_s = trace.at_s.tolist()
         each = zip(times_s, [*times_s[1:], math.inf][:n], trace.which.tolist(), strict=True)
         for index, (at_s, next_s, number) in enumerate(each):
+            if one_by_one and at_s < end_s:
+                at_s = end_s  # noqa: PLW2901 - it waits for the answer to the one before
             if expires or (ahead and ahead[0][0] <= at_s):
                 self._go_to(at_s)
             self._now_s = at_s
@@ -168,6 +172,9 @@ class _Replay:
             if resident is None:
                 cold[index] = 1
                 self._ask(models[number], index)
+                while one_by_one and self._asked:
+                    self._go_to(ahead[0][0])
+                end_s = self._now_s + (0.0 if math.isnan(waits[index]) else runs_s[number])
                 continue
             use(resident)
             residents, run_s = [resident], runs_s[number]

@@ -16,6 +16,7 @@ from workbench.errors import UsageError
 from workbench.model import ModelId
 
 _FORM = 1  # of the file's format
+_SLACK_S = 0.001
 _NOT_READ = (
     OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RuntimeError, BadZipFile,
     zlib.error,
@@ -93,6 +94,15 @@ class Trace:
     def span_s(self) -> float:
         """The seconds from the first request to the last one."""
         return float(self.at_s[-1] - self.at_s[0]) if len(self) else 0.0
+
+    @property
+    def is_one_by_one(self) -> bool:
+        """Whether each request came after the answer to the one before, as from a loop.
+
+        False if it is not known how long they took.
+        """
+        ends_s = self.at_s[:-1] + self.seconds[:-1]  # of one clock and another: hence the slack
+        return len(self) > 1 and bool((self.at_s[1:] >= ends_s - _SLACK_S).all())
 
     @property
     def later(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
