@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from workbench.core.status.snapshot import DeviceStatus, LeftOut, ModelStatus, Snapshot
-from workbench.events import Entry, MemoryRefused, ModelEvicted, ModelLoaded, ModelLoadFailed
+from workbench.events import (
+    Entry,
+    Event,
+    MemoryRefused,
+    ModelEvicted,
+    ModelLoaded,
+    ModelLoadFailed,
+    ServerStarted,
+)
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
 from workbench.statistics import BUCKETS_S, RequestCounts
@@ -47,6 +55,29 @@ def seen(*snapshots: Snapshot) -> History:
     for each in snapshots:
         history.add(each)
     return history
+
+
+def test_events_say_what_was_before_the_first_look() -> None:
+    """The chart begins with what models held by the events, also after a pause of the looking."""
+    a, b = ModelId("a", 1), ModelId("b", 1)
+    told: list[tuple[float, Event]] = [
+        (980.0, ServerStarted("")),
+        (982.5, ModelLoaded(a, MIB, 0.1)),
+        (990.5, ModelEvicted(a, MIB, "for b")),
+        (991.5, ModelLoaded(b, 2 * MIB, 0.1)),
+        (1001.0, ModelEvicted(b, 2 * MIB, "after the look")),
+    ]
+    entries = [Entry(number, *each) for number, each in enumerate(told, 1)]
+    history = History()
+    for begin_s in (0.0, 900.0):  # the events of the second look are as those of the first
+        moved = [entry._replace(at_s=entry.at_s + begin_s) for entry in entries]
+        history.add(snapshot(ready("b", 2 * MIB), at_s=1000.0 + begin_s), moved)
+        held = {sample.at_s - begin_s: sample.held for sample in history.samples("cpu")}
+        assert min(held) == 980.0
+        assert [held[at_s] for at_s in (982.0, 983.0, 990.0, 991.0)] == [
+            {}, {"a:1": MIB}, {"a:1": MIB}, {},
+        ]  # fmt: skip
+        assert held[992.0] == held[1000.0] == {"b:1": 2 * MIB}
 
 
 def test_rates_are_of_the_last_seconds() -> None:
@@ -166,15 +197,17 @@ def test_each_band_of_several_gpus_has_its_name() -> None:
     now = snapshot(ready("a"), device=GPU)
     chart = memory_chart(seen(now), now.devices[0], [], now.at_s)
     assert ">cuda:0: budget for models 10.0 MiB" in chart
-    assert "other programs" in legend(now)
-    assert "the rest of this process" in legend(snapshot())
+    assert "other programs" in legend(seen(now), now)
+    assert "the rest of this process" in legend(History(), snapshot())
 
 
 def test_the_legend_names_the_area_of_all_others() -> None:
     """With more models than have an area of their own, the legend says which area is the rest."""
-    few, many = (snapshot(*(ready(f"m{i}") for i in range(count))) for count in (10, 11))
-    assert "the other models" not in legend(few)
-    assert "the other models" in legend(many)
+    some, others = (snapshot(*(ready(f"{name}{i}") for i in range(6))) for name in "ab")
+    many = snapshot(*(ready(f"m{i}") for i in range(11)))
+    assert "the other models" not in legend(seen(some), some)
+    assert "the other models" in legend(History(), many)
+    assert "the other models" in legend(seen(some, replace(others, at_s=1001.0)), others)
 
 
 def test_memory_of_no_model_does_not_look_like_that_of_models() -> None:

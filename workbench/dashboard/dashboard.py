@@ -94,7 +94,7 @@ class Dashboard:
         self._names: tuple[str, ...] = ()
         self._names_until_s = 0.0  # when they are read again, of ``time.monotonic``
         self._snapshot = core().counted()
-        self._history.add(self._snapshot)
+        self._history.add(self._snapshot, core().events.since())
         self._results: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._executor = ThreadPoolExecutor(_THREADS, "workbench-dashboard-order")
         self._handle: Any = None
@@ -196,9 +196,9 @@ class Dashboard:
             wanted=self._controls.wanted,
         )
         self._stopped = ""
-        if self._history.add(self._snapshot):
-            self._chart_drawn = ""
         self._read_events()
+        if self._history.add(self._snapshot, self._entries):
+            self._chart_drawn = ""
         return ""
 
     def _read_events(self) -> None:
@@ -230,7 +230,7 @@ class Dashboard:
         return list(memory_charts(self._history, self._snapshot, self._marked))
 
     def _legend(self) -> str:
-        return legend(self._snapshot)
+        return legend(self._history, self._snapshot)
 
     def _models_html(self, looks: Looks = CLASSES) -> str:
         wanted = self._controls.wanted

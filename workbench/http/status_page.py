@@ -56,9 +56,10 @@ class StatusPage:
         core, names = self.core, self._names()
         with self._adding:
             now, history = core.counted(), self._history or History()
-            history.add(now)
+            entries = core.events.since()
+            history.add(now, entries)
             self._history = history
-            return page_parts(now, names, core.events.since(), history)
+            return page_parts(now, names, entries, history)
 
     def _names(self) -> Sequence[str]:
         try:

@@ -99,8 +99,8 @@ def is_mark(entry: Entry) -> bool:
     return isinstance(entry.event, ModelEvicted | MemoryRefused)
 
 
-def legend(snapshot: Snapshot) -> str:
-    """What the charts of *snapshot* show, as HTML."""
+def legend(history: History, snapshot: Snapshot) -> str:
+    """What the charts of *history* until *snapshot* show, as HTML."""
     has_gpu = any(device.device.kind != "cpu" for device in snapshot.devices)
     rest = "other programs" if has_gpu else "the rest of this process"
     parts = [
@@ -109,7 +109,9 @@ def legend(snapshot: Snapshot) -> str:
         "&#9660; evicted",
         "&times; refused, as there was no room",
     ]
-    if sum(model.nbytes > 0 for model in snapshot.models) > _NAMED:
+    seen = (history.samples(str(device.device)) for device in snapshot.devices)
+    peaks = max((len(_peaks(samples)) for samples in seen), default=0)
+    if max(peaks, sum(model.nbytes > 0 for model in snapshot.models)) > _NAMED:
         parts[1:2] = [
             f"each of the {_NAMED} largest models has its own colour",
             f"{_swatch(NO_MODEL, NO_MODEL)} the other models",
@@ -166,12 +168,8 @@ def _amount(nbytes: int) -> str:
 
 def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> list[str]:
     """The largest models of any time, one above the other, then all others, then the rest."""
-    peaks: dict[str, int] = {}
-    kinds = {id(sample.held): sample.held for sample in samples}  # most samples share theirs
-    for held in kinds.values():
-        for name, nbytes in held.items():
-            if nbytes > peaks.get(name, 0):
-                peaks[name] = nbytes
+    peaks = _peaks(samples)
+    kinds = {id(sample.held): sample.held for sample in samples}
     named = sorted(sorted(peaks, key=lambda name: -peaks[name])[:_NAMED])
     columns = {key: [held.get(name, 0) for name in named] for key, held in kinds.items()}
     shown = np.array([columns[id(sample.held)] for sample in samples], np.float64)
@@ -191,6 +189,17 @@ def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> 
     drawn = zip(titles, fills, ys, strict=True)
     # the highest first: each hides the lower part of the one before
     return [_area(frame, xs, *each) for each in reversed(list(drawn))]
+
+
+def _peaks(samples: Sequence[DeviceSample]) -> dict[str, int]:
+    """The most bytes that each model held at any time of *samples*."""
+    peaks: dict[str, int] = {}
+    kinds = {id(sample.held): sample.held for sample in samples}  # most samples share theirs
+    for held in kinds.values():
+        for name, nbytes in held.items():
+            if nbytes > peaks.get(name, 0):
+                peaks[name] = nbytes
+    return peaks
 
 
 def _area(frame: _Frame, xs: Sequence[float], title: str, fill: str, ys: Array) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
+from workbench.events import Entry, ModelLoaded, ModelUnloaded
 from workbench.model import ModelId
 from workbench.statistics import BUCKETS_S, RequestCounts, quantile_s
 from workbench.tensor import Array
@@ -22,7 +23,7 @@ WINDOW_S = 300.0
 """How much of the past is kept, in seconds."""
 
 _STEP_S = 1.0  # between two kept samples
-_GAP_S = 30.0  # between two samples, after which those before are forgotten
+_GAP_S = 30.0  # between two samples, after which the events must say what was in between
 _RATE_S = 5.0  # a rate is that of the last seconds
 _LATENCY_S = 60.0  # a p99 is that of the last minute
 _NAMED = 10  # models of a device that have an area of their own
@@ -35,7 +36,7 @@ class DeviceSample:
     """The memory of one device at *at_s* (Unix seconds), in bytes.
 
     *held* is that of the largest models, *models_nbytes* that of all, *other_nbytes* what belongs
-    to no model.
+    to no model; 0 if that is unknown.
     """
 
     at_s: float
@@ -135,10 +136,11 @@ class History:
         self._ends_s: dict[ModelId, float] = {}
         self._numbers: dict[str, int] = {}
 
-    def add(self, snapshot: Snapshot) -> bool:
+    def add(self, snapshot: Snapshot, entries: Sequence[Entry] = ()) -> bool:
         """Take *snapshot* into account, which is later than those before.
 
-        Whether the charts changed: they have a sample each second.
+        Where there is no sample of the minutes before it, *entries* say what models held: the last
+        events. Whether the charts changed: they have a sample each second.
         """
         is_new = False
         at_s, before_s = snapshot.at_s, self._last_s
@@ -153,8 +155,11 @@ class History:
             self._all.add(self._sum, before_s)
         for device in snapshot.devices:
             kept = self._devices.setdefault(str(device.device), deque())
-            if kept and at_s - kept[-1].at_s > _GAP_S:  # nobody knows what was in between
+            if not kept or at_s - kept[-1].at_s > _GAP_S:
                 kept.clear()
+                if len(snapshot.devices) == 1:  # events do not say where a model was loaded
+                    self._name(snapshot.models)
+                    kept.extend(_past(snapshot, device, entries))
             if not kept or at_s - kept[-1].at_s >= _STEP_S:
                 sample = self._sample(at_s, device, snapshot.models)
                 if kept and kept[-1].held == sample.held:  # most are like the one before
@@ -192,9 +197,12 @@ class History:
         here = [m for m in models if m.nbytes and m.device == device.device]
         largest = heapq.nlargest(_NAMED, here, key=lambda model: model.nbytes)
         held = {str(model.id): model.nbytes for model in largest}
-        self._numbers.update((str(m.id), m.load_statistics.number) for m in largest)
-        models_nbytes = max(sum(held.values()), device.held_nbytes - device.cached_nbytes)
+        self._name(largest)
+        models_nbytes = max(sum(held.values()), _models_nbytes(device))
         return DeviceSample(at_s, held, models_nbytes, other_nbytes(device))
+
+    def _name(self, models: Iterable[ModelStatus]) -> None:
+        self._numbers.update((str(m.id), m.load_statistics.number) for m in models)
 
     def samples(self, device: str) -> tuple[DeviceSample, ...]:
         """Those of *device*, oldest first, about a second apart."""
@@ -213,6 +221,40 @@ class History:
     def colour(self, model: str) -> str:
         """The colour of a model that is, or was, among the largest of a device."""
         return number_colour(self._numbers.get(model, 0))
+
+
+def _models_nbytes(device: DeviceStatus) -> int:
+    return device.held_nbytes - device.cached_nbytes
+
+
+def _past(
+    snapshot: Snapshot, device: DeviceStatus, entries: Sequence[Entry]
+) -> Iterator[DeviceSample]:
+    """What the models of *device* held before *snapshot*, as far back as *entries* reach.
+
+    The events are undone, the last one first.
+    """
+    editions = {e.event.model.plain: e.event.model for e in entries if type(e.event) is ModelLoaded}
+    held = {editions.get(m.id, m.id): m.nbytes for m in snapshot.models if m.nbytes}
+    models_nbytes, left = _models_nbytes(device), [e for e in entries if e.at_s <= snapshot.at_s]
+    shown: dict[str, int] | None = None
+    samples = []
+    for step in range(1, int(WINDOW_S / _STEP_S)):
+        then_s = snapshot.at_s - step * _STEP_S
+        while left and left[-1].at_s > then_s:
+            event, shown = left.pop().event, None
+            if isinstance(event, ModelLoaded):
+                models_nbytes -= held.pop(event.model, event.nbytes)
+            elif isinstance(event, ModelUnloaded):
+                held[event.model] = event.nbytes
+                models_nbytes += event.nbytes
+        if not left:  # the server began later
+            break
+        if shown is None:
+            largest = heapq.nlargest(_NAMED, held.items(), key=lambda pair: pair[1])
+            shown = {str(model): nbytes for model, nbytes in largest}
+        samples.append(DeviceSample(then_s, shown, max(sum(shown.values()), models_nbytes), 0))
+    return reversed(samples)
 
 
 def other_nbytes(device: DeviceStatus) -> int:

@@ -77,7 +77,7 @@ def _head(snapshot: Snapshot, names: int, traffic: Traffic) -> str:
 
 def _memory(snapshot: Snapshot, entries: Sequence[Entry], history: History) -> str:
     charts = memory_charts(history, snapshot, entries)
-    return f'<div class="wbd">{"".join(charts)}{legend(snapshot)}</div>'
+    return f'<div class="wbd">{"".join(charts)}{legend(history, snapshot)}</div>'
 
 
 def _models(models: Sequence[ModelStatus]) -> str:
