@@ -9,6 +9,24 @@ from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFai
 from workbench.model import ModelId
 
 A = ModelId("a", 1)
+CUDA_CALL = (
+    "/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:{} std::conditional_t<THRW, "
+    "void, onnxruntime::common::Status> onnxruntime::CudaCall(ERRTYPE, const char*, const char*, "
+    "SUCCTYPE, const char*, const char*, int) [with ERRTYPE = cudaError; bool THRW = true; "
+    "SUCCTYPE = cudaError; std::conditional_t<THRW, void, common::Status> = void] "
+)
+
+
+def cuda_failure(what: str) -> Exception:
+    """A failed call of CUDA in a run, as ONNX Runtime words it."""
+    return Exception(
+        "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running "
+        f"Relu node. Name:'r' Status Message: {CUDA_CALL.format(129)}{CUDA_CALL.format(121)}{what} "
+        "; GPU=0 ; hostname=box7 ; file=/onnxruntime_src/onnxruntime/core/providers/cuda/"
+        "cuda_allocator.cc ; line=47 ; expr=cudaMalloc((void**)&p, size); "
+    )
+
+
 ARENA = (
     "[ONNXRuntimeError] : 1 : FAIL : Non-zero status code returned while running Expand node. "
     "Name:'' Status Message: /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 void* "
@@ -30,6 +48,7 @@ ARENA = (
         ("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : std::bad_alloc", 0),
         ("CUDA failure 2: out of memory ; GPU=0 ; hostname=h", 0),
         ("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0", 0),
+        ("CUDNN failure 4004: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ; GPU=0", 0),
     ],
 )
 def test_memory_that_ran_out(text: str, need_nbytes: int) -> None:
@@ -56,3 +75,32 @@ def test_anything_else() -> None:
     assert isinstance(load_error(A, Exception("no graph")), LoadFailed)
     assert isinstance(run_error(A, ValueError("missing")), InvalidRequest)
     assert isinstance(run_error(A, Exception("a node failed")), RunFailed)
+
+
+@pytest.mark.parametrize(
+    ("what", "remedy"),
+    [
+        ("CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED", ""),
+        (
+            "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
+            "; install an NVIDIA driver of 580 or newer",
+        ),
+        (
+            "CUDA error cudaErrorNoKernelImageForDevice:no kernel image is available",
+            "; this build of ONNX Runtime has no code for this kind of GPU",
+        ),
+        (
+            "CUDA failure 700: an illegal memory access was encountered",
+            "; no model can use the GPU until this process is restarted",
+        ),
+        (
+            "CUDA failure 719: unspecified launch failure",
+            "; no model can use the GPU until this process is restarted",
+        ),
+    ],
+)
+def test_what_cuda_says(what: str, remedy: str) -> None:
+    """A failure of CUDA is told without this host's name, and with a remedy if there is one."""
+    told = str(run_error(A, cuda_failure(what)))
+    place = "Non-zero status code returned while running Relu node. Name:'r' Status Message:"
+    assert told == f"a:1 failed: {place} {what}{remedy}"

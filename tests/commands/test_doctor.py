@@ -99,7 +99,7 @@ def test_an_old_driver_and_missing_libraries(monkeypatch: pytest.MonkeyPatch) ->
     """The driver must be new enough for CUDA 13, and its libraries be there."""
     monkeypatch.setattr(
         "workbench.commands.doctor.runtime.find_cuda",
-        lambda: doctor.runtime.CudaAbsence.LIBRARIES_MISSING,
+        lambda: doctor.runtime.LIBRARIES_MISSING,
     )
     packages = versions(onnxruntime_gpu="1.31", pynvml="12.0")
     told = cures(doctor.nvidia(FakeGpus(CARD, "535.104.05"), packages))

@@ -136,7 +136,7 @@ def nvidia(found: Any, version_of: Installed) -> Iterator[Finding]:
         yield Finding("GPU", f"{device}: {device.name}, {show_nbytes(device.total_nbytes)}")
     if any(map(version_of, ENGINES)):
         absence = runtime.find_cuda()
-        words, _, cure = absence.value.partition(": ") if absence else ("a small model ran", "", "")
+        words, _, cure = absence.partition(": ") if absence else ("a small model ran", "", "")
         yield Finding("CUDA", words, cure)
     if version_of("pynvml"):
         cure = "pip uninstall -y pynvml && pip install --force-reinstall nvidia-ml-py"

@@ -51,20 +51,20 @@ class Placement:
 def place(
     settings: Settings,
     find_gpus: Callable[[], Gpus] = devices.gpus,
-    find_cuda: Callable[[int], onnx.CudaAbsence | None] = onnx.find_cuda,
+    find_cuda: Callable[[int], str | None] = onnx.find_cuda,
     cuda_numbers: Callable[[], Mapping[str, int]] = devices.cuda_numbers,
 ) -> tuple[Placement, ...]:
     """Choose the devices: the CPU, one GPU, or all GPUs that this process may see.
 
     Raises ``SettingError`` if the settings want a GPU and none can be used.
     """
-    absence: GpuAbsence | onnx.CudaAbsence | None
+    absence: str | None
     if settings.device == "cpu":
         return (_host(settings, GpuAbsence.NOT_ASKED.value),)
     gpus = find_gpus()
     found = gpus.find()
     if isinstance(found, GpuAbsence):
-        absence = found
+        absence = found.value
     else:
         onnx.count_by_bus()
         chosen = _chosen(settings.device, devices.in_cuda_order(found, cuda_numbers()))
@@ -72,8 +72,8 @@ def place(
         if absence is None:
             return tuple(_gpu(settings, gpus, gpu) for gpu in chosen)
     if settings.device != "auto":
-        raise SettingError(f"device={settings.device!r} cannot be had: {absence.value}")
-    return (_host(settings, absence.value),)
+        raise SettingError(f"device={settings.device!r} cannot be had: {absence}")
+    return (_host(settings, absence),)
 
 
 def _chosen(asked: str, found: tuple[Device, ...]) -> tuple[Device, ...]:

@@ -8,7 +8,7 @@ from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFai
 from workbench.model import ModelId
 
 _OUT_OF_MEMORY = re.compile(
-    r"Failed to allocate memory|Available memory of|bad_alloc|out of memory|ALLOC_FAILED",
+    r"Failed to allocate memory|Available memory of|bad_alloc|out of memory|ALLOC(ATION)?_FAILED",
     re.IGNORECASE,
 )
 
@@ -17,8 +17,22 @@ _NEED = re.compile(r"(?:requested buffer of size|requested bytes of) (\d+)")
 # What a message begins with, and each message that it repeats: a number, a word, and a place in
 # ONNX Runtime's source
 _CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
-_PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\)>? ")
+_PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\)>? (\[with \w+ = [^]]*\] )?")
+# ... and the end of an error of CUDA: the name of this host, a place, and the call that failed
+_CUDA_CALL = re.compile(r" ; GPU=-?\d+ ; hostname=.*")
 _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
+
+# Errors of CUDA with a common remedy. The last are those after which, by NVIDIA's documentation,
+# "the process must be terminated and relaunched".
+_CUDA_REMEDIES = {
+    re.compile("no kernel image"): "this build of ONNX Runtime has no code for this kind of GPU",
+    re.compile("driver version is insufficient"): "install an NVIDIA driver of 580 or newer",
+    re.compile(
+        "illegal memory access|launch timed out|device-side assert|hardware stack error|"
+        "illegal instruction|misaligned address|global/shared address space|"
+        "invalid program counter|unspecified launch failure"
+    ): "no model can use the GPU until this process is restarted",
+}
 
 
 def wake_error(error: Exception) -> WorkbenchError:
@@ -52,8 +66,8 @@ def _exhausted(what: str, error: Exception) -> MemoryExhausted:
 
 
 def without_source(text: str) -> str:
-    """A message of ONNX Runtime without its codes, and without places in ONNX Runtime's source."""
-    return " ".join(_PLACE.sub(" ", _CODE.sub("", text)).split())
+    """A message of ONNX Runtime without its codes, places in its source, and this host's name."""
+    return " ".join(_PLACE.sub(" ", _CODE.sub("", _CUDA_CALL.sub("", text))).split())
 
 
 def first_line(error: Exception) -> str:
@@ -63,4 +77,8 @@ def first_line(error: Exception) -> str:
     too_new = _IR_VERSION.search(text)
     if too_new:
         return f"{too_new[0]}: set model.ir_version = {too_new[2]} before onnx.save"
+    if "CUDA" in text:
+        for symptom, remedy in _CUDA_REMEDIES.items():
+            if symptom.search(text):
+                return f"{text}; {remedy}"
     return text
