@@ -253,6 +253,7 @@ class ScriptedNvml:
     NVMLError_LibraryNotFound = pynvml.NVMLError_LibraryNotFound
     NVMLError_NoPermission = pynvml.NVMLError_NoPermission
     NVMLError_NotFound = pynvml.NVMLError_NotFound
+    NVMLError_NotSupported = pynvml.NVMLError_NotSupported
     NVML_DEVICE_MIG_ENABLE = pynvml.NVML_DEVICE_MIG_ENABLE
     NVML_TEMPERATURE_GPU = pynvml.NVML_TEMPERATURE_GPU
     nvmlMemory_v2 = pynvml.nvmlMemory_v2

@@ -52,6 +52,15 @@ def test_all_gpus_are_used(device: str) -> None:
     assert [placement.budget_nbytes for placement in placed(device, budget="5B")] == [5, 5, 5]
 
 
+def test_a_gpu_with_the_hosts_memory() -> None:
+    """A GPU without memory of its own leaves half of the host's memory, as the CPU does."""
+    nvml = ScriptedNvml(UUIDS[:1], memory=pynvml.NVML_ERROR_NOT_SUPPORTED)
+    (placement,) = placed("auto", nvml)
+    assert str(placement.device) == "cuda:0"
+    assert placement.budget_nbytes == placed("cpu")[0].budget_nbytes
+    assert placement.system_nbytes() is None
+
+
 def test_cuda_counts_otherwise() -> None:
     """A GPU is known by its UUID: where CUDA has another number for it, that one is used."""
     bare = [uuid.partition("-")[2] for uuid in UUIDS]

@@ -100,6 +100,13 @@ def test_why_there_is_no_gpu(call: str, code: int, absence: GpuAbsence) -> None:
     assert visible(None, ScriptedNvml(**{call: code})) is absence
 
 
+def test_a_gpu_with_the_hosts_memory() -> None:
+    """A GPU without memory of its own, for which NVML tells none (GB10), has the host's."""
+    gpu, gpus_ = first_gpu(ScriptedNvml(memory=pynvml.NVML_ERROR_NOT_SUPPORTED))
+    assert gpu == Device("cuda", 0, "GPU model 0", host().total_nbytes, UUIDS[0])
+    assert gpus_.read(gpu) is None
+
+
 @pytest.mark.parametrize("variable", [None, "", "0", "-1"])
 def test_a_driver_without_a_gpu(variable: str | None) -> None:
     """A driver that knows no GPU is told apart from GPUs that are hidden."""

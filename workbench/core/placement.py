@@ -97,10 +97,11 @@ def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:
     which = "which this process may see"
     if settings.device not in _ALL_GPUS:
         which = f"as the setting device={settings.device!r} says"
+    share = GPU_SHARE if gpus.read(gpu) else HOST_SHARE  # of the host's memory, if it has no other
     return Placement(
         gpu,
         f"{gpu.name}, {which}",
-        budget_nbytes(settings.budget or GPU_SHARE, gpu.total_nbytes),
+        budget_nbytes(settings.budget or share, gpu.total_nbytes),
         GpuMeter(lambda: gpus.own_nbytes(gpu)),
         lambda: gpus.read(gpu),
         lambda: gpus.figures(gpu),

@@ -137,7 +137,10 @@ class Gpus:
             return None
 
     def read(self, device: Device) -> MemoryReading | None:
-        """The memory of *device*; ``None`` if the driver does not report it."""
+        """The memory of *device*; ``None`` if the driver does not report it.
+
+        It never does for a GPU that has no memory of its own.
+        """
         return self._asked(device, self._memory)
 
     def own_nbytes(self, device: Device) -> int | None:
@@ -207,13 +210,12 @@ class Gpus:
 
     def _device(self, handle: Any) -> Device:
         nvml = self._nvml
-        return Device(
-            "cuda",
-            0,
-            nvml.nvmlDeviceGetName(handle),
-            self._memory(handle).total_nbytes,
-            nvml.nvmlDeviceGetUUID(handle),
-        )
+        name, uuid = nvml.nvmlDeviceGetName(handle), nvml.nvmlDeviceGetUUID(handle)
+        try:
+            nbytes = self._memory(handle).total_nbytes
+        except nvml.NVMLError_NotSupported:  # it has the host's memory, as in a DGX Spark
+            nbytes = total_nbytes()
+        return Device("cuda", 0, name, nbytes, uuid)
 
     def _memory(self, handle: Any) -> MemoryReading:
         nvml = self._nvml
