@@ -102,6 +102,10 @@ def memory(core: ServerCore) -> list[list[str]]:
     for size in (64, 1024):
         ask(core, "heavy_0", x=np.ones((size, width), np.float32))
     row("and one of them on batches of 64 and 1024", base)
+    one = np.ones((1, width), np.float32)
+    with ThreadPoolExecutor(16) as pool:  # each run at once has a stream and handles of its own
+        list(pool.map(lambda _: ask(core, "heavy_1", x=one), range(160)))
+    row("and another by 16 clients at once", base)
     for number in range(4):
         core.unload(f"heavy_{number}")
     row("and without all four", base)

@@ -86,6 +86,10 @@ def test_anything_else() -> None:
             "; install an NVIDIA driver of 580 or newer",
         ),
         (
+            "CUDA failure 3: initialization error",
+            "; start it with 'spawn': a fork of a process with CUDA has none",
+        ),
+        (
             "CUDA error cudaErrorNoKernelImageForDevice:no kernel image is available",
             "; this build of ONNX Runtime has no code for this kind of GPU",
         ),

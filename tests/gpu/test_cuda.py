@@ -7,9 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx_models import identity, source, written
 
 from workbench import Workbench
+from workbench.backends.onnx.backend import OnnxBackend
 from workbench.memory.device import cuda_numbers, gpus
+from workbench.model import EngineOptions
+from workbench.tensor import Tensor
 
 pytestmark = pytest.mark.gpu
 
@@ -63,3 +67,32 @@ def test_cuda_and_nvml_mean_the_same_gpus() -> None:
     assert isinstance(found, tuple)
     numbers = cuda_numbers()
     assert {gpu.uuid.partition("-")[2] for gpu in found} == set(numbers)
+
+
+@pytest.mark.parametrize("search", ["EXHAUSTIVE", "HEURISTIC", "DEFAULT"])
+@pytest.mark.parametrize("arena", ["kNextPowerOfTwo", "kSameAsRequested"])
+def test_the_options_are_known(tmp_path: Path, search: str, arena: str) -> None:
+    """Each GPU takes all options that a configuration may have, and runs the model."""
+    cuda = {
+        "gpu_mem_limit": str(2**28),
+        "arena_extend_strategy": arena,
+        "cudnn_conv_algo_search": search,
+        "do_copy_in_default_stream": "0",
+    }
+    path = identity(tmp_path / "m.onnx")
+    for device_allocator in (False, True):
+        options = EngineOptions(cuda=cuda, shrinkage=("gpu:0",), device_allocator=device_allocator)
+        for number in cuda_numbers().values():
+            session = OnnxBackend(cuda_device=number).load(source(path, engine=options))
+            (y,) = session.run({"x": Tensor("FP32", np.ones(2, np.float32))}, ["y"])
+            assert y.array.tolist() == [1, 1]
+            session.close()
+
+
+def test_bfloat16_comes_from_the_gpu(tmp_path: Path) -> None:
+    """BF16, which ONNX Runtime gives as its own values, not as arrays, is copied to the host."""
+    path = written(tmp_path / "m.onnx", "(float[n] x) => (bfloat16[n] y) { y = Cast<to = 16>(x) }")
+    session = OnnxBackend(cuda_device=0).load(source(path))
+    (y,) = session.run({"x": Tensor("FP32", np.ones(2, np.float32))}, ["y"])
+    assert y.array.tolist() == [0x3F80, 0x3F80]
+    session.close()

@@ -23,7 +23,11 @@ HANDLE_NBYTES = 64
 
 _LAZY_PEER_ACCESS = 1
 _INVALID_CONTEXT = 201
-_OWN_HANDLE = "a handle is opened in another process than the one that made it: send binary data"
+# CUDA compares the numbers of the processes, which may be equal in two containers.
+_OWN_HANDLE = (
+    "a handle is opened in another process than the one that made it: send binary data, or start "
+    "both containers with --pid=host"
+)
 
 
 class _Handle(ctypes.Structure):

@@ -26,6 +26,7 @@ _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR
 # "the process must be terminated and relaunched".
 _CUDA_REMEDIES = {
     re.compile("no kernel image"): "this build of ONNX Runtime has no code for this kind of GPU",
+    re.compile("failure 3: init"): "start it with 'spawn': a fork of a process with CUDA has none",
     re.compile("driver version is insufficient"): "install an NVIDIA driver of 580 or newer",
     re.compile(
         "illegal memory access|launch timed out|device-side assert|hardware stack error|"
