@@ -74,10 +74,26 @@ def test_cuda_counts_otherwise() -> None:
     assert placement.device.uuid == UUIDS[1]
 
 
-@pytest.mark.parametrize("known", [{}, {"somebody else's": 0}, {UUIDS[2].partition("-")[2]: 0}])
+@pytest.mark.parametrize("known", [{}, {"somebody else's": 0}])
 def test_cuda_does_not_tell(known: dict[str, int]) -> None:
-    """Where CUDA does not tell of all GPUs, they are counted as NVML does."""
+    """Where CUDA does not tell of the GPUs, they are counted as NVML does."""
     assert [p.device.uuid for p in placed("auto", numbers=known)] == list(UUIDS)
+
+
+@pytest.mark.parametrize("variable", [None, "0"])
+def test_cuda_sees_other_gpus(variable: str | None) -> None:
+    """CUDA counts in another order, or reads CUDA_VISIBLE_DEVICES otherwise: what it sees is used.
+
+    Else memory would be read of one GPU, or MIG instance, while models run on another.
+    """
+    numbers = {UUIDS[2].partition("-")[2]: 0}
+    (placement,) = placed("auto", variable=variable, numbers=numbers)
+    assert (placement.device.uuid, placement.cuda_index) == (UUIDS[2], 0)
+    nvml = ScriptedNvml(UUIDS[:1], instances={0: ("MIG-cccc", "MIG-dddd")})
+    (placement,) = placed("auto", nvml, numbers={"dddd": 0})
+    assert placement.device.uuid == "MIG-dddd"
+    both = placed("auto", nvml, numbers={"dddd": 0, "cccc": 1})
+    assert [placement.device.uuid for placement in both] == ["MIG-dddd", "MIG-cccc"]
 
 
 @pytest.mark.parametrize(

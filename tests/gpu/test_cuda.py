@@ -67,6 +67,7 @@ def test_cuda_and_nvml_mean_the_same_gpus() -> None:
     assert isinstance(found, tuple)
     numbers = cuda_numbers()
     assert {gpu.uuid.partition("-")[2] for gpu in found} == set(numbers)
+    assert gpus().find(cuda_numbers) == found
 
 
 @pytest.mark.parametrize("search", ["EXHAUSTIVE", "HEURISTIC", "DEFAULT"])

@@ -62,12 +62,12 @@ def place(
     if settings.device == "cpu":
         return (_host(settings, GpuAbsence.NOT_ASKED.value),)
     gpus = find_gpus()
-    found = gpus.find()
+    onnx.count_by_bus()
+    found = gpus.find(cuda_numbers)
     if isinstance(found, GpuAbsence):
         absence = found.value
     else:
-        onnx.count_by_bus()
-        chosen = _chosen(settings.device, devices.in_cuda_order(found, cuda_numbers()))
+        chosen = _chosen(settings.device, found)
         absence = find_cuda(chosen[0].index)  # the other GPUs are opened by their first models
         if absence is None:
             return tuple(_gpu(settings, gpus, gpu) for gpu in chosen)

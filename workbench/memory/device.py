@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -112,8 +112,13 @@ class Gpus:
         self._nvml = nvml
         self._visible = environ.get("CUDA_VISIBLE_DEVICES")
 
-    def find(self) -> tuple[Device, ...] | GpuAbsence:
-        """The visible GPUs, or why there are none."""
+    def find(
+        self, cuda_numbers: Callable[[], Mapping[str, int]] = dict
+    ) -> tuple[Device, ...] | GpuAbsence:
+        """The visible GPUs, or why there are none: those that CUDA numbers, in its order.
+
+        If CUDA numbers none that NVML knows, CUDA_VISIBLE_DEVICES alone tells which they are.
+        """
         nvml = self._nvml
         try:
             nvml.nvmlInit()
@@ -125,7 +130,11 @@ class Gpus:
             return GpuAbsence.NO_GPU
         if not any(gpu.devices for gpu in found):
             return GpuAbsence.NO_INSTANCE
-        return tuple(_visible(found, self._visible)) or GpuAbsence.HIDDEN
+        visible = tuple(_visible(found, self._visible))
+        if not visible:
+            return GpuAbsence.HIDDEN
+        everyone = [device for gpu in found for device in gpu.devices]
+        return in_cuda_order(everyone, cuda_numbers()) or visible
 
     def driver_version(self) -> str | None:
         """The version of NVIDIA's driver, such as ``"580.82.07"``; ``None`` without one."""
@@ -266,13 +275,14 @@ def cuda_numbers(library: Any = None) -> dict[str, int]:
     return numbers
 
 
-def in_cuda_order(gpus: tuple[Device, ...], numbers: Mapping[str, int]) -> tuple[Device, ...]:
-    """The *gpus* in the order of CUDA's *numbers*, if it has one for each."""
-    known = {gpu: numbers.get(gpu.uuid.partition("-")[2]) for gpu in gpus}
-    renumbered = [replace(gpu, index=n) for gpu, n in known.items() if n is not None]
-    if len(renumbered) < len(gpus):
-        return gpus
-    return tuple(sorted(renumbered, key=lambda gpu: gpu.index))
+def in_cuda_order(gpus: Iterable[Device], numbers: Mapping[str, int]) -> tuple[Device, ...]:
+    """Those of *gpus* that CUDA has *numbers* for, in their order."""
+    known = [
+        replace(gpu, index=numbers[uuid])
+        for gpu in gpus
+        if (uuid := gpu.uuid.partition("-")[2]) in numbers
+    ]
+    return tuple(sorted(known, key=lambda gpu: gpu.index))
 
 
 def _visible(found: list[_Gpu], visible: str | None) -> list[Device]:
