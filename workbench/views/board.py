@@ -252,7 +252,8 @@ def events_list(
     folds = folded(entries, most_each)
     rows = [_fold(fold) for fold in folds[:most_models]]
     more = len(folds) - len(rows)
-    note = f"<small>events of {more} more models: %workbench events</small>" if more else ""
+    where = "%workbench events, or in a shell: workbench events"
+    note = f"<small>events of {more} more models: {where}</small>" if more else ""
     return f'<div class="wbd"><b>Events</b>{"".join(rows)}{note}</div>'
 
 
