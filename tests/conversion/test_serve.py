@@ -29,7 +29,7 @@ from sklearn.ensemble import (  # noqa: E402
     IsolationForest,
     RandomForestClassifier,
 )
-from sklearn.feature_extraction.text import CountVectorizer  # noqa: E402
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
@@ -49,7 +49,7 @@ def classifier() -> Any:
 
 
 def mood() -> Any:
-    return make_pipeline(CountVectorizer(lowercase=False), LogisticRegression()).fit(TEXTS, MOODS)
+    return make_pipeline(CountVectorizer(), LogisticRegression()).fit(TEXTS, MOODS)
 
 
 # ── ONNX ────────────────────────────────────────────────────────────────────
@@ -449,6 +449,48 @@ def test_texts(wb: Workbench) -> None:
         served = wb.serve(model, "mood", example=TEXTS, convert=convert)
         assert served.inputs[0].datatype == "BYTES"
         assert wb.infer("mood", ["good", "bad"])["label"].tolist() == ["+", "-"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the locale C.UTF-8 is Linux's")
+@pytest.mark.parametrize("table", [False, True])
+@pytest.mark.parametrize("vectorizer", [CountVectorizer, TfidfVectorizer])
+def test_texts_are_split_as_scikit_learn_does(
+    wb: Workbench, vectorizer: Any, *, table: bool
+) -> None:
+    """ONNX Runtime splits the texts of any language so, in any container, not only the example."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    texts = ["Good film, Äpfel", "a bad film: ПРИВЕТ", "x film 日本語 テキスト", "don't café"]
+    others = [
+        "good a film",
+        "GOOD äpfel über",
+        "привет! Film",
+        "日本語,テキスト",
+        "naïve CAFÉ",
+        "",
+        "x",
+    ]
+    step = vectorizer(ngram_range=(1, 2))
+    if table:
+        step = ColumnTransformer([("words", step, "text"), ("numbers", "passthrough", ["n"])])
+    example, asked = (
+        pd.DataFrame({"text": each, "n": np.ones(len(each), np.float32)}) if table else each
+        for each in (texts, others)
+    )
+    model = make_pipeline(step, LogisticRegression()).fit(example, MOODS)
+    wb.serve(model, "m", example=example[:1], convert=True)
+    found = wb.infer("m", asked)["probabilities"]
+    np.testing.assert_allclose(found, model.predict_proba(asked), atol=1e-5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the locale C.UTF-8 is Linux's")
+def test_texts_are_split_by_their_own_pattern(wb: Workbench) -> None:
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    words = CountVectorizer(token_pattern="[a-z]+")
+    model = make_pipeline(words, LogisticRegression()).fit(["a b", "c2d", "a", "c"], MOODS)
+    wb.serve(model, "m", example=["a"], convert=True)
+    others = ["A b", "c d", "c2d", "D"]
+    found = wb.infer("m", others)["probabilities"]
+    np.testing.assert_allclose(found, model.predict_proba(others), atol=1e-5)
 
 
 def test_a_conversion_that_differs(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from workbench.tensor import Array, Tensor, datatype_of
 Call = Callable[[Any], Any]
 
 _TIE = 1e-6
+_WORDS = r"(?u)\b\w\w+\b"  # scikit-learn's default, which ONNX Runtime cannot read
 
 
 class Converter(NamedTuple):
@@ -203,7 +205,9 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
         "ai.onnx.ml": 3,
     }  # of 4, skl2onnx does not write every operator
     is_wide = any(hint.datatype == "FP64" for hint in inputs.values())
-    options = {"zipmap": False} if is_wide and is_classifier(estimator) else None  # it takes FP32
+    options: dict[int, Any] = {id(each): _text_options(each) for each in _vectorizers(estimator)}
+    if is_wide and is_classifier(estimator):
+        options[id(estimator)] = {"zipmap": False}  # it takes FP32
     converters, calculators = histogram_converters()
     made = convert_sklearn(
         estimator,
@@ -216,6 +220,28 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
     _name_inputs(made.graph, list(inputs))
     content: bytes = made.SerializeToString()
     return content
+
+
+def _vectorizers(estimator: Any) -> Iterator[Any]:
+    """*estimator* and the parts of it that split texts into words."""
+    if hasattr(estimator, "token_pattern"):
+        yield estimator
+    if hasattr(estimator, "best_estimator_"):
+        yield from _vectorizers(estimator.best_estimator_)
+    for part in ("steps", "transformers_", "transformer_list"):
+        for step in getattr(estimator, part, ()):
+            yield from _vectorizers(step[1])
+
+
+def _text_options(vectorizer: Any) -> dict[str, str]:
+    """Options of skl2onnx, so that ONNX Runtime splits texts as *vectorizer* does.
+
+    By themselves they need the locale en_US, which most containers lack, and words are of ASCII.
+    """
+    options = {"locale": "C.UTF-8"} if sys.platform == "linux" else {}
+    if vectorizer.analyzer == "word" and vectorizer.token_pattern == _WORDS:
+        options["tokenexp"] = r"[\p{L}\p{N}_]{2,}"
+    return options
 
 
 def _name_inputs(graph: Any, names: list[str]) -> None:
