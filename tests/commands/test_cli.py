@@ -116,6 +116,29 @@ def test_an_endpoint(sample_models: Path, end: signal.Signals) -> None:
     assert process.returncode == 0
 
 
+def test_errors_of_models_code_are_printed(tmp_path: Path) -> None:
+    """The operator of a server finds the line of the artifact's code that failed in its stderr."""
+    script = "def model_fn(folder):\n    {}\ndef predict_fn(data, model):\n    return data[9]\n"
+    for name, line in {"runs_not": "pass", "loads_not": "open(folder + '/missing')"}.items():
+        (tmp_path / name / "code").mkdir(parents=True)
+        (tmp_path / name / "code" / "inference.py").write_text(script.format(line))
+    flags = ["--port", "0", "--token", "off", "--artifact-code", "on"]
+    command = [*COMMAND, "endpoint", str(tmp_path), *flags]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        url = f"{process.stdout.readline().split()[-1].rstrip('/')}/endpoints/e/invocations"
+        for name in ("runs_not", "loads_not"):
+            headers = {"x-amzn-sagemaker-target-model": name}
+            assert httpx.post(url, json=[1.0], headers=headers).status_code >= 400
+        process.terminate()
+        _, err = process.communicate(timeout=30)
+    assert "ERROR workbench." in err
+    assert "return data[9]" in err
+    assert "open(folder + '/missing')" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

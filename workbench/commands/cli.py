@@ -24,6 +24,7 @@ from workbench.commands.client import (
 )
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
 from workbench.errors import UsageError, WorkbenchError, line_of
+from workbench.host.logs import LogRing
 from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.running import find_token, running_servers
 from workbench.seconds import show_duration
@@ -138,12 +139,15 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
 
 @contextmanager
 def _until_interrupted() -> Iterator[None]:
-    """A context that Ctrl-C and SIGTERM end; the end is said."""
+    """A context that Ctrl-C and SIGTERM end; the end is said. Warnings and errors are printed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    LogRing.printed_to = sys.stderr
     try:
         yield
     except KeyboardInterrupt:  # before it served
         click.echo("")
+    finally:
+        LogRing.printed_to = None
     click.echo("stopped")
 
 

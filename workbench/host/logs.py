@@ -1,4 +1,4 @@
-"""The last records of the server's loggers, kept in memory and not printed."""
+"""The last records of the server's loggers, kept in memory; the command line prints some too."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from typing import ClassVar, TextIO
 
 from workbench.core import LogSettings
 
@@ -14,7 +16,12 @@ _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class LogRing(logging.Handler):
-    """Keeps the last *capacity* records of the server's loggers as text, as *settings* says."""
+    """Keeps the last *capacity* records of the server's loggers as text, as *settings* says.
+
+    Where the process has a stream *printed_to*, warnings and errors are printed there as well.
+    """
+
+    printed_to: ClassVar[TextIO | None] = None
 
     def __init__(
         self, settings: Callable[[], LogSettings] = LogSettings, capacity: int = 1000
@@ -27,8 +34,13 @@ class LogRing(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep *record*, if it is to be kept."""
         settings = self._settings()
-        if settings.keeps(record.levelno):
-            self._lines.append(self._formatters[settings.format].format(record))
+        if not settings.keeps(record.levelno):
+            return
+        text = self._formatters[settings.format].format(record)
+        self._lines.append(text)
+        if self.printed_to is not None and record.levelno >= logging.WARNING:
+            with suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+                print(text, file=self.printed_to, flush=True)
 
     def text(self) -> str:
         """All that is kept, oldest first."""

@@ -10,6 +10,7 @@ take a context as one argument more, which has the headers of the request and of
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import signature
@@ -64,6 +65,8 @@ _HOOKS: Mapping[str, int] = {
 }
 """The functions of a script, and how many arguments each takes without the context."""
 
+_log = logging.getLogger(__name__)
+
 _NAMES = ("body", "content_type", "accept", "headers")
 _INPUTS = tuple(TensorSpec(name, "BYTES", (1,), optional=name == "headers") for name in _NAMES)
 _OUTPUTS = tuple(TensorSpec(name, "BYTES", (1,)) for name in ("body", "content_type", "headers"))
@@ -79,6 +82,7 @@ def _told(what: object) -> Iterator[None]:
     except MemoryError as error:
         raise MemoryExhausted(f"{what} ran out of memory") from error
     except (Exception, SystemExit) as error:
+        _log.exception("%s raised", what)
         told = class_and_line_of(error)
         if isinstance(error, ModuleNotFoundError):
             told += "; install it for this server, which does not read requirements.txt"
