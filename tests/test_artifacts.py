@@ -136,6 +136,18 @@ def test_code_of_the_toolkits_kind(tmp_path: Path, out: Path) -> None:
     assert (tmp_path / "ran").exists()
 
 
+def test_packages_that_nobody_installs(tmp_path: Path, out: Path) -> None:
+    """The toolkit installs what an artifact requires; this server's image must have it."""
+    code = tmp_path / "mine" / "code"
+    code.mkdir(parents=True)
+    (code / "inference.py").write_text(HOOKS)
+    pack(tmp_path / "mine", out)
+    assert "packages" not in findings(out)
+    (code / "requirements.txt").write_text("scikit-learn\n")
+    pack(tmp_path / "mine", out)
+    assert findings(out)["packages"].cure == "install its packages in the server's image"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "function", "message"),
     [

@@ -95,6 +95,9 @@ def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
         return
     place = (artifact.code or artifact.path).relative_to(folder)
     yield Finding("layout", f"the model is {place if place.parts else 'at the top'}")
+    if artifact.code is not None and (artifact.code.parent / "requirements.txt").is_file():
+        cure = "install its packages in the server's image"
+        yield Finding("packages", "code/requirements.txt is not read", cure)
     if artifact.code is not None and not run_code:
         yield Finding("load", "its code was not run", "add --run-code if you trust it")
         return
