@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from workbench import Workbench
 from workbench.bench import Load, Sweep, Variant, config_file, tune
+from workbench.bench.sweep import Point, measured
 from workbench.errors import UsageError
 from workbench.model import Signature, TensorSpec
 
@@ -114,6 +117,26 @@ def test_nothing_is_fast_enough(tmp_path: Path) -> None:
     assert repr(found).startswith("no configuration of m keeps within a p99 of 1 ms")
     assert list(tmp_path.iterdir()) == []
     assert server.now == server.own
+
+
+def test_what_kept_within_the_limit_only_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the last measurement is slow for all, the sentence does not deny what the table shows."""
+
+    def busy_at_the_end(sweep: Sweep, *given: Any) -> Iterator[Point]:
+        for point in measured(sweep, *given):
+            is_the_end = len(sweep.clients) == 1
+            yield replace(point, load=replace(point.load, p99_s=0.2)) if is_the_end else point
+
+    monkeypatch.setattr("workbench.bench.tuning.measured", busy_at_the_end)
+    server: Any = Server()
+    found = tune(server, "m", 0.1, SWEEP, folder=tmp_path)
+    assert found.chosen is None
+    assert found.unsteady is not None
+    assert "m served" in found.sentence
+    assert "but not when it was measured once more: nothing was changed" in found.sentence
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_has_no_configuration(sample_models: Path) -> None:

@@ -27,8 +27,9 @@ class Tuning:
     """What was found for *model*: the *chosen* variant, ``None`` if none keeps within *p99_s*.
 
     *before* and *after* are the best points of its own configuration and of the chosen one, from
-    one more measurement at the end. *config* is the text of the ``config.pbtxt`` with the evidence
-    as comments, and *path* where it was written, ``None`` if nothing was to be changed.
+    one more measurement at the end. If neither kept within *p99_s* then, *unsteady* is the point
+    that did earlier. *config* is the text of the ``config.pbtxt`` with the evidence as comments,
+    and *path* where it was written, ``None`` if nothing was to be changed.
     """
 
     bench: Bench
@@ -36,6 +37,7 @@ class Tuning:
     chosen: Variant | None
     before: Point | None
     after: Point | None
+    unsteady: Point | None = None
     config: str = ""
     path: Path | None = None
 
@@ -43,6 +45,12 @@ class Tuning:
     def sentence(self) -> str:
         """What was found, in one sentence."""
         limit = f"a p99 of {show_duration(self.p99_s)}"
+        if (first := self.unsteady) is not None:
+            served = f"{self.bench.model} served {first.throughput:,.0f} elements a second"
+            return (
+                f"{served} within {limit} with {first.variant}, but not when it was measured once "
+                "more: nothing was changed; measure again while little else runs"
+            )
         if self.chosen is None or self.after is None:
             return f"no configuration of {self.bench.model} keeps within {limit}"
         now = f"{self.after.throughput:,.0f} elements a second within {limit}"
@@ -104,6 +112,7 @@ def tune(
             found = measure(variant, sweep.clients)
             if found and (not after or found.throughput > _GAIN * after.throughput):
                 chosen, after = variant, found
+        unsteady = after
         if after and chosen != Variant():
             again = measure(chosen, (after.clients,))
             before = measure(Variant(), (before.clients,)) if before else None
@@ -112,7 +121,8 @@ def tune(
             else:
                 after = again
     report = Bench(model, connection.url, tuple(points))
-    tuning = Tuning(report, p99_s, chosen if after else None, before, after)
+    unsteady = None if after else unsteady
+    tuning = Tuning(report, p99_s, chosen if after else None, before, after, unsteady)
     if not after or chosen == Variant():
         return tuning
     changed = config_file.text(tuning.sentence, repr(report), own, chosen, folder)
