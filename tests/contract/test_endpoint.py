@@ -196,6 +196,7 @@ def test_models_take_turns_in_a_budget(boto3: Any, tmp_path: Path) -> None:
         assert unloads
         assert "m0.tar.gz" not in unloads
         assert told.statistics["m0.tar.gz"].hits == 3
+        assert workbench.plan().what_if().refusals == 0  # as here, where none was
 
 
 def test_a_cache_that_is_disabled(boto3: Any, prefix: Path) -> None:

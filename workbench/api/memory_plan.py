@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core import ServerCore
 from workbench.errors import UsageError, WorkbenchError
-from workbench.model import ModelId
+from workbench.model import PLATFORM_PREFIX, ModelId
 from workbench.nbytes import show_nbytes
 from workbench.planner import ModelCost, Plan, Trace, TraceRequest, measured
 from workbench.views import plan as views
@@ -55,9 +55,12 @@ def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
 
 
 def pinned_of(core: ServerCore, costs: Mapping[ModelId, ModelCost]) -> tuple[ModelId, ...]:
-    """The models that are pinned at *core* and have *costs*."""
-    models = core.snapshot().models
-    return tuple(model.id for model in models if model.pinned and model.id in costs)
+    """The models that are pinned at *core* and have *costs*.
+
+    Those of an endpoint are not among them: it unloads the least recently used one for another.
+    """
+    pinned = [model.id for model in core.snapshot().models if model.pinned and model.id in costs]
+    return tuple(model for model in pinned if not model.name.startswith(PLATFORM_PREFIX))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
