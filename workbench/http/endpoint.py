@@ -36,6 +36,7 @@ _NAME = "endpoint_name"
 _PATH = f"/endpoints/{{{_NAME}}}"
 _PREFIX = b"x-amzn-sagemaker-"
 _MOST_TRIES = 3
+_STREAMING = "invoke_endpoint, or Triton's generate_stream if the model gives several answers"
 
 
 class EndpointService:
@@ -160,13 +161,13 @@ async def _held(endpoint: Endpoint, claim: ModelClaim) -> None:
     endpoint.waited(claim)
 
 
-async def _refuse(what: str, runtime: EndpointService, call: HttpCall) -> Reply:
+async def _refuse(what: str, cure: str, runtime: EndpointService, call: HttpCall) -> Reply:
     name = call.parameters[_NAME]
     if runtime.endpoint.is_multi_model:
         raise InvalidRequest(
             f"Endpoint {name} is a multi-model endpoint, which does not support {what}."
         )
-    raise InvalidRequest(f"Endpoint {name} does not support {what}: use invoke_endpoint.")
+    raise InvalidRequest(f"Endpoint {name} does not support {what}: use {cure}.")
 
 
 def _request_id() -> tuple[bytes, bytes]:
@@ -211,9 +212,9 @@ ENDPOINT = Group(
     (
         _route("invocations", _invoke, "invoke_endpoint",
             "Run the model that X-Amzn-SageMaker-Target-Model names, or the endpoint"),
-        _route("invocations-response-stream", partial(_refuse, "response streaming"),
+        _route("invocations-response-stream", partial(_refuse, "response streaming", _STREAMING),
             "invoke_endpoint_with_response_stream", "Refused, as multi-model endpoints refuse it"),
-        _route("async-invocations", partial(_refuse, "asynchronous inference"),
+        _route("async-invocations", partial(_refuse, "asynchronous inference", "invoke_endpoint"),
             "invoke_endpoint_async", "Refused, as multi-model endpoints refuse it"),
     ),
     ErrorEncoder(_refused, _told, "endpoint_error"),
