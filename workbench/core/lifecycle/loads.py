@@ -93,9 +93,10 @@ class Loads:
         if everything:
             for name, found in self._repository.versions():
                 if isinstance(found, WorkbenchError):
-                    _log.warning("model %s is not loaded: %s", name, found)
-                    if isinstance(found, LoadFailed):
+                    if isinstance(found, LoadFailed):  # then an event says so
                         self._residency.note_read(name, found)
+                    else:
+                        _log.warning("model %s is not loaded: %s", name, found)
                     broken.add(name)
                 else:
                     models.extend(ModelId(name, version) for version in found)
