@@ -483,12 +483,14 @@ def test_texts_are_split_as_scikit_learn_does(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the locale C.UTF-8 is Linux's")
-def test_texts_are_split_by_their_own_pattern(wb: Workbench) -> None:
+@pytest.mark.parametrize("pattern", ["[a-z]+", r"(?u)\b\w+\b", r"\w+", r"\b\w\w+\b", r"\w\w+"])
+def test_texts_are_split_by_their_own_pattern(wb: Workbench, pattern: str) -> None:
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
-    words = CountVectorizer(token_pattern="[a-z]+")
-    model = make_pipeline(words, LogisticRegression()).fit(["a b", "c2d", "a", "c"], MOODS)
-    wb.serve(model, "m", example=["a"], convert=True)
-    others = ["A b", "c d", "c2d", "D"]
+    words = CountVectorizer(token_pattern=pattern)
+    texts = ["a b äö", "c2d é", "aa", "c ü bb"]
+    model = make_pipeline(words, LogisticRegression()).fit(texts, MOODS)
+    wb.serve(model, "m", example=["aa"], convert=True)
+    others = ["A b", "c d", "c2d", "D", "É, ü!", "äö", "bb-aa"]
     found = wb.infer("m", others)["probabilities"]
     np.testing.assert_allclose(found, model.predict_proba(others), atol=1e-5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -23,7 +24,7 @@ from workbench.tensor import Array, Tensor, datatype_of
 Call = Callable[[Any], Any]
 
 _TIE = 1e-6
-_WORDS = r"(?u)\b\w\w+\b"  # scikit-learn's default, which ONNX Runtime cannot read
+_WORDS = re.compile(r"(\(\?u\))?(\\b)?\\w(\\w)?\+(\\b)?")  # scikit-learn's default and its like
 
 
 class Converter(NamedTuple):
@@ -236,11 +237,12 @@ def _vectorizers(estimator: Any) -> Iterator[Any]:
 def _text_options(vectorizer: Any) -> dict[str, str]:
     """Options of skl2onnx, so that ONNX Runtime splits texts as *vectorizer* does.
 
-    By themselves they need the locale en_US, which most containers lack, and words are of ASCII.
+    By default it needs the locale en_US, which most containers lack, and knows words of ASCII.
     """
     options = {"locale": "C.UTF-8"} if sys.platform == "linux" else {}
-    if vectorizer.analyzer == "word" and vectorizer.token_pattern == _WORDS:
-        options["tokenexp"] = r"[\p{L}\p{N}_]{2,}"
+    words = _WORDS.fullmatch(vectorizer.token_pattern or "")
+    if vectorizer.analyzer == "word" and words:
+        options["tokenexp"] = rf"[\p{{L}}\p{{N}}_]{'{2,}' if words[3] else '+'}"
     return options
 
 
