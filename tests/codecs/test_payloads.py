@@ -426,6 +426,20 @@ def test_answers_to_rows() -> None:
     assert both == {"predictions": [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]}
 
 
+@pytest.mark.parametrize("kind", [np.longlong, np.ulonglong, np.int64, np.int8, np.bool_])
+def test_rows_of_any_integers(kind: type) -> None:
+    """ONNX Runtime gives its INT64 as numpy's longlong, which orjson does not write alone."""
+    one, two = np.array([0, 1], kind), np.array([[0, 1], [1, 0]], kind)
+    form, lines = (
+        PayloadForm("application/json", as_rows=True),
+        PayloadForm("application/jsonlines"),
+    )
+    wanted = [{"a": a, "b": b} for a, b in zip(one.tolist(), two.tolist(), strict=True)]
+    assert json.loads(body_of(answer(form, a=one, b=two))) == {"predictions": wanted}
+    assert json.loads(body_of(answer(form, a=one))) == {"predictions": one.tolist()}
+    assert list(map(json.loads, body_of(answer(lines, a=one, b=two)).splitlines())) == wanted
+
+
 def test_numpy_answers() -> None:
     """Numpy's files load without pickles; text is text."""
     one = body_of(answer(PayloadForm("application/x-npy"), y=MATRIX))

@@ -193,10 +193,18 @@ def _row_values(outputs: Mapping[str, Tensor]) -> Sequence[Json]:
         tensor.shape for tensor in outputs.values()
     ):
         raise InvalidRequest("the outputs have no rows in common: ask for JSON, or npz")
-    if len(values) == 1:
-        return list(next(iter(values.values())))
-    columns = [list(value) for value in values.values()]
+    columns = [_elements(value) for value in values.values()]
+    if len(columns) == 1:
+        return columns[0]
     return [dict(zip(values, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _elements(value: Json) -> list[Json]:
+    """The elements of *value*; integers are Python's, for orjson does not write each of numpy's."""
+    if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu":
+        listed: list[Json] = value.tolist()
+        return listed
+    return list(value)
 
 
 def _written(value: Json) -> bytes:
