@@ -6,6 +6,7 @@ import gc
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,7 @@ def test_other_sequences_are_refused(wb: Workbench, tmp_path: Path) -> None:
         (lambda x: x, {"name": 5}, r"the name of a model is a str, not int: wb.serve\(thing, name"),
         (b"", {"name": "m", "example": [1]}, "example= is not for an ONNX model"),
         (3, {}, "int cannot be served: serve an ONNX model, an estimator"),
+        (SimpleNamespace(predict=len), {}, "or a function, such as its predict$"),
         (LogisticRegression, {}, "LogisticRegression is a class: serve an object of it"),
         (lambda x: x, {"name": "f"}, "the function does not say what 'x' is"),
         (LogisticRegression(), {}, "LogisticRegression is not fitted: fit it first$"),

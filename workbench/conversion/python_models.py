@@ -89,9 +89,10 @@ class PythonModels:
         if isinstance(thing, type):
             raise UsageError(f"{thing.__name__} is a class: serve an object of it")
         if not callable(thing):
+            own = ", such as its predict" if callable(getattr(thing, "predict", None)) else ""
             raise UsageError(
                 f"{type(thing).__name__} cannot be served: serve an ONNX model, an estimator, a "
-                "torch.nn.Module, a pipeline of transformers, or a function"
+                f"torch.nn.Module, a pipeline of transformers, or a function{own}"
             )
         _expect_none("a function", convert=convert)
         how = "a function"
