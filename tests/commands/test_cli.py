@@ -116,6 +116,27 @@ def test_an_endpoint(sample_models: Path, end: signal.Signals) -> None:
     assert process.returncode == 0
 
 
+def test_what_models_code_prints_is_seen_at_once(tmp_path: Path) -> None:
+    """Where stdout is a pipe, as in a container, Python would keep it back."""
+    (tmp_path / "m" / "code").mkdir(parents=True)
+    (tmp_path / "m" / "code" / "inference.py").write_text(
+        "def model_fn(folder): pass\ndef predict_fn(data, model):\n    print('asked', data)\n"
+        "    return 1\n"
+    )
+    flags = ["--port", "0", "--token", "off", "--artifact-code", "on"]
+    command = [*COMMAND, "endpoint", str(tmp_path), *flags]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as process:
+        assert process.stdout is not None
+        url = f"{process.stdout.readline().split()[-1].rstrip('/')}/endpoints/e/invocations"
+        headers = {"x-amzn-sagemaker-target-model": "m"}
+        for number in range(2):  # the second request causes no event, which would bring it along
+            assert httpx.post(url, json=[number], headers=headers).status_code == 200
+        assert any(line == "asked [1]\n" for line in iter(process.stdout.readline, ""))
+        process.terminate()
+        process.communicate(timeout=30)
+
+
 def test_errors_of_models_code_are_printed(tmp_path: Path) -> None:
     """The operator of a server finds the line of the artifact's code that failed in its stderr."""
     script = "def model_fn(folder):\n    {}\ndef predict_fn(data, model):\n    return data[9]\n"

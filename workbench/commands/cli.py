@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -141,6 +142,8 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
 def _until_interrupted() -> Iterator[None]:
     """A context that Ctrl-C and SIGTERM end; the end is said. Warnings and errors are printed."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):  # what models print is seen at once, in a pipe too
+        sys.stdout.reconfigure(line_buffering=True)
     LogRing.printed_to = sys.stderr
     try:
         yield
