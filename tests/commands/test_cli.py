@@ -137,9 +137,10 @@ def test_what_models_code_prints_is_seen_at_once(tmp_path: Path) -> None:
         process.communicate(timeout=30)
 
 
-def test_errors_of_models_code_are_printed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", ["", "import logging\nlogging.basicConfig()\n"])
+def test_errors_of_models_code_are_printed(tmp_path: Path, own: str) -> None:
     """The operator of a server finds the line of the artifact's code that failed in its stderr."""
-    script = "def model_fn(folder):\n    {}\ndef predict_fn(data, model):\n    return data[9]\n"
+    script = f"{own}def model_fn(folder):\n    {{}}\ndef predict_fn(data, _):\n    return data[9]\n"
     for name, line in {"runs_not": "pass", "loads_not": "open(folder + '/missing')"}.items():
         (tmp_path / name / "code").mkdir(parents=True)
         (tmp_path / name / "code" / "inference.py").write_text(script.format(line))
@@ -155,8 +156,7 @@ def test_errors_of_models_code_are_printed(tmp_path: Path) -> None:
             assert httpx.post(url, json=[1.0], headers=headers).status_code >= 400
         process.terminate()
         _, err = process.communicate(timeout=30)
-    assert "ERROR workbench." in err
-    assert "return data[9]" in err
+    assert err.count("return data[9]") == 1  # not twice if the code has set up logging
     assert "open(folder + '/missing')" in err
 
 

@@ -18,7 +18,8 @@ _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 class LogRing(logging.Handler):
     """Keeps the last *capacity* records of the server's loggers as text, as *settings* says.
 
-    Where the process has a stream *printed_to*, warnings and errors are printed there as well.
+    Where the process has a stream *printed_to*, warnings and errors are printed there as well,
+    unless the code of a model has set up logging, which then prints them.
     """
 
     printed_to: ClassVar[TextIO | None] = None
@@ -38,7 +39,8 @@ class LogRing(logging.Handler):
             return
         text = self._formatters[settings.format].format(record)
         self._lines.append(text)
-        if self.printed_to is not None and record.levelno >= logging.WARNING:
+        is_printed = record.levelno >= logging.WARNING and not logging.getLogger().handlers
+        if self.printed_to is not None and is_printed:
             with suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
                 print(text, file=self.printed_to, flush=True)
 
