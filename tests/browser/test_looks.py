@@ -129,7 +129,7 @@ def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapp
                 (
                     board.STYLE,
                     board.head(now, traffic, names=names, link=wb.url, title=wb.url),
-                    f'<div class="wbd">{"".join(charts)}{legend(now.devices[0])}</div>',
+                    f'<div class="wbd">{"".join(charts)}{legend(history, now)}</div>',
                     board.models_table(now, history, "digits"),
                     board.events_list(events),
                 )
