@@ -196,10 +196,7 @@ def test_a_cancelled_task_ends_the_run(tmp_path: Path) -> None:
         while in_use(server):  # noqa: ASYNC110
             await asyncio.sleep(0)
 
-    with (
-        workbench.Workbench(tmp_path, device="cpu") as server,
-        workbench.connect(server.url) as wb,
-    ):
+    with workbench.Workbench(tmp_path, device="cpu") as server, workbench.connect(server.url) as wb:
         with pytest.raises(DeadlineExceeded):
             wb.infer("endless", inputs, timeout_s=0.05)
         until(lambda: not in_use(server))

@@ -331,12 +331,7 @@ def test_types_of_pytorch(wb: Workbench) -> None:
 
 # ── transformers ────────────────────────────────────────────────────────────
 
-SMALL = {
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "intermediate_size": 8,
-}
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
 
 
 @pytest.fixture(scope="module")

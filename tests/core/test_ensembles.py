@@ -173,11 +173,7 @@ def test_a_chain(rig: Rig) -> None:
     response = core.infer(request(id="7"))
     assert response.outputs["out"].array.tolist() == [4.0, 5.0]
     assert (response.model, response.id) == (ModelId("e", 1), "7")
-    assert response.parameters == {
-        "sequence_id": 0,
-        "sequence_start": False,
-        "sequence_end": False,
-    }
+    assert response.parameters == {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
     assert rig.ran == ["a", "b", "c"]
     assert submit(core).result(30).outputs["out"].array.tolist() == [4.0, 5.0]
     assert not leases(core)
@@ -426,12 +422,7 @@ def test_loading_one_loads_its_parts(pair: Rig, load: str) -> None:
 
 @pytest.mark.parametrize(
     ("loaded", "left"),
-    [
-        (["e"], set()),
-        (["e", "f"], {"f", "b"}),
-        (["e", "a"], {"a"}),
-        (["a", "e"], {"a"}),
-    ],
+    [(["e"], set()), (["e", "f"], {"f", "b"}), (["e", "a"], {"a"}), (["a", "e"], {"a"})],
 )
 def test_dependents_go(pair: Rig, loaded: list[str], left: set[str]) -> None:
     """With it go the parts that nobody else uses and that were not loaded by hand."""

@@ -75,11 +75,7 @@ VERBS: dict[str, Callable[[ServerCore, str], object]] = {
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize(("name", "models"), [("a", "a"), ("e", "eab")])
 def test_each_folder_is_looked_up_once(
-    verb: str,
-    name: str,
-    models: str,
-    open_core: Callable[..., ServerCore],
-    looks: Counter[str],
+    verb: str, name: str, models: str, open_core: Callable[..., ServerCore], looks: Counter[str]
 ) -> None:
     """By a load, from its name to READY; of an ensemble, its own folder and each part's."""
     VERBS[verb](open_core(), name)

@@ -22,14 +22,7 @@ from workbench.errors import LoadFailed
 from workbench.events import EventLog, MemoryDrifted
 from workbench.inference import InferRequest
 from workbench.memory.watch import MemoryWatch
-from workbench.model import (
-    ModelId,
-    ModelState,
-    Signature,
-    TensorSpec,
-    WarmUpInput,
-    WarmUpSample,
-)
+from workbench.model import ModelId, ModelState, Signature, TensorSpec, WarmUpInput, WarmUpSample
 from workbench.residency import Purpose
 from workbench.settings import Settings
 from workbench.stop import CancellationToken

@@ -25,10 +25,7 @@ from workbench.host.protocol import Protocol
 from workbench.host.short_cut import ShortCutProtocol, _Cycle
 
 PYPROJECT = Path(__file__).parent.parent.parent / "pyproject.toml"
-PROTOCOLS = {
-    "h11": h11_impl.H11Protocol,
-    "httptools": httptools_impl.HttpToolsProtocol,
-}
+PROTOCOLS = {"h11": h11_impl.H11Protocol, "httptools": httptools_impl.HttpToolsProtocol}
 # What both protocol classes have, and we call or override; with what we give and are given.
 METHODS = {
     "connection_made": "(self, transport)",

@@ -68,10 +68,7 @@ def test_a_whole_configuration(folder: Path) -> None:
     assert config == ModelConfig(
         "m",
         8,
-        (
-            TensorSpec("x", "FP32", (-1, 3, -1)),
-            TensorSpec("mask", "BOOL", (-1, -1), optional=True),
-        ),
+        (TensorSpec("x", "FP32", (-1, 3, -1)), TensorSpec("mask", "BOOL", (-1, -1), optional=True)),
         (TensorSpec("y", "BYTES", (-1,)),),
         VersionPolicy(specific=(3, 1)),
         "net.onnx",
@@ -104,10 +101,7 @@ def test_version_policies(folder: Path, text: str, policy: VersionPolicy) -> Non
     assert read(folder, f"version_policy {{ {text} }}").version_policy == policy
 
 
-@pytest.mark.parametrize(
-    "field",
-    ['runtime: "x"', "model_operations { }"],
-)
+@pytest.mark.parametrize("field", ['runtime: "x"', "model_operations { }"])
 def test_what_is_not_honoured_is_named(folder: Path, field: str) -> None:
     """A field that is not honoured is refused by its name."""
     name = field.split(maxsplit=1)[0].rstrip(":")
@@ -172,15 +166,9 @@ def test_what_is_no_field_is_named(folder: Path, field: str) -> None:
         ("input { is_shape_tensor: true }", "input.is_shape_tensor"),
         ("input { } output { is_shape_tensor: true }", "output.is_shape_tensor"),
         ("optimization { priority: PRIORITY_MAX }", "optimization.priority"),
-        (
-            "optimization { cuda { busy_wait_events: true } }",
-            "optimization.cuda.busy_wait_events",
-        ),
+        ("optimization { cuda { busy_wait_events: true } }", "optimization.cuda.busy_wait_events"),
         ("optimization { cuda { graphs: true } }", "optimization.cuda.graphs"),
-        (
-            "optimization { cuda { graph_spec { batch_size: 1 } } }",
-            "optimization.cuda.graph_spec",
-        ),
+        ("optimization { cuda { graph_spec { batch_size: 1 } } }", "optimization.cuda.graph_spec"),
         ("instance_group [ { passive: true } ]", "instance_group.passive"),
         ("instance_group [ { rate_limiter { } } ]", "instance_group.rate_limiter"),
     ],
@@ -221,15 +209,9 @@ def test_what_asks_for_nothing(folder: Path, text: str) -> None:
             {"shrinkage": ("cpu:0", "gpu:0")},
         ),
         (("gpu_mem_limit", "4294967200"), {"cuda": {"gpu_mem_limit": "4294967200"}}),
-        (
-            ("arena_extend_strategy", "0"),
-            {"cuda": {"arena_extend_strategy": "kNextPowerOfTwo"}},
-        ),
+        (("arena_extend_strategy", "0"), {"cuda": {"arena_extend_strategy": "kNextPowerOfTwo"}}),
         (("cudnn_conv_algo_search", "0"), {"cuda": {"cudnn_conv_algo_search": "EXHAUSTIVE"}}),
-        (
-            ("do_copy_in_default_stream", "0"),
-            {"cuda": {"do_copy_in_default_stream": "0"}},
-        ),
+        (("do_copy_in_default_stream", "0"), {"cuda": {"do_copy_in_default_stream": "0"}}),
     ],
 )
 def test_engine_options(folder: Path, text: tuple[str, str], options: dict[str, object]) -> None:
@@ -359,10 +341,7 @@ def test_graphs(folder: Path, text: str) -> None:
         ),
         ('backend: "python"', "backend 'python' is not served here; onnxruntime is"),
         ("max_batch_size: -1", "max_batch_size -1 is below 0"),
-        (
-            "input { data_type: TYPE_FP32 dims: 1 }",
-            "an input or output has no name",
-        ),
+        ("input { data_type: TYPE_FP32 dims: 1 }", "an input or output has no name"),
         ('input { name: "x" dims: 1 }', "'x' has no data_type"),
         ('output { name: "y" data_type: TYPE_INVALID }', "'y' has no data_type"),
         ('input { name: "x" data_type: 99 dims: 1 }', "'x' has no data_type"),
@@ -451,10 +430,7 @@ def test_tier_that_is_not_known(folder: Path) -> None:
             parameter("image_scale", "x"),
             "parameter image_scale is 'x'; it must be a number above 0",
         ),
-        (
-            'parameters { key: "image_order" }',
-            "parameter image_order is ''; it must be RGB or BGR",
-        ),
+        ('parameters { key: "image_order" }', "parameter image_order is ''; it must be RGB or BGR"),
     ],
 )
 def test_parameters_that_cannot_be(folder: Path, text: str, message: str) -> None:
@@ -651,10 +627,7 @@ def warm_up(inputs: str, rest: str = "batch_size: 2 count: 3") -> str:
 @pytest.mark.parametrize(
     ("text", "given"),
     [
-        (
-            "data_type: TYPE_FP32 dims: [2, 3] zero_data: true",
-            WarmUpInput("FP32", (2, 3), "zero"),
-        ),
+        ("data_type: TYPE_FP32 dims: [2, 3] zero_data: true", WarmUpInput("FP32", (2, 3), "zero")),
         ("data_type: TYPE_STRING random_data: true", WarmUpInput("BYTES", (), "random")),
     ],
 )
@@ -731,10 +704,7 @@ def test_warm_ups_that_cannot_be(folder: Path, text: str, message: str) -> None:
         ("preferred_batch_size: [ 4, 8 ]", Batching((4, 8))),
         ("max_queue_delay_microseconds: 1500", Batching(delay_s=0.0015)),
         ("preserve_ordering: true", Batching(ordered=True)),
-        (
-            "priority_levels: 3 default_priority_level: 2",
-            Batching(levels=3, default_level=2),
-        ),
+        ("priority_levels: 3 default_priority_level: 2", Batching(levels=3, default_level=2)),
         (
             """default_queue_policy { timeout_action: DELAY default_timeout_microseconds: 2000
             allow_timeout_override: true max_queue_size: 9 }""",

@@ -80,10 +80,7 @@ def test_the_platform_may_be_left_out(folder: Path) -> None:
             ensemble(step("a", "in gone", "out")),
             "step 1 (a) takes tensor 'gone', which no step gives, and which is no input",
         ),
-        (
-            ensemble(step("a", "in", "t"), step("b", "t", "u")),
-            "no step gives the output 'out'",
-        ),
+        (ensemble(step("a", "in", "t"), step("b", "t", "u")), "no step gives the output 'out'"),
         (
             ensemble(step("a", "in", "out"), step("b", "in", "out")),
             "tensor 'out' comes from step 1 (a) and step 2 (b)",

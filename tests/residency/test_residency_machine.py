@@ -16,14 +16,7 @@ from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded, ModelUnloading
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import (
-    Lease,
-    OnDevice,
-    Purpose,
-    Residency,
-    abandon,
-    replay,
-)
+from workbench.residency import Lease, OnDevice, Purpose, Residency, abandon, replay
 from workbench.residency.effects import Effect
 from workbench.residency.events import Event
 from workbench.residency.state import COMING, Kind
@@ -69,10 +62,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         work = threaded(self.loaders[number], self.jobs.submit, clock=lambda: self.now_s)
         return OnDevice(budget_nbytes, work, lambda: self.system[number])
 
-    @rule(
-        number=st.integers(0, len(BUDGETS) - 1),
-        nbytes=st.one_of(st.none(), st.integers(0, 150)),
-    )
+    @rule(number=st.integers(0, len(BUDGETS) - 1), nbytes=st.one_of(st.none(), st.integers(0, 150)))
     def others_use_the_device(self, number: int, nbytes: int | None) -> None:
         self.system[number] = nbytes
 
@@ -354,9 +344,7 @@ def test_sixteen_threads() -> None:
     log = EventLog()
     with ThreadPoolExecutor(4) as loading:
         residency = Residency(
-            [OnDevice(100, threaded(loader, loading.submit))],
-            POLICIES["lru"],
-            log,
+            [OnDevice(100, threaded(loader, loading.submit))], POLICIES["lru"], log
         )
         applied = recorded(residency)
         answered = _storm(residency, names)
@@ -401,9 +389,7 @@ def test_a_big_model_is_served_under_a_storm() -> None:
     loader = FakeLoader({"big": 100, **{f"s{n}": 30 for n in range(6)}})
     with ThreadPoolExecutor(4) as loading, ThreadPoolExecutor(15) as clients:
         residency = Residency(
-            [OnDevice(100, threaded(loader, loading.submit))],
-            POLICIES["lru"],
-            EventLog(),
+            [OnDevice(100, threaded(loader, loading.submit))], POLICIES["lru"], EventLog()
         )
         served = threading.Event()
         storm = threading.Barrier(16)

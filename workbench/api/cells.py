@@ -52,9 +52,7 @@ def earlier(server: S, cell: Cell) -> S | None:
         and isinstance(each, type(server)) and each.is_running
     ]  # fmt: skip
     return min(
-        servers,
-        key=lambda each: len(differing(each.settings, server.settings)),
-        default=None,
+        servers, key=lambda each: len(differing(each.settings, server.settings)), default=None
     )
 
 

@@ -114,8 +114,7 @@ def with_button(html: str, nbytes: int, apply: Callable[[], None]) -> Any:
     import ipywidgets as widgets  # it takes its time
 
     button = widgets.Button(
-        description=f"Set the budget to {show_nbytes(nbytes)}",
-        layout=widgets.Layout(width="auto"),
+        description=f"Set the budget to {show_nbytes(nbytes)}", layout=widgets.Layout(width="auto")
     )
     note = widgets.HTML()
 

@@ -99,11 +99,7 @@ class Connection(Asks):
     """
 
     def __init__(
-        self,
-        url: str,
-        token: str,
-        timeout_s: float,
-        transport: httpx.MockTransport | None = None,
+        self, url: str, token: str, timeout_s: float, transport: httpx.MockTransport | None = None
     ) -> None:
         self.url = url
         self._token = token

@@ -169,9 +169,7 @@ class _Connection(asyncio.Protocol):
     """HTTP/1.1, one request at a time; *done* is told of each answer, *lost* of the end."""
 
     def __init__(
-        self,
-        done: Callable[[_Connection, int, bytes], None],
-        lost: Callable[[_Connection], None],
+        self, done: Callable[[_Connection, int, bytes], None], lost: Callable[[_Connection], None]
     ) -> None:
         self._done, self._lost = done, lost
         self.due_s: float | None = None  # of the request that is under way

@@ -76,10 +76,7 @@ def _booster_calls(library: str, booster: Any) -> dict[str, Call]:
         found = predict(rows)
         return found if found.ndim == 2 else np.stack([1 - found, found], 1)
 
-    return {
-        "label": lambda rows: probabilities(rows).argmax(1),
-        "probabilities": probabilities,
-    }
+    return {"label": lambda rows: probabilities(rows).argmax(1), "probabilities": probabilities}
 
 
 def _export(library: str, model: Any, inputs: Mapping[str, Hint]) -> bytes:

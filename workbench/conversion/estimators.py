@@ -60,11 +60,7 @@ def _has_fine_splits(estimator: Any, *, is_first: bool = True) -> bool:
 
 
 def tabular_offer(
-    thing: object,
-    calls: Mapping[str, Call],
-    rows: Rows,
-    converter: Converter,
-    why_fp64: str = "",
+    thing: object, calls: Mapping[str, Call], rows: Rows, converter: Converter, why_fp64: str = ""
 ) -> Offer:
     """What *thing* can be served as, whose outputs are made by *calls* of what *rows* are.
 

@@ -21,13 +21,7 @@ from workbench.conversion.onnx_outputs import with_tensors
 from workbench.conversion.things import Converted, Served, convert, offer_of, refuse
 from workbench.conversion.trial import signature_of
 from workbench.core import ServerCore
-from workbench.errors import (
-    LoadFailed,
-    MemoryExhausted,
-    ModelNotFound,
-    RequestStopped,
-    UsageError,
-)
+from workbench.errors import LoadFailed, MemoryExhausted, ModelNotFound, RequestStopped, UsageError
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.own_folder import OwnFolder
 from workbench.tensor import Array, Tensor
@@ -61,12 +55,7 @@ class PythonModels:
         return served
 
     def serve(
-        self,
-        thing: Any,
-        name: object,
-        example: Any,
-        convert: bool | None,
-        declared: dict[str, Any],
+        self, thing: Any, name: object, example: Any, convert: bool | None, declared: dict[str, Any]
     ) -> Served:
         """See ``Workbench.serve``."""
         if name is not None and not isinstance(name, str):

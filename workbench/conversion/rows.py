@@ -155,8 +155,4 @@ def readable(array: Array) -> Array:
 
 def _texts(texts: list[str]) -> Rows:
     example = {"text": Tensor.of(texts, _TEXT).array}
-    return Rows(
-        {"text": Hint(_TEXT, (-1,))},
-        example,
-        lambda arrays: readable(arrays["text"]),
-    )
+    return Rows({"text": Hint(_TEXT, (-1,))}, example, lambda arrays: readable(arrays["text"]))

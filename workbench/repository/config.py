@@ -13,14 +13,7 @@ from google.protobuf import text_format
 
 from workbench.errors import LoadFailed, ModelNotSupported, line_of
 from workbench.image_forms import PARAMETERS, image_options
-from workbench.model import (
-    TIER,
-    TIERS,
-    Ensemble,
-    ModelConfig,
-    TensorSpec,
-    VersionPolicy,
-)
+from workbench.model import TIER, TIERS, Ensemble, ModelConfig, TensorSpec, VersionPolicy
 from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
 from workbench.repository.engine_options import NAMES, engine_options

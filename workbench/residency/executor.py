@@ -40,13 +40,7 @@ from workbench.residency.events import Purpose
 from workbench.residency.journal import Journal
 from workbench.residency.leases import Lease, Loan, abandon, give_back
 from workbench.residency.machine import Machine
-from workbench.residency.snapshot import (
-    Absence,
-    Books,
-    ResidencySnapshot,
-    books_of,
-    snapshot_of,
-)
+from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, books_of, snapshot_of
 from workbench.residency.state import ABSENT, READY, STATES, Resident
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work

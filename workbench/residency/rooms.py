@@ -193,12 +193,7 @@ class Rooms:
         room = device.room(*[resident for resident in here if resident.device is device])
         decision: Decision = Wait()
         if request.parents or ahead.lets_pass(need_nbytes):
-            decision = decide(
-                need_nbytes,
-                room,
-                lambda: candidates(device, kept),
-                policy,
-            )
+            decision = decide(need_nbytes, room, lambda: candidates(device, kept), policy)
         if isinstance(decision, Wait):
             if not policy.evicts:
                 room = room._replace(now_nbytes=0, later_nbytes=0)

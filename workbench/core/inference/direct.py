@@ -42,13 +42,7 @@ class Direct:
 
     needs_thread = True
 
-    def __init__(
-        self,
-        runs: Runs,
-        memory: RunMemory,
-        model: ModelId,
-        session: Runnable,
-    ) -> None:
+    def __init__(self, runs: Runs, memory: RunMemory, model: ModelId, session: Runnable) -> None:
         self.signature = session.signature
         self._runs = runs
         self._memory = memory
@@ -104,13 +98,7 @@ class Direct:
         """Nothing to do: no requests wait here."""
 
     def _run(
-        self,
-        held: Borrowed,
-        request: InferRequest,
-        nbytes: int,
-        *,
-        inline: bool,
-        on_the_spot: bool,
+        self, held: Borrowed, request: InferRequest, nbytes: int, *, inline: bool, on_the_spot: bool
     ) -> InferResponse:
         learned, signature = self._learned, self.signature
         started_s = time.perf_counter()

@@ -256,12 +256,7 @@ class Loads:
             self._names.find(name, version)
 
     def unload(
-        self,
-        name: str,
-        version: int | None,
-        *,
-        dependents: bool = False,
-        until_gone: bool = False,
+        self, name: str, version: int | None, *, dependents: bool = False, until_gone: bool = False
     ) -> None:
         """Unload the version, or all versions; see ``ServerCore.unload``."""
         going = self._dependents(name) if dependents else ()
