@@ -717,12 +717,12 @@ def test_who_runs_on_at_the_end_is_waited_for(
     with ThreadPoolExecutor(2) as pool:
         asked = pool.submit(core.infer, request_for("a", 1.0))
         assert begun.wait(30)
-        (seat,) = core._running().devices
+        residency = core._running().residency
         core.close(0.0)
-        assert seat.residency in runtime._left_running
+        assert residency in runtime._left_running
         gate.set()
         runtime._wait_for_engine()
-        assert seat.residency.snapshot().residents == {}
+        assert residency.snapshot().residents == {}
         asked.result(30)
 
 

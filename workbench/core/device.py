@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from workbench.core.placement import Placement
 from workbench.core.room import RunRoom
 from workbench.core.run_memory import RunMemory
@@ -12,34 +10,31 @@ from workbench.memory.watch import MemoryWatch
 from workbench.residency import Residency
 
 
-@dataclass(frozen=True, slots=True)
 class ServingDevice:
-    """The device with this *number* in *residency*."""
+    """The device of *placement*, which has this *number* in *residency*.
 
-    placement: Placement
-    number: int
-    residency: Residency
-    watch: MemoryWatch
-    run_memory: RunMemory
+    Large runs wait up to *wait_s* for memory.
+    """
 
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         placement: Placement,
         number: int,
         residency: Residency,
         watch: MemoryWatch,
         *,
         wait_s: float,
-    ) -> ServingDevice:
-        """The device of *placement*; large runs wait up to *wait_s* for memory."""
+    ) -> None:
         room = RunRoom(residency, placement.available, wait_s) if placement.available else None
-        run_memory = RunMemory(residency, watch, room)
-        return cls(placement, number, residency, watch, run_memory)
+        self.placement = placement
+        self.number = number
+        self.watch = watch
+        self.run_memory = RunMemory(residency, watch, room)
+        self._residency = residency
 
     def status(self) -> DeviceStatus:
         """The device and its memory, now."""
-        now = self.residency.books(self.number)
+        now = self._residency.books(self.number)
         placement = self.placement
         return DeviceStatus(
             placement.device,

@@ -116,30 +116,20 @@ class InferenceVerbs(Lifetime):
         """
         stop, outer = stop or CancellationToken(), stop_of_run()
         with stop.after(outer) if outer is not None else nullcontext():
-            return self._asked(name, version, read, stop, timeout_s)
-
-    def _asked(
-        self,
-        name: str,
-        version: int | None,
-        read: Read,
-        stop: CancellationToken,
-        timeout_s: float | None,
-    ) -> InferResponse:
-        try:
-            begun = self.call(self._ask, name, version, read, stop)
-            if isinstance(begun, InferResponse):
-                return begun
             try:
-                answer = begun.get(timeout=timeout_s)
-            except Empty:
-                told = f"{name!r} did not answer in {show_duration(timeout_s or 0.0)}"
-                stop.set(DeadlineExceeded(told))
-                answer = begun.get()
-        except BaseException:  # an interrupt: nobody waits for the answer any more
-            stop.set(RequestStopped("interrupted"))
-            raise
-        return answer.result()
+                begun = self.call(self._ask, name, version, read, stop)
+                if isinstance(begun, InferResponse):
+                    return begun
+                try:
+                    answer = begun.get(timeout=timeout_s)
+                except Empty:
+                    told = f"{name!r} did not answer in {show_duration(timeout_s or 0.0)}"
+                    stop.set(DeadlineExceeded(told))
+                    answer = begun.get()
+            except BaseException:  # an interrupt: nobody waits for the answer any more
+                stop.set(RequestStopped("interrupted"))
+                raise
+            return answer.result()
 
     def _ask(
         self, name: str, version: int | None, read: Read, stop: CancellationToken

@@ -134,13 +134,9 @@ class Runs:
         return self._records.get(model[:2])
 
     def tag(self, model: ModelId, tags: Mapping[str, str]) -> None:
-        """Use *tags* as labels of the metrics of *model*."""
-        self._record(model).tags = tags
-
-    def tags(self, model: ModelId) -> Mapping[str, str]:
-        """The labels of the metrics of *model*, beside its name and version."""
-        record = self._records.get(model[:2])
-        return record.tags if record else {}
+        """Use *tags* as labels of the metrics of *model*, beside its name and version."""
+        if tags or model[:2] in self._records:
+            self._record(model).tags = tags
 
     def count_refusal(self, model: ModelId, asked_s: float, lease: Future[Lease]) -> None:
         """Count a request, made at *asked_s*, as failed if its *lease* was refused."""

@@ -116,7 +116,7 @@ class Runtime:
             telemetry=records.telemetry,
         )
         self.devices = tuple(
-            ServingDevice.of(placement, number, self.residency, watch, wait_s=settings.wait)
+            ServingDevice(placement, number, self.residency, watch, wait_s=settings.wait)
             for number, (placement, watch) in enumerate(zip(placements, watches, strict=True))
         )
         self.leases = Leases(
@@ -170,11 +170,10 @@ class Runtime:
             prepared=self._prepared,
             log=self._events,
         )
-        functions = FunctionBackend()
         return Sources(
             self._repository,
             self._names,
-            functions=functions,
+            functions=FunctionBackend(),
             files=files,
             runs=self._runs,
             ready=self._becomes_ready,
@@ -253,7 +252,8 @@ class Runtime:
                 self.loads.pin(model.name, model.version)
             except WorkbenchError as error:  # its folder may be gone by now
                 _log.warning("%s is not pinned any more: %s", model, error)
-        broken = self.loads.load_at_start(everything=settings.load in ("all", "watch"))
+        with self._repository.one_look():
+            broken = self.loads.load_at_start(everything=settings.load in ("all", "watch"))
         if settings.load == "all":
             self._failed = frozenset(broken)
         if watcher is not None:

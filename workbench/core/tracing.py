@@ -121,24 +121,17 @@ class Tracing:
                 self._check(each)
             self._given = {name: value for name, value in all_given.items() if value}
             concerned = [model] if model else [*{"", *options}]
-            left = [self._replace(name, options.get(name)) for name in concerned]
+            left = [self._samplers.pop(name) for name in concerned if name in self._samplers]
+            chosen = {n: _Sampler(options[n], self._file) for n in concerned if n in options}
+            self._samplers.update(chosen)
             self._turn(any(each.options.timestamps for each in self._samplers.values()))
         for sampler in left:
-            if sampler is not None:
-                sampler.end()
+            sampler.end()
 
     def _turn(self, is_on: bool) -> None:
         """Trace from now on, or do not; under the lock."""
         self.is_on = is_on
         self._switch(self if is_on else None)
-
-    def _replace(self, model: str, options: TraceOptions | None) -> _Sampler | None:
-        """Take the requests of *model* by *options* from now on; what took them until now."""
-        before = self._samplers.pop(model, None)
-        if options is not None:
-            assert self._file is not None or not options.timestamps
-            self._samplers[model] = _Sampler(options, self._file)
-        return before
 
     def _check(self, options: TraceOptions) -> None:
         reason = ""
@@ -237,21 +230,20 @@ class _Sampler:
             is_due = are_all or (every and self._waiting >= every) or self._waiting >= _KEPT
             is_due = is_due or self._is_over
         if is_due:
-            self.flush(apart=are_all or bool(every))
+            self._flush(apart=are_all or bool(every))
 
     def end(self) -> None:
         """Take no more, and write what has gathered; a trace that ends later is written at once."""
         with self._lock:
             self._is_over = True
-        self.flush()
+        self._flush(apart=self.options.log_frequency > 0)
 
-    def flush(self, *, apart: bool | None = None) -> None:
-        """Write what has gathered; *apart*, in a file of its own (default: as the options say)."""
+    def _flush(self, *, apart: bool) -> None:
+        """Write what has gathered; *apart*, in a file of its own."""
         with self._lock:
             entries, self._entries, self._waiting = self._entries, [], 0
         if entries and self._file is not None:
-            alone = self.options.log_frequency > 0 if apart is None else apart
-            self._file.write(entries, apart=alone)
+            self._file.write(entries, apart=apart)
 
 
 class _TraceFile:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -307,7 +307,7 @@ class Residency:
         with self._lock:
             models = [resident.id for resident in self._residents.all()]
         gone = [self.unload(model, _STOPPED, until_gone=True) for model in models]
-        return _all_done(gone, timeout_s)
+        return not wait(gone, timeout_s).not_done
 
     def wait_for_engine(self, timeout_s: float) -> bool:
         """After ``close``: wait for loads and runs in the engine; returns whether they ended.
@@ -317,7 +317,7 @@ class Residency:
         with self._lock:
             inside = [r.id for r in self._residents.all() if not r.may_call]
         gone = [self.unload(model, _STOPPED, until_gone=True) for model in inside]
-        return _all_done(gone, timeout_s)
+        return not wait(gone, timeout_s).not_done
 
     # ── reading ──
 
@@ -475,14 +475,3 @@ class Residency:
         Refuse: _refuse,
         Left: _left,
     }
-
-
-def _all_done(futures: Iterable[Future[None]], timeout_s: float) -> bool:
-    """Whether all of *futures* were done within *timeout_s*."""
-    deadline_s = time.monotonic() + timeout_s
-    for future in futures:
-        try:
-            future.result(max(0.0, deadline_s - time.monotonic()))
-        except TimeoutError:
-            return False
-    return True

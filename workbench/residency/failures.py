@@ -27,9 +27,7 @@ class Failures:
         self._failures: dict[ModelId, _Failure] = {}
 
     def add(self, model: ModelId, error: LoadFailed, now_s: float) -> None:
-        """Note that a load of *model* failed.
-
-        Each pause is twice the last, up to 8 seconds.
+        """Note that a load of *model* failed; each pause is twice the last, up to 8 seconds.
 
         A failure during a pause does not lengthen it: that load began before the pause.
         """

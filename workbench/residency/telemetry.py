@@ -6,6 +6,7 @@ It is fed by the machine's effects; no decision depends on it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from workbench.errors import LoadFailed, ServerNotRunning
@@ -33,15 +34,13 @@ class _Moment(NamedTuple):
     at_s: float
 
 
+@dataclass(slots=True)
 class _Past:
     """The history of one model, in memory or not."""
 
-    __slots__ = ("absence", "broken", "counts")
-
-    def __init__(self) -> None:
-        self.absence: Absence | None = None  # why it is not in memory now
-        self.broken = False  # whether its last load failed because of the model itself
-        self.counts: LoadStatistics | None = None  # None until anything was counted
+    absence: Absence | None = None  # why it is not in memory now
+    broken: bool = False  # whether its last load failed because of the model itself
+    counts: LoadStatistics = NOTHING  # this very object until anything was counted
 
 
 class Telemetry:
@@ -68,8 +67,8 @@ class Telemetry:
 
     def load_statistics(self) -> Mapping[ModelId, LoadStatistics]:
         """The counts so far, of all models that were ever counted."""
-        counts = ((model, past.counts) for model, past in self._pasts.items())
-        return {model: counted for model, counted in counts if counted is not None}
+        pasts = self._pasts.items()
+        return {model: past.counts for model, past in pasts if past.counts is not NOTHING}
 
     def forget(self, name: str) -> None:
         """Drop the history of the models of that name, which are gone."""
@@ -94,14 +93,13 @@ class Telemetry:
 
     def _loading(self, past: _Past, _tell: Tell, _moment: _Moment) -> None:
         past.absence = None
-        old = past.counts or NOTHING
-        if not old.number:
+        if not past.counts.number:
             self._numbered += 1
-            past.counts = old._replace(number=self._numbered)
+            past.counts = past.counts._replace(number=self._numbered)
 
     def _loaded(self, past: _Past, tell: Tell, moment: _Moment) -> None:
         past.broken = False
-        old = past.counts or NOTHING
+        old = past.counts
         past.counts = old._replace(loads=old.loads + 1, load_s=old.load_s + tell.seconds)
         model, nbytes = tell.event.model.plain, tell.event.nbytes
         if told := self._thrash.loaded(model, nbytes, tell.room_nbytes, moment.now_s):
@@ -111,12 +109,12 @@ class Telemetry:
         self, past: _Past, tell: Tell, moment: _Moment, kind: AbsenceKind = AbsenceKind.UNLOADED
     ) -> None:
         past.absence = Absence(kind, tell.event.reason, moment.at_s)
-        old, s = past.counts or NOTHING, tell.seconds
+        old, s = past.counts, tell.seconds
         past.counts = old._replace(unloads=old.unloads + 1, unload_s=old.unload_s + s)
 
     def _evicted(self, past: _Past, tell: Tell, moment: _Moment) -> None:
         self._unloaded(past, tell, moment, AbsenceKind.EVICTED)
-        old, s = past.counts or NOTHING, tell.seconds
+        old, s = past.counts, tell.seconds
         past.counts = old._replace(evictions=old.evictions + 1, eviction_s=old.eviction_s + s)
         self._thrash.evicted(tell.event.model.plain, moment.now_s)
 
@@ -125,8 +123,7 @@ class Telemetry:
 
     def _refused(self, past: _Past, tell: Tell, moment: _Moment) -> None:
         past.absence = Absence(AbsenceKind.REFUSED, tell.event.reason, moment.at_s)
-        old = past.counts or NOTHING
-        past.counts = old._replace(refusals=old.refusals + 1)
+        past.counts = past.counts._replace(refusals=past.counts.refusals + 1)
 
     def _failed(self, past: _Past, failed: TellFailed) -> None:
         error, reason, before = failed.error, str(failed.error), past.absence
@@ -135,8 +132,7 @@ class Telemetry:
         if isinstance(error, ServerNotRunning):
             past.absence = Absence(AbsenceKind.UNLOADED, reason)
             return
-        old = past.counts or NOTHING
-        past.counts = old._replace(failed_loads=old.failed_loads + 1)
+        past.counts = past.counts._replace(failed_loads=past.counts.failed_loads + 1)
         if failed.tried or not known:
             at_s = self._log.append(ModelLoadFailed(failed.model, reason))
             past.absence = Absence(AbsenceKind.FAILED, reason, at_s)

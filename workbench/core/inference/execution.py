@@ -107,10 +107,6 @@ class Execution:
         self._coming: dict[object, Pending | Future[Lease]] = {}  # those of them that wait
         self._jobs: set[_StepJob] = set()  # that have not begun in their threads
 
-    def begin_in_thread(self) -> None:
-        """As ``begin``, in a thread."""
-        self._in_thread(self.begin)
-
     def begin(self) -> None:
         """Lease the models, then run the first steps."""
         if self._request.stop is not None:
@@ -123,7 +119,8 @@ class Execution:
 
     # ── steps in threads, and waits ──
 
-    def _in_thread(self, do: Callable[[], object]) -> None:
+    def in_thread(self, do: Callable[[], object]) -> None:
+        """Do it in a thread for running models."""
         job = _StepJob(self, do)
         with self._lock:
             self._jobs.add(job)
@@ -162,7 +159,7 @@ class Execution:
         while todo is not None:
             begin = self._done(todo)
             for step in begin[1:]:
-                self._in_thread(partial(self._go, partial(self._step, step)))
+                self.in_thread(partial(self._go, partial(self._step, step)))
             todo = partial(self._step, begin[0]) if begin else None
 
     def _done(self, job: _Go) -> list[Step]:
@@ -187,6 +184,8 @@ class Execution:
     def _await(self, token: object, coming: Pending | Future[Lease]) -> None:
         """Note that the execution waits for *coming*; ``_came`` with the same *token* ends that."""
         with self._lock:
+            if isinstance(token, _StepTurn) and token.is_done:
+                return
             self._coming[token] = coming
             is_over = self._error is not None
         if is_over:
@@ -196,7 +195,7 @@ class Execution:
         """What the execution waited for has come: continue with *go_on*."""
         with self._lock:
             self._coming.pop(token, None)
-        self._in_thread(partial(self._go, go_on))
+        self.in_thread(partial(self._go, go_on))
 
     def fail(self, error: BaseException) -> None:
         """Begin no more steps, and end those that run. The first *error* is the answer."""
@@ -277,9 +276,9 @@ class Execution:
             coming = needs.leases.acquire(find, self._outer, self._counted)
         if coming.done():
             return self._came_leased(found, coming)
-        self._await(found_token := object(), coming)
+        self._await(coming, coming)
         go_on = partial(self._came_leased, found)
-        coming.add_done_callback(lambda done: self._came(found_token, partial(go_on, done)))
+        coming.add_done_callback(lambda done: self._came(done, partial(go_on, done)))
         return None
 
     def _came_leased(self, found: dict[Named, ModelId], coming: Future[Lease]) -> list[Step] | None:
@@ -330,7 +329,7 @@ class Execution:
             answer = self._answer(leased.part(step), request, turn)
             if isinstance(answer, InferResponse):
                 return self.given(turn, answer)
-        self._await_turn(turn, answer)
+        self._await(turn, answer)
         return None
 
     def _answer(
@@ -348,15 +347,6 @@ class Execution:
         except BaseException:
             turn.begun()
             raise
-
-    def _await_turn(self, turn: _StepTurn, answer: Pending) -> None:
-        with self._lock:
-            if turn.is_done:
-                return
-            self._coming[turn] = answer
-            is_over = self._error is not None
-        if is_over:
-            answer.cancel()
 
     def waited(self, step: Step) -> None:
         """*step* waited too long in its model's queue."""

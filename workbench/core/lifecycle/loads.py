@@ -82,12 +82,8 @@ class Loads:
     def load_at_start(self, *, everything: bool) -> set[str]:
         """Load the functions, and with *everything* all other models, as far as they fit.
 
-        Returns the names of the models that are broken.
+        Returns the names of the models that are broken. To be called in one look at the repository.
         """
-        with self._repository.one_look():
-            return self._load_at_start(everything=everything)
-
-    def _load_at_start(self, *, everything: bool) -> set[str]:
         broken = set()
         models = list(self._repository.functions())
         if everything:

@@ -171,8 +171,7 @@ class Sources:
                 self._run_samples(source, model, runnable, watch, stop)
         self._progress.end(model)
         session.loaded_from = replace(source, folder=None)  # the files are not needed any more
-        if source.config.metric_tags or self._runs.tags(model):
-            self._runs.tag(model, source.config.metric_tags)
+        self._runs.tag(model, source.config.metric_tags)
         for name in source.config.ignored:
             option = OptionIgnored(model.plain, f"parameter {name!r}", "it has no effect here")
             self._events.append(option)

@@ -161,8 +161,8 @@ class Statuses:
                     model = ModelId(name, version)
                     rows[model] = self.of(model)
             elif name not in loaded:
-                broken = ModelId(name, 0)
-                rows[broken] = broken_status(name, str(found))
+                broken = broken_status(name, str(found))
+                rows[broken.id] = broken
         for model in self._here:  # adds those whose files are gone
             if model not in rows:
                 rows[model] = self.of(model)
