@@ -9,7 +9,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -112,12 +111,7 @@ class Lifetime:
         self._start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property

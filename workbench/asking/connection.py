@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlsplit
 
@@ -335,12 +334,7 @@ class Connection(Asks):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __getattr__(self, name: str) -> Any:
@@ -396,11 +390,8 @@ class Connection(Asks):
         entries: list[dict[str, Any]] = []
         tail: list[bytes] = []
         for name, tensor in tensors.items():
-            entry: dict[str, Any] = {
-                "name": name,
-                "shape": tensor.shape,
-                "datatype": tensor.datatype,
-            }
+            entry: dict[str, Any]
+            entry = {"name": name, "shape": tensor.shape, "datatype": tensor.datatype}
             if binary:
                 tail.append(bytes(v2_binary.encode(tensor)))
                 entry["parameters"] = {"binary_data_size": len(tail[-1])}

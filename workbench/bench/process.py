@@ -7,8 +7,6 @@ import json
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from types import TracebackType
-from typing import Self
 
 import httpx
 
@@ -90,17 +88,6 @@ class LoadProcess:
         """End the process."""
         self._process.kill()
         self._process.communicate()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def whole(request: httpx.Request) -> bytes:

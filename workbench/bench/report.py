@@ -55,16 +55,13 @@ class Bench:
         return figure(self.points)
 
     def __repr__(self) -> str:
-        return text([f"{self.sentence}.", *failures(self.points)], self.points)
+        return text(self.sentence, self.points)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {
-            "text/plain": repr(self),
-            "text/html": html([f"{self.sentence}.", *failures(self.points)], self.points),
-        }
+        return {"text/plain": repr(self), "text/html": html(self.sentence, self.points)}
 
 
-def failures(points: Sequence[Point]) -> list[str]:
+def _failures(points: Sequence[Point]) -> list[str]:
     """How many requests failed in all, and the first of them; nothing if none did."""
     failed = sum(point.load.failed for point in points)
     if not failed:
@@ -97,21 +94,21 @@ def load_words(point: Point) -> str:
     return f"{point.clients} client" + "s" * (point.clients != 1)
 
 
-def text(lines: Sequence[str], points: Sequence[Point]) -> str:
-    """The *lines*, and the table in columns."""
-    return "\n".join([*lines, "", *aligned([HEADS, *map(row, points)])])
+def text(sentence: str, points: Sequence[Point]) -> str:
+    """The *sentence*, what failed, and the table in columns."""
+    table = aligned([HEADS, *map(row, points)])
+    return "\n".join([f"{sentence}.", *_failures(points), "", *table])
 
 
-def html(lines: Sequence[str], points: Sequence[Point]) -> str:
-    """The *lines*, the figure, and the table."""
+def html(sentence: str, points: Sequence[Point]) -> str:
+    """The *sentence*, what failed, the figure, and the table."""
     left, right = "text-align:left;padding:3px 12px 3px 0", "text-align:right;padding:3px 12px"
     whole = ";white-space:nowrap"
     styles = [left, right, left + whole, *[right + whole] * 4, left]
-    first, *others = lines
-    told = "".join(f"<div>{escape(other)}</div>" for other in others)
+    told = "".join(f"<div>{escape(failed)}</div>" for failed in _failures(points))
     body = "".join(f"<tr>{cells_html(row(point), 'td', styles)}</tr>" for point in points)
     return (
-        f'<div style="font-size:15px"><b>{escape(first)}</b></div>{told}'
+        f'<div style="font-size:15px"><b>{escape(sentence)}.</b></div>{told}'
         f"{figure(points)._repr_html_()}"
         f'<table style="border-collapse:collapse;font-size:13px">'
         f"<tr>{cells_html(HEADS, 'th', styles)}</tr>{body}</table>"

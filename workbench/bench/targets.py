@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Protocol, Self
 
 from workbench.asking.connection import Connection
@@ -142,11 +141,6 @@ class Configurations:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._own is not None:  # a plain load would keep the last variant, as Triton's does
             self._connection.load(self._model, self._own)

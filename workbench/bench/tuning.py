@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.asking.connection import Connection
 from workbench.bench import config_file
-from workbench.bench.report import Bench, failures, html, text
+from workbench.bench.report import Bench, html, text
 from workbench.bench.sweep import Point, Sweep, best, measured
 from workbench.bench.targets import Configurations, Inputs, Target, Wire
 from workbench.bench.variant import Config, Variant, check_configurable
@@ -61,14 +61,10 @@ class Tuning:
         return f"{self.bench.model} serves {now} with {self.chosen} ({earlier} before){where}"
 
     def __repr__(self) -> str:
-        return text(self._lines, self.bench.points)
+        return text(self.sentence, self.bench.points)
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"text/plain": repr(self), "text/html": html(self._lines, self.bench.points)}
-
-    @property
-    def _lines(self) -> list[str]:
-        return [f"{self.sentence}.", *failures(self.bench.points)]
+        return {"text/plain": repr(self), "text/html": html(self.sentence, self.bench.points)}
 
 
 def tune(

@@ -109,12 +109,8 @@ def datatype_named(given: object) -> str | None:
 # ── hints of Python's own types ─────────────────────────────────────────────
 
 
-def _text(element: bytes) -> str:
-    return element.decode()
-
-
 _SCALARS: dict[object, tuple[str, Callable[[Any], object]]] = {
-    str: ("BYTES", _text),
+    str: ("BYTES", bytes.decode),
     bytes: ("BYTES", bytes),
     float: ("FP64", float),
     int: ("INT64", int),

@@ -116,17 +116,13 @@ def _inputs(kind: str, tensors: Mapping[str, Any], declared: Mapping[str, Hint])
         if name not in found:
             has = ", ".join(found)
             raise UsageError(f"the example of {kind} has no input {name!r}; it has {has}")
-        shape = list(tensors[name].shape)
-        if hint.datatype != found[name].datatype or not _spec(name, hint).accepts(tuple(shape)):
+        spec, shape = TensorSpec(name, hint.datatype, hint.shape), tensors[name].shape
+        if hint.datatype != found[name].datatype or not spec.accepts(tuple(shape)):
             raise UsageError(
                 f"input {name!r} is declared as {hint.datatype} {list(hint.shape)}, but its "
-                f"example is {found[name].datatype} {shape}"
+                f"example is {found[name].datatype} {list(shape)}"
             )
     return {**found, **declared}
-
-
-def _spec(name: str, hint: Hint) -> TensorSpec:
-    return TensorSpec(name, hint.datatype, hint.shape)
 
 
 def _hint(name: str, tensor: Any) -> Hint:

@@ -53,7 +53,9 @@ def offer_of_pipeline(pipeline: Any, example: Any) -> Offer:
 
 
 def _as_json(answers: list[Any]) -> Mapping[str, Array]:
-    return {"json": np.array([_json(answer) for answer in answers], object)}
+    """*answers* as JSON; numpy's numbers are Python's there."""
+    texts = [json.dumps(answer, default=_plain, ensure_ascii=False) for answer in answers]
+    return {"json": np.array(texts, object)}
 
 
 def _labels(
@@ -83,11 +85,6 @@ def _labels(
 
 def _best(answer: Any) -> list[Any]:
     return answer if isinstance(answer, list) else [answer]
-
-
-def _json(answer: object) -> str:
-    """*answer* as JSON; numpy's numbers are Python's there."""
-    return json.dumps(answer, default=_plain, ensure_ascii=False)
 
 
 def _plain(value: Any) -> object:

@@ -18,7 +18,7 @@ from workbench.conversion.difference import Difference
 from workbench.conversion.kinds import kind_of, name_of
 from workbench.conversion.offer import Offer
 from workbench.conversion.onnx_outputs import with_tensors
-from workbench.conversion.things import Converted, Served, convert, offer_of, refuse
+from workbench.conversion.things import Converted, Served, convert, offer_of
 from workbench.conversion.trial import signature_of
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, MemoryExhausted, ModelNotFound, RequestStopped, UsageError
@@ -207,7 +207,7 @@ class PythonModels:
             )
         folder.close()
         if wanted:
-            raise refuse(made.reason)
+            raise UsageError(f"{made.reason}; with convert=False it is served as a function")
         inputs = offer.exact or offer.inputs
         function = declared_model(offer.call, inputs, offer.outputs, loop=self._loop)
         function = replace(function, place="")

@@ -15,7 +15,7 @@ from workbench.conversion.difference import Difference, difference
 from workbench.conversion.kinds import kind_of
 from workbench.conversion.offer import Export, Offer
 from workbench.conversion.trial import run_file
-from workbench.errors import UsageError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.model import TensorSpec
 from workbench.tensor import Array
 
@@ -113,11 +113,6 @@ def _is_right(offer: Offer, example: Mapping[str, Array], path: Path) -> bool:
         return difference(expected, run_file(path, offer.kind, example)).is_slight
     except (WorkbenchError, ValueError, KeyError):
         return False
-
-
-def refuse(reason: str) -> UsageError:
-    """The error of a thing that was to be converted and cannot be."""
-    return UsageError(f"{reason}; with convert=False it is served as a function")
 
 
 def _line(error: BaseException) -> str:

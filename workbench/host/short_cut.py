@@ -185,12 +185,11 @@ class ShortCutProtocol(Protocol):
             return
         self._brought = True
         self._text = None  # the bytes that follow are another message
+        self._within = False
         chunks, self._chunks = self._chunks, None
         if chunks is None:
-            self._within = False
             super().on_message_complete()
             return
-        self._within = False
         place, self._place = self._place, None
         if place is not None:
             self._answer(place.toreadonly())

@@ -6,6 +6,8 @@ Checks what needs no models: every tensor has a source and a use, and no steps w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any
 
 from workbench.errors import ModelNotFound
@@ -103,36 +105,14 @@ def _check_ends(
 
 def _check_order(steps: Sequence[Step], givers: Mapping[str, Step]) -> None:
     """Check that no steps wait for each other."""
-    left = {step.number: step for step in steps}
-    while left:
-        ready = [step for step in left.values() if _awaited(step, left, givers) is None]
-        if not ready:
-            raise ValueError(f"steps wait for each other: {_circle(left, givers)}")
-        for step in ready:
-            del left[step.number]
-
-
-def _awaited(
-    step: Step, left: Mapping[int, Step], givers: Mapping[str, Step]
-) -> tuple[str, Step] | None:
-    """A tensor that *step* takes from one of those that are *left*."""
-    for tensor in step.inputs.values():
-        giver = givers.get(tensor)
-        if giver is not None and giver.number in left:
-            return tensor, giver
-    return None
-
-
-def _circle(left: Mapping[int, Step], givers: Mapping[str, Step]) -> str:
-    """Some steps that wait for each other, as text."""
-    way: list[tuple[Step, str]] = []
-    step = next(iter(left.values()))
-    while step not in [known for known, _ in way]:
-        awaited = _awaited(step, left, givers)
-        assert awaited is not None
-        way.append((step, awaited[0]))
-        step = awaited[1]
-    circle = way[[known for known, _ in way].index(step) :]
-    return ", ".join(f"{each} takes {tensor!r}" for each, tensor in circle) + (
-        f", which comes from {step}"
-    )
+    awaited = {  # by step: the steps that it waits for, and a tensor of each
+        step.number: {givers[t].number: t for t in step.inputs.values() if t in givers}
+        for step in steps
+    }
+    try:
+        TopologicalSorter(awaited).prepare()
+    except CycleError as error:
+        circle: list[int] = error.args[1][::-1]  # each step before one that it waits for
+        told = [f"{steps[n - 1]} takes {awaited[n][giver]!r}" for n, giver in pairwise(circle)]
+        told.append(f"which comes from {steps[circle[-1] - 1]}")
+        raise ValueError(f"steps wait for each other: {', '.join(told)}") from None

@@ -349,11 +349,8 @@ def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
     shown = shown_name(name)
     told = f"the folder of model {shown!r} holds no model: put in 1/{filename} or {filename}"
     with os.scandir(folder) as entries:
-        strange = sorted(
-            each.name for each in entries if each.is_dir() and not each.name.startswith(".")
-        )
-    strange = [each for each in strange if each not in _OTHER_FOLDERS]
-    if strange:
+        folders = {each.name for each in entries if each.is_dir()} - _OTHER_FOLDERS
+    if strange := sorted(name for name in folders if not name.startswith(".")):
         told += f"; {strange[0]!r} is not a version: a number from 1, no leading zeros"
     return LoadFailed(told)
 

@@ -108,10 +108,7 @@ class ModelRepository:
             )
         with self._lock:
             self._take_out(model.name)
-            self._functions[model.name] = {
-                **self._functions.get(model.name, {}),
-                model.version: function,
-            }
+            self._functions.setdefault(model.name, {})[model.version] = function
 
     def add(self, name: str, path: Path, parts: Mapping[str, Path] = NO_PARTS) -> None:
         """Serve the folder of versions, or the file, at *path* as the model called *name*.
@@ -207,7 +204,7 @@ class ModelRepository:
         folder = self._holder(name)
         model = folder.find(name, config) if folder else None
         if model is None:
-            raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
+            raise self._unknown(name)
         return model
 
     # ── overrides ──
@@ -234,10 +231,10 @@ class ModelRepository:
             folder.check_config(path, override.config)
             return override
         if name.startswith(PLATFORM_PREFIX):
-            raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
+            raise self._unknown(name)
         override = read_override(name, None, config, None)
         if override.config.ensemble is None:
-            raise ModelNotFound(f"there is no model {name!r}; {self._known()}")
+            raise self._unknown(name)
         return override
 
     def overriding(self, name: str) -> Override | None:
@@ -275,7 +272,7 @@ class ModelRepository:
         if self._overrides.get(name) is None:
             return False
         self.set_override(name, None)
-        return not any(folder.where(name) for folder in self._folders)
+        return not self._is_in_folders(name)
 
     def take_over(self, other: ModelRepository) -> None:
         """Take over from *other* what was added to it and what loads brought."""
@@ -285,9 +282,7 @@ class ModelRepository:
         with self._lock:
             self._overrides.update(overrides)
             # a name that is now in the folders too would be the name of two models
-            free = {
-                n: each for n, each in added.items() if not any(f.where(n) for f in self._folders)
-            }
+            free = {name: each for name, each in added.items() if not self._is_in_folders(name)}
             self._folders = (*self._folders, *free.values())
             self._added = free | self._added
             self._parts = parts | self._parts
@@ -296,6 +291,9 @@ class ModelRepository:
         """Forget what loads brought."""
         with self._lock:
             self._overrides = {}
+
+    def _is_in_folders(self, name: str) -> bool:
+        return any(folder.where(name) for folder in self._folders)
 
     def _holder(self, name: str) -> ModelFolder | None:
         """The root that has the model called *name*. Raises ``ModelNotFound`` if several do."""
@@ -312,9 +310,9 @@ class ModelRepository:
         folder = self._holder(name)
         return folder.where(name) if folder else None
 
-    def _known(self) -> str:
+    def _unknown(self, name: str) -> ModelNotFound:
+        """The error that there is no model called *name*; it lists some that there are."""
         names = [each for each in self.names() if not each.startswith(PLATFORM_PREFIX)]
-        if not names:
-            return "the repository is empty"
-        shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        return f"available: {shown}"
+        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+        known = f"available: {', '.join(names[:10])}{more}" if names else "the repository is empty"
+        return ModelNotFound(f"there is no model {name!r}; {known}")
