@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -29,6 +29,8 @@ from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 F = ModelId("f", 1)
+SPECS = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
+ONE = {"x": Tensor.of(np.ones((1, 1), np.float32))}
 
 
 class Rig:
@@ -41,16 +43,28 @@ class Rig:
         self.gate = threading.Semaphore(0)
         self.fails: set[float] = set()
 
-    def serve(self, instances: int = 1, most: int = 4, **batching: Any) -> None:
-        specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
+    def serve(
+        self,
+        function: Callable[..., Any] | None = None,
+        *,
+        name: str = "f",
+        instances: int = 1,
+        most: int = 4,
+        **batching: Any,
+    ) -> None:
+        """The one that doubles, or another *function*."""
         schedule = Schedule(instances, Batching(**batching))
-        function = FunctionModel(self._double, *specs, 0, most, schedule)
-        self.core.register(F, function)
+        model = FunctionModel(function or self._double, *SPECS, 0, most, schedule)
+        self.core.register(ModelId(name, 1), model)
+
+    def enter(self) -> None:
+        """A run has begun: it waits for the gate."""
+        self.inside.release()
+        assert self.gate.acquire(timeout=30)
 
     def _double(self, x: np.ndarray) -> np.ndarray:
         self.runs.append(x[:, 0].tolist())
-        self.inside.release()
-        assert self.gate.acquire(timeout=30)
+        self.enter()
         if self.fails & set(x[:, 0].tolist()):
             raise ValueError("it cannot be doubled")
         return x * 2
@@ -164,9 +178,7 @@ def test_l0_optional_input_different_inputs(rig: Rig) -> None:
     schedule = Schedule(1, Batching(preferred=(2,), delay_s=3600.0))
     out = (TensorSpec("y", "FP32", (-1, 1)),)
     rig.core.register(F, FunctionModel(add, inputs, out, 0, 4, schedule))
-    with_more = InferRequest(
-        "f", {n: Tensor.of(np.ones((1, 1), np.float32)) for n in ("x", "more")}
-    )
+    with_more = InferRequest("f", dict.fromkeys(("x", "more"), ONE["x"]))
     first, *others = submit(rig.core, with_more), rig.ask(2.0), rig.ask(3.0)
     assert [rows(each) for each in (first, *others)] == [[2.0], [2.0], [3.0]]
     assert rig.runs == [[1.0], [2.0, 3.0]]
@@ -278,9 +290,7 @@ def test_in_order(rig: Rig) -> None:
         assert ends[float(x[0, 0])].wait(30)
         return x * 2
 
-    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
-    schedule = Schedule(2, Batching(ordered=True))
-    rig.core.register(F, FunctionModel(double, *specs, 0, 1, schedule))
+    rig.serve(double, instances=2, most=1, ordered=True)
     first, second = rig.ask(1.0), rig.ask(2.0)
     for number, each in ((1.0, first), (2.0, second)):
         each.add_done_callback(lambda _, number=number: told.append(number))
@@ -307,8 +317,7 @@ def test_who_gives_up(way: str, rig: Rig) -> None:
             other = rig.ask(2.0)
             assert asked.cancel()
         else:
-            request = InferRequest("f", {"x": Tensor.of(np.ones((1, 1), np.float32))}, stop=stop)
-            waiting = pool.submit(rig.core.infer, request)
+            waiting = pool.submit(rig.core.infer, InferRequest("f", ONE, stop=stop))
             while rig.core.status("f").leases < 2:  # a lease tells nobody that it was taken
                 pass
             other = rig.ask(2.0)
@@ -323,7 +332,6 @@ def test_who_gives_up(way: str, rig: Rig) -> None:
 
 def test_a_model_that_asks_itself(rig: Rig) -> None:
     """A function that asks for itself does not wait behind itself."""
-    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
 
     def down(x: np.ndarray) -> np.ndarray:
         if x[0, 0] <= 0:
@@ -331,21 +339,19 @@ def test_a_model_that_asks_itself(rig: Rig) -> None:
         (answer,) = rig.core.infer(InferRequest("f", {"x": Tensor.of(x - 1)})).outputs.values()
         return answer.array
 
-    rig.core.register(F, FunctionModel(down, *specs, 0, 4, Schedule(1, Batching())))
+    rig.serve(down)
     answer = rig.core.infer(InferRequest("f", {"x": Tensor.of(np.full((1, 1), 3.0, np.float32))}))
     assert answer.outputs["y"].array.tolist() == [[0.0]]
 
 
 def test_a_wrong_number_of_rows(rig: Rig) -> None:
     """A function that gives other rows than it got fails whoever asked it, one by one."""
-    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
 
     def lossy(x: np.ndarray) -> np.ndarray:
-        rig.inside.release()
-        assert rig.gate.acquire(timeout=30)
+        rig.enter()
         return x[:1]
 
-    rig.core.register(F, FunctionModel(lossy, *specs, 0, 4, Schedule(1, Batching())))
+    rig.serve(lossy)
     rig.hold()
     asked = [rig.ask(1.0), rig.ask(2.0)]
     rig.go(4)
@@ -424,8 +430,7 @@ def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
     rig.hold()
     stop = CancellationToken()
     with ThreadPoolExecutor(1) as pool:
-        request = InferRequest("f", {"x": Tensor.of(np.ones((1, 1), np.float32))}, stop=stop)
-        waiting = pool.submit(rig.core.infer, request)
+        waiting = pool.submit(rig.core.infer, InferRequest("f", ONE, stop=stop))
         while rig.core.status("f").leases < 2:  # a lease tells nobody that it was taken
             pass
         other = rig.ask(2.0)
@@ -440,7 +445,6 @@ def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
 
 def test_who_waits_for_a_turn_is_still_within(rig: Rig) -> None:
     """Two functions that ask for each other answer, though each has its turns."""
-    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
 
     def calls(other: str) -> Any:
         def down(x: np.ndarray) -> np.ndarray:
@@ -452,8 +456,7 @@ def test_who_waits_for_a_turn_is_still_within(rig: Rig) -> None:
         return down
 
     for name, other in (("f", "g"), ("g", "f")):
-        function = FunctionModel(calls(other), *specs, 0, 4, Schedule(1, Batching()))
-        rig.core.register(ModelId(name, 1), function)
+        rig.serve(calls(other), name=name)
     request = InferRequest("f", {"x": Tensor.of(np.full((1, 1), 5.0, np.float32))})
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(rig.core.infer, request).result(30)
@@ -466,7 +469,7 @@ def test_after_a_stop(rig: Rig) -> None:
     held = inside.lease(rig.core, "f")
     runner = inside.runner(rig.core, held)
     rig.core.close()
-    request = InferRequest("f", {"x": Tensor.of(np.ones((1, 1), np.float32))})
+    request = InferRequest("f", ONE)
     with held, pytest.raises(ServerNotRunning):
         runner.start(held, request, lambda: None)
     with pytest.raises(ServerNotRunning):
@@ -478,21 +481,17 @@ def test_what_is_copied(rig: Rig) -> None:
     taken, given = [], []
 
     def double(x: np.ndarray) -> np.ndarray:
-        rig.inside.release()
-        assert rig.gate.acquire(timeout=30)
+        rig.enter()
         taken.append(x)
         given.append(x * 2)
         return given[-1]
 
-    specs = (TensorSpec("x", "FP32", (-1, -1)),), (TensorSpec("y", "FP32", (-1, -1)),)
-    rig.core.register(F, FunctionModel(double, *specs, 0, 4, Schedule(1, Batching())))
-    alone = np.ones((1, 1), np.float32)
-    request = InferRequest("f", {"x": Tensor.of(alone)})
-    first = submit(rig.core, request)
+    rig.serve(double)
+    first = submit(rig.core, InferRequest("f", ONE))
     assert rig.inside.acquire(timeout=30)
     others = [rig.ask(1.0), rig.ask(2.0)]
     rig.go(2)
     answers = [each.result(30).outputs["y"].array for each in (first, *others)]
-    assert np.shares_memory(taken[0], alone)
+    assert np.shares_memory(taken[0], ONE["x"].array)
     assert np.shares_memory(answers[0], given[0])
     assert [np.shares_memory(answer, given[1]) for answer in answers[1:]] == [True, True]

@@ -240,17 +240,28 @@ def test_a_wait_for_memory_can_be_stopped(rig: Rig) -> None:
 
 
 def sizes_of(
-    rig: Rig, array: np.ndarray, peak_nbytes: Callable[[int], int] = lambda rows: 0
+    rig: Rig,
+    array: np.ndarray,
+    peak_nbytes: Callable[[int], int] = lambda rows: 0,
+    **session: object,
 ) -> list[int]:
-    """Run on *array*; how many rows each run had, of which each took *peak_nbytes*."""
+    """Run on *array*; how many rows each run had, of which each took *peak_nbytes*.
+
+    *session*: what is changed in the session.
+    """
     sizes: list[int] = []
 
     def run(inputs: Mapping[str, Tensor]) -> None:
         sizes.append(len(inputs["x"].array))
         rig.meter.most_nbytes = (rig.meter.nbytes or 0) + peak_nbytes(sizes[-1])
 
+    def behave(changed: FakeSession) -> None:
+        for name, value in session.items():
+            setattr(changed, name, value)
+        inside(run)(changed)
+
     with suppress(MemoryExhausted):
-        rig.run(inside(run), array)
+        rig.run(behave, array)
     return sizes
 
 
@@ -305,40 +316,19 @@ def test_one_element_is_not_tried(rig: Rig) -> None:
 )
 def test_what_is_no_batch_is_not_cut(rig: Rig, shape: tuple[int, ...]) -> None:
     """Of anything but a batch a part may be what no model takes, and end the process."""
-    sizes: list[int] = []
-
-    def behave(session: FakeSession) -> None:
-        spec = TensorSpec("x", "FP32", shape)
-        session.signature = replace(SIGNATURE, inputs={"x": spec})
-        inside(lambda inputs: sizes.append(inputs["x"].array.size))(session)
-
-    rig.run(behave, LARGE)
-    assert sizes == [LARGE.size]
+    signature = replace(SIGNATURE, inputs={"x": TensorSpec("x", "FP32", shape)})
+    assert sizes_of(rig, LARGE, signature=signature) == [64]
 
 
 def test_what_cannot_be_divided(rig: Rig) -> None:
     """A model of which parts may end the process is not tried on any."""
-    sizes: list[int] = []
-
-    def behave(session: FakeSession) -> None:
-        session.divisible = False
-        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(session)
-
-    rig.run(behave, LARGE)
-    assert sizes == [64]
+    assert sizes_of(rig, LARGE, divisible=False) == [64]
 
 
 def test_rows_are_a_batch(rig: Rig) -> None:
     """Rows are cut also where an output has none: it may hold every pair of them."""
-    sizes: list[int] = []
-
-    def behave(session: FakeSession) -> None:
-        outputs = {"y": TensorSpec("y", "FP32", ())}
-        session.signature = replace(session.signature, outputs=outputs)
-        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(session)
-
-    rig.run(behave, LARGE)
-    assert sizes == [4, 16, 64]
+    signature = replace(SIGNATURE, outputs={"y": TensorSpec("y", "FP32", ())})
+    assert sizes_of(rig, LARGE, signature=signature) == [4, 16, 64]
 
 
 def test_inputs_of_different_sizes(rig: Rig) -> None:
@@ -377,16 +367,8 @@ def test_what_cannot_be_told_by_size(rig: Rig, why: str) -> None:
     signature = replace(SIGNATURE)
     if why == "text":
         signature = replace(signature, inputs={"x": TensorSpec("x", "BYTES", (-1,))})
-    sizes: list[int] = []
-
-    def behave(session: FakeSession) -> None:
-        session.signature = signature
-        session.steady = why != "not steady"
-        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(session)
-
     rig.learned.observe(LARGE.nbytes, 5000 * MIB)
-    rig.run(behave, LARGE)
-    assert sizes == [64]
+    assert sizes_of(rig, LARGE, signature=signature, steady=why != "not steady") == [64]
 
 
 def test_a_part_that_fails_says_nothing(rig: Rig) -> None:
@@ -454,17 +436,11 @@ def test_large_runs_come_in_order(rig: Rig) -> None:
     order: list[str] = []
     entered, go_on = threading.Event(), threading.Event()
 
-    def run(name: str) -> Callable[[object], None]:
-        def act(_: object) -> None:
+    def take(name: str, need_nbytes: int) -> None:
+        with rig.room.promised(A, need_nbytes):
             order.append(name)
             entered.set()
             assert go_on.wait(30)
-
-        return act
-
-    def take(name: str, need_nbytes: int) -> None:
-        with rig.room.promised(A, need_nbytes):
-            run(name)(None)
 
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(take, "first", 600 * MIB)]
