@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import inside
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader, FakeSession, unwatched
+from doubles import FakeFiles, FakeLoader, FakeSession, fake_core, unwatched
 from workbench.core import ServerCore, runtime
 from workbench.errors import (
     InvalidRequest,
@@ -48,29 +48,23 @@ MIB = 2**20
 SIZES = {"a": 40, "b": 40, "c": 40, "huge": 101}
 
 
-def make_repository(root: Path) -> Path:
-    """One model a name of ``SIZES``, with a file that nobody reads."""
-    for name in SIZES:
-        (root / name / "1").mkdir(parents=True)
-        (root / name / "1" / "model.onnx").write_bytes(b"")
-    return root
-
-
 def make_core(tmp_path: Path, **settings: Any) -> tuple[ServerCore, FakeLoader]:
     loader = FakeLoader(dict(SIZES))
-    given = {"budget": "100B", "device": "cpu", **settings}
-    core = ServerCore(
-        Settings.of(make_repository(tmp_path), environ={}, **given), files=FakeFiles(loader)
-    )
-    return core, loader
+    return fake_core(tmp_path, loader, **settings), loader
+
+
+@contextmanager
+def opened(tmp_path: Path, **settings: Any) -> Iterator[tuple[ServerCore, FakeLoader]]:
+    core, loader = make_core(tmp_path, **settings)
+    core.open()
+    with closing(core):
+        yield core, loader
 
 
 @pytest.fixture
 def core(tmp_path: Path) -> Iterator[ServerCore]:
-    core, _ = make_core(tmp_path)
-    core.open()
-    yield core
-    core.close()
+    with opened(tmp_path) as (core, _):
+        yield core
 
 
 def request_for(model: str, *values: float, **more: Any) -> InferRequest:
@@ -93,13 +87,6 @@ def test_infer_loads_on_demand(core: ServerCore) -> None:
     assert response.id == "me"
     assert response.outputs["y"].array.tolist() == [1, 2]
     assert loaded(core) == {"a"}
-
-
-def test_infer_evicts_when_it_must(core: ServerCore) -> None:
-    """An inference on a model that does not fit evicts the one least recently used."""
-    for name in ("a", "b", "a", "c"):
-        core.infer(request_for(name, 1))
-    assert loaded(core) == {"a", "c"}
 
 
 def test_the_budget_changes(core: ServerCore) -> None:
@@ -179,7 +166,7 @@ def test_what_is_loading_is_not_ready(tmp_path: Path) -> None:
 @pytest.mark.parametrize("follow", [False, True])
 def test_links_are_followed_if_the_settings_say_so(tmp_path: Path, follow: bool) -> None:
     """A link out of the repository is refused, unless the settings allow it."""
-    make_repository(tmp_path / "store")
+    make_core(tmp_path / "store")
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "a").symlink_to(tmp_path / "store" / "a")
     given = {"follow_links": True} if follow else {}
@@ -269,26 +256,23 @@ def test_close_cancels_what_has_not_begun(tmp_path: Path) -> None:
 
 def test_explicit_loading(tmp_path: Path) -> None:
     """With load='explicit' an inference loads nothing; a load does."""
-    core, _ = make_core(tmp_path, load="explicit")
-    core.open()
-    with pytest.raises(ModelNotReady, match=r"a:1 is not loaded: load it first"):
+    with opened(tmp_path, load="explicit") as (core, _):
+        with pytest.raises(ModelNotReady, match=r"a:1 is not loaded: load it first"):
+            core.infer(request_for("a", 1))
+        assert core.load("a").state is ModelState.READY
         core.infer(request_for("a", 1))
-    assert core.load("a").state is ModelState.READY
-    core.infer(request_for("a", 1))
-    core.unload("a")
-    with pytest.raises(ModelNotReady, match="unloaded by hand"):
-        core.infer(request_for("a", 1))
-    core.close()
+        core.unload("a")
+        with pytest.raises(ModelNotReady, match="unloaded by hand"):
+            core.infer(request_for("a", 1))
 
 
 def test_all_at_start(tmp_path: Path) -> None:
     """With load='all' what fits is loaded at the start, and nobody is evicted for the rest."""
-    core, _ = make_core(tmp_path, load="all")
-    core.open()
-    assert len(loaded(core)) == 2
-    assert not any(entry.event.kind == "evict" for entry in core.events.since(0))
-    assert any(entry.event.kind == "refused" for entry in core.events.since(0))
-    core.close()
+    with opened(tmp_path, load="all") as (core, _):
+        assert len(loaded(core)) == 2
+        kinds = {entry.event.kind for entry in core.events.since(0)}
+    assert "evict" not in kinds
+    assert "refused" in kinds
 
 
 def test_a_broken_model_does_not_stop_the_start(tmp_path: Path) -> None:
@@ -301,19 +285,6 @@ def test_a_broken_model_does_not_stop_the_start(tmp_path: Path) -> None:
     reasons = {row.id.name: row.reason for row in core.index()}
     assert reasons["a"] == "it is broken"
     assert "nonsense" in reasons["b"]
-    core.close()
-
-
-def test_never_evict(tmp_path: Path) -> None:
-    """With evict='never' what does not fit is refused until somebody unloads."""
-    core, _ = make_core(tmp_path, evict="never")
-    core.open()
-    core.infer(request_for("a", 1))
-    core.infer(request_for("b", 1))
-    with pytest.raises(MemoryExhausted):
-        core.infer(request_for("c", 1))
-    core.unload("a")
-    core.infer(request_for("c", 1))
     core.close()
 
 
@@ -440,13 +411,11 @@ def test_brief_runs_are_known(core: ServerCore) -> None:
 @pytest.mark.parametrize("changed", [False, True])
 def test_what_is_loaded_anew(changed: bool, tmp_path: Path) -> None:
     """How long runs took holds for the next load, unless the model's files changed."""
-    core, loader = make_core(tmp_path)
-    core.open()
-    core.infer(request_for("a", 1))
-    core.unload("a")
-    if changed:
-        loader.origins["a"] = "another"
-    with closing(core):
+    with opened(tmp_path) as (core, loader):
+        core.infer(request_for("a", 1))
+        core.unload("a")
+        if changed:
+            loader.origins["a"] = "another"
         assert inside.is_brief(core, "a") != changed
 
 
@@ -600,29 +569,25 @@ def kept_waiting(core: ServerCore, kind: str) -> str:
 
 def test_keep_alive(tmp_path: Path) -> None:
     """What nobody uses for the time of keep_alive leaves by itself, and comes back when asked."""
-    core, _ = make_core(tmp_path, keep_alive="20ms")
-    core.open()
-    core.infer(request_for("a", 1))
-    assert kept_waiting(core, "expire") == "a:1, 40 B freed: not used for 20 ms"
-    core.infer(request_for("a", 1))
-    core.close()
+    with opened(tmp_path, keep_alive="20ms") as (core, _):
+        core.infer(request_for("a", 1))
+        assert kept_waiting(core, "expire") == "a:1, 40 B freed: not used for 20 ms"
+        core.infer(request_for("a", 1))
 
 
 def test_loading_by_hand_tries_at_once(tmp_path: Path) -> None:
     """After a failed load requests fail for a moment, but whoever loads or pins gets a try."""
-    core, loader = make_core(tmp_path)
-    core.open()
-    loader.failures["a"] = LoadFailed("it is broken")
-    for _ in range(2):
-        with pytest.raises(LoadFailed, match="it is broken"):
-            core.infer(request_for("a", 1))
-    assert len(loader.loads) == 1
-    with pytest.raises(LoadFailed, match=r"it is broken$"):
-        core.pin("a")
-    del loader.failures["a"]
-    assert core.load("a").state is ModelState.READY
-    assert len(loader.loads) == 3
-    core.close()
+    with opened(tmp_path) as (core, loader):
+        loader.failures["a"] = LoadFailed("it is broken")
+        for _ in range(2):
+            with pytest.raises(LoadFailed, match="it is broken"):
+                core.infer(request_for("a", 1))
+        assert len(loader.loads) == 1
+        with pytest.raises(LoadFailed, match=r"it is broken$"):
+            core.pin("a")
+        del loader.failures["a"]
+        assert core.load("a").state is ModelState.READY
+        assert len(loader.loads) == 3
 
 
 def test_a_wait_can_be_stopped(tmp_path: Path) -> None:
@@ -671,10 +636,8 @@ def test_a_functions_memory_is_no_drift(tmp_path: Path) -> None:
     assert not any(entry.event.kind == "drift" for entry in core.events.since(0))
 
 
-def test_unload_ends_a_load_that_waits(tmp_path: Path) -> None:
+def test_unload_ends_a_load_that_waits(core: ServerCore) -> None:
     """A load that waits for room is refused by an unload of its model, which was never there."""
-    core, _ = make_core(tmp_path)
-    core.open()
     core.register(ModelId("f", 1), double(90))
     with inside.lease(core, "f"), ThreadPoolExecutor(1) as pool:
         loading = pool.submit(core.load, "a")
@@ -683,7 +646,6 @@ def test_unload_ends_a_load_that_waits(tmp_path: Path) -> None:
         with pytest.raises(ModelNotReady, match="a:1 was unloaded before it was loaded"):
             loading.result(30)
     assert core.status("a").pending == 0
-    core.close()
 
 
 # ── memory that is no model's ───────────────────────────────────────────────
@@ -778,9 +740,7 @@ def test_records_go_on(core: ServerCore, tmp_path: Path) -> None:
     """A core that is given the records of another one goes on with its numbers and counts."""
     core.infer(request_for("a", 1))
     core.close()
-    folder = tmp_path / "other"
-    folder.mkdir()
-    other = ServerCore(Settings.of(make_repository(folder), environ={}), records=core.records)
+    other = ServerCore(Settings.of(tmp_path, environ={}), records=core.records)
     assert other.events is core.events
     assert other.trace() == core.trace() != ()
 

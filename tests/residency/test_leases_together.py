@@ -70,15 +70,6 @@ def test_what_is_leased_without_one_may_be_drained(rig: Rig) -> None:
     rig.give_back(big.result(0))
 
 
-def test_room_that_only_the_caller_could_give(rig: Rig) -> None:
-    """A call that could only have the memory of runs that wait for it is refused."""
-    lease = rig.acquire(A).result(0)
-    rig.residency.unload(A)
-    with pytest.raises(MemoryExhausted, match="60 B of 100 B are free"):
-        rig.acquire(BIG, parents=(A,)).result(0)
-    rig.give_back(lease)
-
-
 def test_room_of_a_caller_is_promised_to_nobody_before_its_run_ends(rig: Rig) -> None:
     """So that its call has the room that is free, before a request that waits for all of it."""
     lease = rig.acquire(A).result(0)
@@ -189,15 +180,17 @@ def test_a_model_that_is_asked_for_has_its_place(devices: Rig) -> None:
     assert B not in devices.here()
 
 
-def test_a_call_does_not_wait_for_what_waits_for_it(rig: Rig) -> None:
-    """Nor for the very model that it calls, which needs its caller's room."""
+@pytest.mark.parametrize("others", [0, 1])
+def test_room_that_only_the_caller_could_give(rig: Rig, others: int) -> None:
+    """A call that could only have it is refused, also where *others* wait for that model too."""
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
-    big = rig.acquire(BIG)
+    waiting = [rig.acquire(BIG) for _ in range(others)]
     with pytest.raises(MemoryExhausted, match="60 B of 100 B are free and 40 B may not"):
         rig.acquire(BIG, parents=(A,)).result(0)
     rig.give_back(lease)
-    rig.give_back(big.result(0))
+    for each in waiting:
+        rig.give_back(each.result(0))
 
 
 def test_calls_that_wait_for_each_other(rig: Rig) -> None:
