@@ -208,16 +208,14 @@ def test_what_asks_for_nothing(folder: Path, text: str) -> None:
         (("enable_mem_arena", "true"), {"arena": True}),
         (("enable_mem_pattern", "0"), {"memory_pattern": False}),
         (("session.use_device_allocator_for_initializers", "0"), {"device_allocator": False}),
-        (
-            ("memory.enable_memory_arena_shrinkage", "cpu:0;gpu:0"),
-            {"shrinkage": ("cpu:0", "gpu:0")},
-        ),
+        (("memory.enable_memory_arena_shrinkage", "cpu:0;gpu:0"),
+         {"shrinkage": ("cpu:0", "gpu:0")}),
         (("gpu_mem_limit", "4294967200"), {"cuda": {"gpu_mem_limit": "4294967200"}}),
         (("arena_extend_strategy", "0"), {"cuda": {"arena_extend_strategy": "kNextPowerOfTwo"}}),
         (("cudnn_conv_algo_search", "0"), {"cuda": {"cudnn_conv_algo_search": "EXHAUSTIVE"}}),
         (("do_copy_in_default_stream", "0"), {"cuda": {"do_copy_in_default_stream": "0"}}),
     ],
-)
+)  # fmt: skip
 def test_engine_options(folder: Path, text: tuple[str, str], options: dict[str, object]) -> None:
     """The parameters of Triton's ONNX Runtime backend set the engine's options."""
     config = read(folder, parameter(*text))
@@ -250,24 +248,16 @@ def accelerator(kind: str, name: str, option: str = "x") -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "optimization { graph { level: 3 } }",
-            "optimization.graph.level is 3; it must be -1, 0, 1 or 2",
-        ),
-        (
-            accelerator("gpu", "tensorrt"),
-            "execution accelerator 'tensorrt' is not served here; cuda is, on GPUs",
-        ),
-        (
-            accelerator("cpu", "openvino"),
-            "execution accelerator 'openvino' is not served here; cuda is, on GPUs",
-        ),
-        (
-            accelerator("gpu", "cuda", "device_id"),
-            "option 'device_id' of accelerator 'cuda' is chosen by the server",
-        ),
+        ("optimization { graph { level: 3 } }",
+         "optimization.graph.level is 3; it must be -1, 0, 1 or 2"),
+        (accelerator("gpu", "tensorrt"),
+         "execution accelerator 'tensorrt' is not served here; cuda is, on GPUs"),
+        (accelerator("cpu", "openvino"),
+         "execution accelerator 'openvino' is not served here; cuda is, on GPUs"),
+        (accelerator("gpu", "cuda", "device_id"),
+         "option 'device_id' of accelerator 'cuda' is chosen by the server"),
     ],
-)
+)  # fmt: skip
 def test_engine_options_that_cannot_be(folder: Path, text: str, message: str) -> None:
     """A value that is none is refused by the name of its field."""
     assert refusal(folder, text) == message
@@ -336,27 +326,21 @@ def test_graphs(folder: Path, text: str) -> None:
     ("text", "message"),
     [
         ('name: "other"', "the name 'other' is not that of the folder, 'm'"),
-        (
-            'platform: "pytorch_libtorch"',
-            "platform 'pytorch_libtorch' is not served here; onnxruntime_onnx is",
-        ),
+        ('platform: "pytorch_libtorch"',
+         "platform 'pytorch_libtorch' is not served here; onnxruntime_onnx is"),
         ('backend: "python"', "backend 'python' is not served here; onnxruntime is"),
         ("max_batch_size: -1", "max_batch_size -1 is below 0"),
         ("input { data_type: TYPE_FP32 dims: 1 }", "an input or output has no name"),
         ('input { name: "x" dims: 1 }', "'x' has no data_type"),
         ('output { name: "y" data_type: TYPE_INVALID }', "'y' has no data_type"),
         ('input { name: "x" data_type: 99 dims: 1 }', "'x' has no data_type"),
-        (
-            'input { name: "x" data_type: TYPE_FP32 } input { name: "x" data_type: TYPE_INT8 }',
-            "input or output 'x' is declared twice",
-        ),
-        (
-            'output { name: "x" data_type: TYPE_FP32 } output { name: "x" data_type: TYPE_FP32 }',
-            "input or output 'x' is declared twice",
-        ),
+        ('input { name: "x" data_type: TYPE_FP32 } input { name: "x" data_type: TYPE_INT8 }',
+         "input or output 'x' is declared twice"),
+        ('output { name: "x" data_type: TYPE_FP32 } output { name: "x" data_type: TYPE_FP32 }',
+         "input or output 'x' is declared twice"),
         ("version_policy { specific { } }", "version_policy names no specific version"),
     ],
-)
+)  # fmt: skip
 def test_contradictions(folder: Path, text: str, message: str) -> None:
     """What is against itself, its folder or this server is refused with both sides named."""
     assert refusal(folder, text) == message
@@ -420,13 +404,11 @@ def test_tier(folder: Path, value: str) -> None:
     ("text", "message"),
     [
         (parameter("image_order", "GBR"), "parameter image_order is 'GBR'; it must be RGB or BGR"),
-        (
-            parameter("image_scale", "x"),
-            "parameter image_scale is 'x'; it must be a number above 0",
-        ),
+        (parameter("image_scale", "x"),
+         "parameter image_scale is 'x'; it must be a number above 0"),
         ('parameters { key: "image_order" }', "parameter image_order is ''; it must be RGB or BGR"),
     ],
-)
+)  # fmt: skip
 def test_parameters_that_cannot_be(folder: Path, text: str, message: str) -> None:
     """A parameter's bad value is refused when the configuration is read."""
     assert refusal(folder, text) == message
@@ -645,18 +627,12 @@ def test_samples_without_a_batch_are_none(folder: Path) -> None:
     ("text", "message"),
     [
         (warm_up("dims: 1 zero_data: true"), "input 'x' has no data_type"),
-        (
-            warm_up("data_type: TYPE_FP32 dims: -1 zero_data: true"),
-            "dims of input 'x' must be positive, not [-1]",
-        ),
-        (
-            warm_up("data_type: TYPE_FP32 dims: 1"),
-            "input 'x' has neither zero_data, random_data nor input_data_file",
-        ),
-        (
-            warm_up("data_type: TYPE_FP32 dims: 1 zero_data: false"),
-            "input 'x' has neither zero_data, random_data nor input_data_file",
-        ),
+        (warm_up("data_type: TYPE_FP32 dims: -1 zero_data: true"),
+         "dims of input 'x' must be positive, not [-1]"),
+        (warm_up("data_type: TYPE_FP32 dims: 1"),
+         "input 'x' has neither zero_data, random_data nor input_data_file"),
+        (warm_up("data_type: TYPE_FP32 dims: 1 zero_data: false"),
+         "input 'x' has neither zero_data, random_data nor input_data_file"),
         (
             warm_up('data_type: TYPE_FP32 dims: 1 input_data_file: "../config.pbtxt"'),
             (
@@ -664,20 +640,14 @@ def test_samples_without_a_batch_are_none(folder: Path) -> None:
                 "folder 'warmup'"
             ),
         ),
-        (
-            warm_up('data_type: TYPE_FP32 dims: 1 input_data_file: "gone"'),
-            "input_data_file 'gone' of input 'x' is not a file of the model's folder 'warmup'",
-        ),
-        (
-            warm_up("data_type: TYPE_FP32 dims: [1000000, 1000000] zero_data: true"),
-            "its inputs are larger than 256 MiB",
-        ),
-        (
-            warm_up("data_type: TYPE_FP32 dims: 1 zero_data: true", "batch_size: 1 count: 10001"),
-            "count 10001 is above 10000",
-        ),
+        (warm_up('data_type: TYPE_FP32 dims: 1 input_data_file: "gone"'),
+         "input_data_file 'gone' of input 'x' is not a file of the model's folder 'warmup'"),
+        (warm_up("data_type: TYPE_FP32 dims: [1000000, 1000000] zero_data: true"),
+         "its inputs are larger than 256 MiB"),
+        (warm_up("data_type: TYPE_FP32 dims: 1 zero_data: true", "batch_size: 1 count: 10001"),
+         "count 10001 is above 10000"),
     ],
-)
+)  # fmt: skip
 def test_warm_ups_that_cannot_be(folder: Path, text: str, message: str) -> None:
     """A sample that cannot be is refused with its name, and what is wrong with it."""
     assert refusal(folder, text) == f"model_warmup 's': {message}"
@@ -715,33 +685,23 @@ def test_dynamic_batching(folder: Path, text: str, batching: Batching) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "preferred_batch_size: [ 4, 9 ]",
-            "preferred_batch_size 9 is not from 1 to max_batch_size, 8",
-        ),
-        (
-            "preferred_batch_size: [ 0 ]",
-            "preferred_batch_size 0 is not from 1 to max_batch_size, 8",
-        ),
-        (
-            "priority_levels: 2",
-            "default_priority_level is 0; it must be from 1 to priority_levels, 2",
-        ),
-        (
-            "default_priority_level: 1",
-            "default_priority_level is 1; it must be from 1 to priority_levels, 0",
-        ),
+        ("preferred_batch_size: [ 4, 9 ]",
+         "preferred_batch_size 9 is not from 1 to max_batch_size, 8"),
+        ("preferred_batch_size: [ 0 ]",
+         "preferred_batch_size 0 is not from 1 to max_batch_size, 8"),
+        ("priority_levels: 2",
+         "default_priority_level is 0; it must be from 1 to priority_levels, 2"),
+        ("default_priority_level: 1",
+         "default_priority_level is 1; it must be from 1 to priority_levels, 0"),
         (
             """priority_levels: 1 default_priority_level: 1
             priority_queue_policy { key: 2 value { } }""",
             "priority_queue_policy has level 2; there are 1",
         ),
-        (
-            "priority_levels: 1000000000 default_priority_level: 1",
-            "priority_levels 1000000000 is above 1000",
-        ),
+        ("priority_levels: 1000000000 default_priority_level: 1",
+         "priority_levels 1000000000 is above 1000"),
     ],
-)
+)  # fmt: skip
 def test_batching_that_cannot_be(folder: Path, text: str, message: str) -> None:
     """What contradicts itself is refused by the name of its field."""
     text = f"max_batch_size: 8 dynamic_batching {{ {text} }}"

@@ -53,47 +53,29 @@ def test_the_platform_may_be_left_out(folder: Path) -> None:
     [
         (ensemble(), "ensemble_scheduling has no steps"),
         ('platform: "ensemble"', "ensemble_scheduling has no steps"),
-        (
-            ensemble(step("a", "in", "out"), ports=""),
-            "an ensemble must say its input and its output: its steps do not",
-        ),
+        (ensemble(step("a", "in", "out"), ports=""),
+         "an ensemble must say its input and its output: its steps do not"),
         (ensemble(step("", "in", "out")), "step 1 of ensemble_scheduling has no model_name"),
-        (
-            ensemble(step("../a", "in", "out")),
-            "step 1 of ensemble_scheduling: '../a' cannot be the name of a model",
-        ),
-        (
-            ensemble(step("a", "in", "out", "")),
-            "step 1 (a) has model_version 0: say -1 for the latest",
-        ),
-        (
-            ensemble(step("a", "in", "out", "model_version: -2")),
-            "step 1 (a) has model_version -2: say -1 for the latest",
-        ),
+        (ensemble(step("../a", "in", "out")),
+         "step 1 of ensemble_scheduling: '../a' cannot be the name of a model"),
+        (ensemble(step("a", "in", "out", "")),
+         "step 1 (a) has model_version 0: say -1 for the latest"),
+        (ensemble(step("a", "in", "out", "model_version: -2")),
+         "step 1 (a) has model_version -2: say -1 for the latest"),
         (ensemble(step("a", "", "out")), "step 1 (a) has no input_map"),
         (ensemble(step("a", "in", "")), "step 1 (a) has no output_map"),
-        (
-            ensemble(step("a", "in", "out", 'model_version: -1 input_map { key: "z" }')),
-            "the input_map of step 1 (a) has a tensor without a name",
-        ),
-        (
-            ensemble(step("a", "in gone", "out")),
-            "step 1 (a) takes tensor 'gone', which no step gives, and which is no input",
-        ),
+        (ensemble(step("a", "in", "out", 'model_version: -1 input_map { key: "z" }')),
+         "the input_map of step 1 (a) has a tensor without a name"),
+        (ensemble(step("a", "in gone", "out")),
+         "step 1 (a) takes tensor 'gone', which no step gives, and which is no input"),
         (ensemble(step("a", "in", "t"), step("b", "t", "u")), "no step gives the output 'out'"),
-        (
-            ensemble(step("a", "in", "out"), step("b", "in", "out")),
-            "tensor 'out' comes from step 1 (a) and step 2 (b)",
-        ),
+        (ensemble(step("a", "in", "out"), step("b", "in", "out")),
+         "tensor 'out' comes from step 1 (a) and step 2 (b)"),
         (ensemble(step("a", "in", "out out")), "tensor 'out' comes from two outputs of step 1 (a)"),
-        (
-            ensemble(step("a", "in", "out in")),
-            "tensor 'in' is an input, and comes from step 1 (a) too",
-        ),
-        (
-            ensemble(step("a", "in", "out t")),
-            "step 1 (a) gives tensor 't', which no step takes: leave it out",
-        ),
+        (ensemble(step("a", "in", "out in")),
+         "tensor 'in' is an input, and comes from step 1 (a) too"),
+        (ensemble(step("a", "in", "out t")),
+         "step 1 (a) gives tensor 't', which no step takes: leave it out"),
         (
             ensemble(
                 step("a", "in", "out"),
@@ -101,10 +83,8 @@ def test_the_platform_may_be_left_out(folder: Path) -> None:
             ),
             "no step takes the input 'other'",
         ),
-        (
-            ensemble(step("a", "in out", "out")),
-            "steps wait for each other: step 1 (a) takes 'out', which comes from step 1 (a)",
-        ),
+        (ensemble(step("a", "in out", "out")),
+         "steps wait for each other: step 1 (a) takes 'out', which comes from step 1 (a)"),
         (
             ensemble(step("z", "in", "v"), step("a", "u v", "t"), step("b", "t", "u out")),
             (
@@ -117,12 +97,10 @@ def test_the_platform_may_be_left_out(folder: Path) -> None:
             + ensemble(step("a", "in", "out")).partition('"e')[2][9:],
             "ensemble_scheduling is of platform ensemble, not 'onnxruntime_onnx'",
         ),
-        (
-            ensemble(*[step("a", "in", "out")] * 1001),
-            "ensemble_scheduling has more than 1000 steps",
-        ),
+        (ensemble(*[step("a", "in", "out")] * 1001),
+         "ensemble_scheduling has more than 1000 steps"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_is_named(folder: Path, text: str, told: str) -> None:
     """A step or a tensor that makes no sense is refused by its name."""
     assert refusal(folder, text) == told
