@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 from inside import until
 from onnx_models import loop
@@ -31,6 +32,11 @@ from workbench.errors import (
     UsageError,
 )
 from workbench.model import ModelState
+
+
+def answered_by(answer: Callable[[httpx.Request], httpx.Response]) -> Connection:
+    """A connection to a server that *answer* stands for."""
+    return Connection("http://elsewhere", "", 1.0, httpx.MockTransport(answer))
 
 
 @pytest.fixture(scope="module")
@@ -213,17 +219,15 @@ def test_a_connection_that_was_closed_meanwhile() -> None:
             raise httpx.ReadError("reset by peer")
         return httpx.Response(200, json={"name": "other"})
 
-    wb = Connection("http://elsewhere", "", 1.0, httpx.MockTransport(answer))
-    wb.load("m")
+    with answered_by(answer) as wb:
+        wb.load("m")
     assert sent == ["/v2", *["/v2/repository/models/m/load"] * 2]
-    wb.close()
 
 
 def test_columns_of_text() -> None:
     """A table's column of text is texts, not files of images: one for each row."""
-    pandas = pytest.importorskip("pandas")
     column = {"text": ("BYTES", [-1, 1])}
-    table = pandas.DataFrame({"text": ["a", "b"], "other": [1, 2]})
+    table = pd.DataFrame({"text": ["a", "b"], "other": [1, 2]})
     with workbench.Workbench(token="a-token-of-this-test") as server:
         server.register(lambda text: text, name="echo", inputs=column, outputs=column)
         with workbench.connect(server.url) as wb:
@@ -240,19 +244,16 @@ def test_an_inference_is_sent_once() -> None:
             raise httpx.RemoteProtocolError("the server went away")
         return httpx.Response(200, json={"name": "other", "inputs": [], "outputs": []})
 
-    wb = Connection("http://elsewhere", "", 1.0, httpx.MockTransport(answer))
-    with pytest.raises(ServerNotRunning, match="the server went away"):
+    with answered_by(answer) as wb, pytest.raises(ServerNotRunning, match="the server went away"):
         wb.infer("m", {"x": np.zeros(1, np.float32)})
     assert sent.count("/v2/models/m/infer") == 1
-    wb.close()
 
 
 @pytest.mark.parametrize("text", ["<html>a login page</html>", "[1]", ""])
 def test_a_server_that_speaks_something_else(text: str) -> None:
     """Whatever answers there, the error is one of ours, and names the address."""
-    transport = httpx.MockTransport(lambda _: httpx.Response(200, text=text))
     with pytest.raises(NotSupported, match="does not speak the V2 protocol"):
-        Connection("http://elsewhere", "", 1.0, transport)
+        answered_by(lambda _: httpx.Response(200, text=text))
 
 
 def test_ways_to_name_a_server(elsewhere: str) -> None:
@@ -335,8 +336,5 @@ def test_a_server_without_binary_data(wb: Connection, monkeypatch: pytest.Monkey
 def test_answers_that_are_no_protocol(reply: httpx.Response, told: str) -> None:
     """An error page of something between is told as it is."""
     replies = iter([httpx.Response(200, json={}), reply])
-    transport = httpx.MockTransport(lambda _: next(replies))
-    wb = Connection("http://proxy", "", 1.0, transport)
-    with pytest.raises(RunFailed, match=told):
+    with answered_by(lambda _: next(replies)) as wb, pytest.raises(RunFailed, match=told):
         wb.load("m")
-    wb.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,17 @@ SHORT = Pace(warm_up_s=0.02, window_s=0.06, most_windows=3)
 def wb(sample_models: Path) -> Iterator[Workbench]:
     with Workbench(sample_models, device="cpu") as server:
         yield server
+
+
+@contextmanager
+def registered(wb: Workbench, function: Callable[..., Any], **options: Any) -> Iterator[None]:
+    """For as long as the context lasts, the server has *function*, from *x* to *x*."""
+    ports = {"x": ("FP32", options.pop("shape", [-1]))}
+    wb.register(function, inputs=ports, outputs=ports, **options)
+    try:
+        yield
+    finally:
+        wb.unregister(function.__name__)
 
 
 def measure(wb: Server, model: str, infer: Any = None, **options: Any) -> Bench:
@@ -141,12 +153,8 @@ def test_half_of_the_requests_fail(wb: Workbench) -> None:
             raise ValueError("not today")
         return x
 
-    ports = {"x": ("FP32", [-1])}
-    wb.register(moody, inputs=ports, outputs=ports)
-    try:
+    with registered(wb, moody):
         found = measure(wb, "moody", clients=(1,))
-    finally:
-        wb.unregister("moody")
     load = found.points[0].load
     assert abs(load.answers - load.failed) <= 3
     assert found.points[0].notes[0].endswith("% failed")
@@ -194,12 +202,8 @@ def test_all_requests_fail(wb: Workbench) -> None:
     def broken(x: np.ndarray) -> np.ndarray:
         raise ValueError("never")
 
-    ports = {"x": ("FP32", [-1])}
-    wb.register(broken, inputs=ports, outputs=ports)
-    try:
+    with registered(wb, broken):
         found = measure(wb, "broken", clients=(1,))
-    finally:
-        wb.unregister("broken")
     assert found.sentence.startswith("broken answered no request: 500: ")
     assert "data:image/png" in found._repr_mimebundle_()["text/html"]
 
@@ -211,15 +215,9 @@ def test_waiting_counts_at_a_fixed_rate(wb: Workbench) -> None:
         time.sleep(0.005)  # 200 requests a second, of the 400 that come
         return x
 
-    ports = {"x": ("FP32", [-1, 1])}
-    wb.register(slow, inputs=ports, outputs=ports, max_batch_size=1, instances=1)
-    try:
-        closed, opened = (
-            measure(wb, "slow", clients=clients, rates=rates).points[0]
-            for clients, rates in (((1,), ()), ((), (400.0,)))
-        )
-    finally:
-        wb.unregister("slow")
+    with registered(wb, slow, shape=[-1, 1], max_batch_size=1, instances=1):
+        closed = measure(wb, "slow", clients=(1,), rates=()).points[0]
+        opened = measure(wb, "slow", clients=(), rates=(400.0,)).points[0]
     assert opened.load.p99_s > 5 * 0.005
     assert opened.load.behind > 40
     assert any(note.startswith("falls behind") for note in opened.notes)
@@ -243,12 +241,8 @@ def test_what_cannot_be_measured(wb: Workbench) -> None:
     def fixed(x: np.ndarray) -> np.ndarray:
         return x
 
-    wb.register(fixed, inputs={"x": ("FP32", [2])}, outputs={"x": ("FP32", [2])})
-    try:
-        with pytest.raises(UsageError, match="takes no batches"):
-            measure(wb, "fixed", clients=(1,), batches=(2,))
-    finally:
-        wb.unregister("fixed")
+    with registered(wb, fixed, shape=[2]), pytest.raises(UsageError, match="takes no batches"):
+        measure(wb, "fixed", clients=(1,), batches=(2,))
 
 
 def test_as_a_method(wb: Workbench) -> None:

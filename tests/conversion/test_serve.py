@@ -53,6 +53,14 @@ def mood() -> Any:
     return make_pipeline(CountVectorizer(), LogisticRegression()).fit(TEXTS, MOODS)
 
 
+def cities() -> tuple[pd.DataFrame, Any]:
+    """A table with a column of texts, and a model that is fitted to it."""
+    table = pd.DataFrame({"age": [20.1, 30, 40, 50], "city": list("abac")})
+    columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
+    model = make_pipeline(ColumnTransformer(columns), LogisticRegression())
+    return table, model.fit(table, [0, 1, 0, 1])
+
+
 # ── ONNX ────────────────────────────────────────────────────────────────────
 
 
@@ -230,12 +238,9 @@ def test_without_skl2onnx(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_tables(wb: Workbench) -> None:
     """A table with texts is one input a column; a table of numbers is a matrix."""
-    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
-    table = pandas.DataFrame({"age": [20.0, 30, 40, 50], "city": ["a", "b", "a", "c"]})
-    columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
-    model = make_pipeline(ColumnTransformer(columns), LogisticRegression()).fit(table, [0, 1, 0, 1])
-    inputs = {"age": np.float32([[20], [50]]), "city": np.array([["a"], ["c"]], object)}
+    table, model = cities()
+    inputs = {"age": np.float32([[20.1], [50]]), "city": np.array([["a"], ["c"]], object)}
     expected = model.predict_proba(table.iloc[[0, 3]])
     for convert in (True, False):
         served = wb.serve(model, "table", example=table, convert=convert)
@@ -250,7 +255,7 @@ def test_tables(wb: Workbench) -> None:
         UsageError, match=r"'city' .* is str or bytes, not int; if the model does n"
     ):
         wb.serve(model, "table", example=table.assign(city=["a", 1, "b", "c"]))
-    numbers = pandas.DataFrame(X, columns=["a", "b", "c", "d"])
+    numbers = pd.DataFrame(X, columns=list("abcd"))
     fitted = LogisticRegression(max_iter=500).fit(numbers, Y)
     for convert in (True, False):
         assert wb.serve(fitted, "matrix", convert=convert).inputs[0].shape == (-1, 4)
@@ -282,9 +287,7 @@ def test_a_table_is_taken_by_the_columns_that_were_fitted(wb: Workbench) -> None
 
 def test_the_first_row_is_the_example_of_the_card(wb: Workbench) -> None:
     """The card, its calls and bench have real texts; with no row that JSON holds, zeros."""
-    table = pd.DataFrame({"age": [20.1, 30, 40, 50], "city": list("abac")})
-    columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
-    model = make_pipeline(ColumnTransformer(columns), LogisticRegression()).fit(table, [0, 1, 0, 1])
+    table, model = cities()
     for convert in (None, False):
         served = wb.serve(model, "shown", example=table, convert=convert)
         number = np.float32 if " as ONNX, " in served.how else np.float64
@@ -309,8 +312,7 @@ def test_the_first_row_is_the_example_of_the_card(wb: Workbench) -> None:
 def test_columns_that_no_step_takes(wb: Workbench) -> None:
     """They are no inputs, whatever they hold; where columns have places only, all are inputs."""
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
-    table = pd.DataFrame({"id": [7, 8, 9, 6], "age": [20.0, 30, 40, 50], "city": list("abac")})
-    table["when"] = pd.Timestamp("2026-01-01")
+    table = cities()[0].assign(id=[7, 8, 9, 6], when=pd.Timestamp("2026-01-01"))
     columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
     for parts in (columns, [*columns, ("id", "drop", ["id"])]):
         model = make_pipeline(ColumnTransformer(parts), LogisticRegression())
@@ -319,9 +321,9 @@ def test_columns_that_no_step_takes(wb: Workbench) -> None:
             served = wb.serve(model, "few", example=table, convert=convert)
             assert [spec.name for spec in served.inputs] == ["age", "city"]
             assert np.abs(wb.infer("few", table)["probabilities"] - expected).max() < 1e-5
-    by_place = ColumnTransformer([("age", StandardScaler(), [1])])
+    by_place = ColumnTransformer([("age", StandardScaler(), [0])])
     model = make_pipeline(by_place, LogisticRegression()).fit(table, [0, 1, 0, 1])
-    assert len(wb.serve(model, "few", example=table[["id", "age", "city"]]).inputs) == 3
+    assert len(wb.serve(model, "few", example=table[["age", "id", "city"]]).inputs) == 3
     with pytest.raises(UsageError, match=r"'when' .* if the model does not use it, leave it"):
         wb.serve(model, "few", example=table)
 
@@ -329,9 +331,7 @@ def test_columns_that_no_step_takes(wb: Workbench) -> None:
 def test_columns_of_integers_and_of_floats(wb: Workbench) -> None:
     """They may be scaled together: then the ONNX model takes all numbers as FP32."""
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
-    table = pd.DataFrame(
-        {"age": [20, 30, 40, 50], "pay": [1.5, 2.5, 0.5, 4.0], "city": ["a", "b", "a", "c"]}
-    )
+    table = pd.DataFrame({"age": [20, 30, 40, 50], "pay": [1.5, 2, 0, 4], "city": list("abac")})
     numbers = make_pipeline(SimpleImputer(), StandardScaler())
     parts = [("numbers", numbers, ["age", "pay"]), ("city", OneHotEncoder(), ["city"])]
     model = make_pipeline(ColumnTransformer(parts), LogisticRegression()).fit(table, [0, 1, 0, 1])
@@ -346,9 +346,7 @@ def test_columns_of_integers_and_of_floats(wb: Workbench) -> None:
 
 def test_a_row_of_a_table(wb: Workbench) -> None:
     """One row of pandas is a table of one row: its labels say which column is which."""
-    table = pd.DataFrame({"age": [20.0, 30, 40, 50], "city": ["a", "b", "a", "c"]})
-    columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
-    model = make_pipeline(ColumnTransformer(columns), LogisticRegression()).fit(table, [0, 1, 0, 1])
+    table, model = cities()
     wb.serve(model, "table", example=table)
     expected = model.predict_proba(table)
     for row in range(2):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from unittest.mock import ANY
 
 import pytest
@@ -26,6 +27,12 @@ def loader() -> FakeLoader:
 @pytest.fixture
 def rig() -> Rig:
     return Rig(loader())
+
+
+def does_not_fit(models: str, needed: int, budget: int = 45) -> AbstractContextManager[object]:
+    """Expect that *models* are refused, with what they need and the budget that would do."""
+    told = f"{models} needs {needed} B, the budget is {budget} B; a budget of {needed}B would do"
+    return pytest.raises(ModelTooLarge, match=f"^{told}$")
 
 
 def test_idle_models_leave_a_smaller_budget(rig: Rig) -> None:
@@ -83,17 +90,11 @@ def test_what_never_fits_any_more_is_refused_at_once(rig: Rig) -> None:
     leaving = rig.residency.unload(F)
     again = rig.acquire(F)
     rig.residency.resize(45)
-    with pytest.raises(
-        ModelTooLarge, match=r"^big:1 needs 50 B, the budget is 45 B; a budget of 50B would do$"
-    ):
+    with does_not_fit("big:1", 50):
         queued.result(0)
-    with pytest.raises(
-        ModelTooLarge, match=r"^a:1, c:1 needs 60 B, the budget is 45 B; a budget of 60B would do$"
-    ):
+    with does_not_fit("a:1, c:1", 60):
         behind.result(0)
-    with pytest.raises(
-        ModelTooLarge, match=r"^f:1 needs 60 B, the budget is 45 B; a budget of 60B would do$"
-    ):
+    with does_not_fit("f:1", 60):
         again.result(0)
     rig.give_back(run)
     leaving.result(0)
@@ -114,9 +115,7 @@ def test_a_promise_that_cannot_be_kept_is_taken_back(rig: Rig) -> None:
     abandoned = promised(rig, ModelId("b", 2))
     abandon(abandoned)
     rig.residency.resize(45)
-    with pytest.raises(
-        ModelTooLarge, match=r"^big:1 needs 50 B, the budget is 45 B; a budget of 50B would do$"
-    ):
+    with does_not_fit("big:1", 50):
         asked.result(0)
     assert str(joined.exception(0)) == str(asked.exception(0))
     rig.jobs.run_all()
@@ -132,9 +131,7 @@ def test_a_promise_beside_a_model_that_stays_for_it_is_taken_back(rig: Rig) -> N
     rig.load(A, C)
     both = promised(rig, A, F)
     rig.residency.resize(70)
-    with pytest.raises(
-        ModelTooLarge, match=r"^a:1, f:1 needs 80 B, the budget is 70 B; a budget of 80B would do$"
-    ):
+    with does_not_fit("a:1, f:1", 80, budget=70):
         both.result(0)
     rig.jobs.run_all()
     rig.load(F)
