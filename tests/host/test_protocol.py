@@ -137,6 +137,13 @@ def short_cut(core: ServerCore, runner: asyncio.Runner) -> Server:
     return Server(core, runner, short=True)
 
 
+@pytest.fixture(params=["short_cut", "long_way"])
+def either(request: pytest.FixtureRequest) -> Server:
+    """Each way in turn."""
+    server: Server = request.getfixturevalue(request.param)
+    return server
+
+
 # ── the same answers ────────────────────────────────────────────────────────
 
 BINARY, HEAD_LENGTH = binary(1, 2)
@@ -250,6 +257,7 @@ def test_quick_requests(name: str, short_cut: Server, long_way: Server) -> None:
 
 
 CLOSING = {**LAST, **BROKEN}
+ALL = {**QUICK, **LONG, **CLOSING}
 
 
 @pytest.mark.parametrize("name", [*LONG, *CLOSING])
@@ -259,17 +267,17 @@ def test_long_requests(name: str, short_cut: Server, long_way: Server) -> None:
     A connection that is to end with such a request ends, on either way.
     """
     assert short_cut.cut is not None
-    answer, closed = short_cut.talk({**LONG, **CLOSING}[name])
-    assert (answer, closed) == long_way.talk({**LONG, **CLOSING}[name])
+    answer, closed = short_cut.talk(ALL[name])
+    assert (answer, closed) == long_way.talk(ALL[name])
     assert answer.startswith(b"HTTP/1.1 ")
     assert closed == (name in CLOSING)
     assert not short_cut.cut.replies
 
 
-@pytest.mark.parametrize("name", [*QUICK, *LONG, *CLOSING])
+@pytest.mark.parametrize("name", ALL)
 def test_after_a_quick_request(name: str, short_cut: Server, long_way: Server) -> None:
     """A connection that had a quick request answers any other as before."""
-    first, then = QUICK["one value"], {**QUICK, **LONG, **CLOSING}[name]
+    first, then = QUICK["one value"], ALL[name]
     assert short_cut.talk(first, then, first) == long_way.talk(first, then, first)
 
 
@@ -279,7 +287,7 @@ def known(body: bytes) -> bytes:
 
 
 KNOWN = known(message(1))
-LENGTHS = [
+LENGTHS = (
     "{n}",
     "0{n}",
     "+{n}",
@@ -292,7 +300,7 @@ LENGTHS = [
     "{n},{n}",
     "99{n}",
     "0",
-]
+)
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -466,15 +474,10 @@ def test_what_is_over_the_limit(short_cut: Server, long_way: Server) -> None:
     """A body that is too large is refused before it comes, and nothing is kept for it."""
     assert short_cut.cut is not None
     head = request(Content_Length=str(2**20 + 1), X_Request_Id="7")
-    answers = []
-    for server in (short_cut, long_way):
-        connection = server.connect()
-        connection.feed(head)
-        connection.finish()
-        answers.append(connection.transport.text)
-    assert answers[0] == answers[1]
-    assert answers[0].startswith(b"HTTP/1.1 413 ")
-    assert b"x-request-id: 7" in answers[0]
+    answer, _ = short_cut.talk(head)
+    assert answer == long_way.talk(head)[0]
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"x-request-id: 7" in answer
     assert not short_cut.cut.bodies
 
 
@@ -602,10 +605,10 @@ def test_several_connections(short_cut: Server, long_way: Server) -> None:
         assert connection.transport.text == long_way.talk(*[fed[n][1]] * times)[0]
 
 
-@pytest.mark.parametrize("name", [*QUICK, *LONG, *CLOSING])
+@pytest.mark.parametrize("name", ALL)
 def test_in_company(name: str, short_cut: Server, long_way: Server) -> None:
     """Where others are connected too, anything may follow a quick request in the same turn."""
-    then = {**QUICK, **LONG, **CLOSING}[name]
+    then = ALL[name]
     other, connection = short_cut.connect(), short_cut.connect()
     receive((other, KNOWN), (connection, KNOWN), (connection, then), (other, KNOWN))
     connection.finish()
@@ -648,49 +651,30 @@ def test_an_early_refusal_before_a_quick_one(short_cut: Server, long_way: Server
     """A request that is refused before its body came leaves the next one in order."""
     large = bytes(2**20 + 1)
     first, then = request(large), request(message(1))
-    answers = []
-    for server in (short_cut, long_way):
-        connection = server.connect()
-        connection.feed(first[:-1000])
-        connection.finish()
-        connection.feed(first[-1000:] + then)
-        connection.finish()
-        answers.append(connection.transport.text)
-    assert answers[0] == answers[1]
-    assert answers[0].count(b"HTTP/1.1 413 ") == answers[0].count(b"HTTP/1.1 200 ") == 1
+    segments = first[:-1000], first[-1000:] + then
+    answer, _ = short_cut.talk(*segments)
+    assert answer == long_way.talk(*segments)[0]
+    assert answer.count(b"HTTP/1.1 413 ") == answer.count(b"HTTP/1.1 200 ") == 1
 
 
 def test_expect_100_continue(short_cut: Server, long_way: Server) -> None:
     """A client that waits for a word before it sends the body gets it."""
     whole = request(message(1), Expect="100-continue")
     head, body = whole[: -len(message(1))], message(1)
-    answers = []
-    for server in (short_cut, long_way):
-        connection = server.connect()
-        connection.feed(head)
-        connection.turn(20)
-        assert connection.transport.text == b"HTTP/1.1 100 Continue\r\n\r\n"
-        connection.feed(body)
-        connection.finish()
-        answers.append(connection.transport.text)
-    assert answers[0] == answers[1]
+    assert short_cut.talk(head) == long_way.talk(head) == (b"HTTP/1.1 100 Continue\r\n\r\n", False)
+    assert short_cut.talk(head, body) == long_way.talk(head, body)
 
 
 OFFER = request(message(1), Connection="Upgrade, HTTP2-Settings", Upgrade="h2c")
 
 
 @pytest.mark.parametrize("cut", [1, 30, 80, 130, len(OFFER) - len(message(1)), len(OFFER) - 3])
-def test_an_offer_of_another_protocol(cut: int, short_cut: Server, long_way: Server) -> None:
+def test_an_offer_of_another_protocol(cut: int, either: Server) -> None:
     """An offer to go on in another protocol is passed over, however it comes, with its body."""
-    for server in (short_cut, long_way):
-        for segments in (
-            [OFFER, KNOWN],
-            [OFFER[:cut], OFFER[cut:], KNOWN],
-            [KNOWN + OFFER + KNOWN],
-        ):
-            answer, closed = server.talk(*segments)
-            assert answer.count(b"HTTP/1.1 200 ") == b"".join(segments).count(b"POST ")
-            assert not closed
+    for segments in ([OFFER, KNOWN], [OFFER[:cut], OFFER[cut:], KNOWN], [KNOWN + OFFER + KNOWN]):
+        answer, closed = either.talk(*segments)
+        assert answer.count(b"HTTP/1.1 200 ") == b"".join(segments).count(b"POST ")
+        assert not closed
 
 
 def test_a_proxy_is_asked_for(short_cut: Server, long_way: Server) -> None:
@@ -714,14 +698,13 @@ REASONS: dict[bytes, str] = {
 
 
 @pytest.mark.parametrize("text", REASONS, ids=range(len(REASONS)))
-def test_reasons(text: bytes, short_cut: Server, long_way: Server) -> None:
+def test_reasons(text: bytes, either: Server) -> None:
     """What is not HTTP is answered with the reason."""
-    for server in (short_cut, long_way):
-        answer, closed = server.talk(text)
-        head, _, body = answer.partition(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
-        assert closed
-        assert json.loads(body) == {"error": REASONS[text]}
+    answer, closed = either.talk(text)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
+    assert closed
+    assert json.loads(body) == {"error": REASONS[text]}
 
 
 ENDLESS = {
@@ -735,22 +718,21 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_endless_heads(name: str, short_cut: Server, long_way: Server) -> None:
+def test_endless_heads(name: str, either: Server) -> None:
     """What surrounds bodies is bounded, so that it cannot fill the memory."""
-    for server in (short_cut, long_way):
-        connection = server.connect()
-        begun, more = ENDLESS[name]
-        connection.feed(begun)
-        for _ in range(20):
-            assert not connection.transport.closed
-            connection.feed(more * (2**12 // len(more)))
-            if connection.transport.closed:
-                break
-        connection.finish()
-        assert connection.transport.closed
-        told = b'{"error": "the head of the request is longer than 65536 bytes"}'
-        assert connection.transport.text.endswith(told)
-        assert connection.transport.text.startswith(b"HTTP/1.1 431 ")
+    connection = either.connect()
+    begun, more = ENDLESS[name]
+    connection.feed(begun)
+    for _ in range(20):
+        assert not connection.transport.closed
+        connection.feed(more * (2**12 // len(more)))
+        if connection.transport.closed:
+            break
+    connection.finish()
+    assert connection.transport.closed
+    told = b'{"error": "the head of the request is longer than 65536 bytes"}'
+    assert connection.transport.text.endswith(told)
+    assert connection.transport.text.startswith(b"HTTP/1.1 431 ")
 
 
 def test_long_heads(short_cut: Server, long_way: Server) -> None:
@@ -761,17 +743,14 @@ def test_long_heads(short_cut: Server, long_way: Server) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000])
-def test_what_is_broken_behind_a_slow_request(
-    broken: bytes, short_cut: Server, long_way: Server
-) -> None:
+def test_what_is_broken_behind_a_slow_request(broken: bytes, either: Server) -> None:
     """A refusal is never taken for the answer to a request before: the connection only ends."""
-    for server in (short_cut, long_way):
-        connection = server.connect()
-        connection.feed(LONG["a run that takes long"])
-        connection.feed(broken)
-        assert connection.transport.text == b""
-        assert connection.transport.closed
-        connection.finish()
+    connection = either.connect()
+    connection.feed(LONG["a run that takes long"])
+    connection.feed(broken)
+    assert connection.transport.text == b""
+    assert connection.transport.closed
+    connection.finish()
 
 
 @pytest.mark.parametrize(
@@ -834,13 +813,12 @@ def test_a_client_that_goes_away_while_it_is_answered(short_cut: Server, core: S
     until(lambda: core.status("long").leases == 0)
 
 
-@pytest.mark.parametrize("server", ["short_cut", "long_way"])
 @pytest.mark.parametrize("requests", [1, 3])
 def test_a_client_that_goes_away_with_several_requests(
-    server: str, requests: int, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+    requests: int, either: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """To a client that went away nothing is written, whichever of its requests is answered."""
-    connection = request.getfixturevalue(server).connect()
+    connection = either.connect()
     connection.feed(LONG["a run that takes long"] * requests)
     connection.protocol.connection_lost(ConnectionResetError())
     connection.finish()
@@ -848,22 +826,20 @@ def test_a_client_that_goes_away_with_several_requests(
     assert caplog.records == []
 
 
-@pytest.mark.parametrize("server", ["short_cut", "long_way"])
 @pytest.mark.parametrize("name", ["one value", "a run that takes long"])
-def test_a_client_that_sends_no_more(server: str, name: str, request: Any) -> None:
+def test_a_client_that_sends_no_more(name: str, either: Server) -> None:
     """A client that sent all and says so gets its answers, and then the connection ends."""
-    connection = request.getfixturevalue(server).connect()
-    connection.feed({**QUICK, **LONG}[name] * 2)
+    connection = either.connect()
+    connection.feed(ALL[name] * 2)
     connection.end()
     connection.finish()
     assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
     assert connection.transport.closed
 
 
-@pytest.mark.parametrize("server", ["short_cut", "long_way"])
-def test_a_client_that_sends_no_more_has_a_second(server: str, request: Any) -> None:
+def test_a_client_that_sends_no_more_has_a_second(either: Server) -> None:
     """A client that still has no answer after it is taken for one that went away."""
-    connection = request.getfixturevalue(server).connect()
+    connection = either.connect()
     connection.feed(LONG["a run that takes long"])
     connection.end()
     connection.loop.pass_time(0.9)
@@ -884,11 +860,10 @@ def test_what_is_answered_is_sent_before_the_end(short_cut: Server) -> None:
     assert other.transport.text == b""
 
 
-@pytest.mark.parametrize("server", ["short_cut", "long_way"])
 @pytest.mark.parametrize("nbytes", [0, 5, -3])
-def test_a_client_that_ends_within_a_request(server: str, nbytes: int, request: Any) -> None:
+def test_a_client_that_ends_within_a_request(nbytes: int, either: Server) -> None:
     """A client that ends where its request is not whole, or before it, is not waited for."""
-    connection = request.getfixturevalue(server).connect()
+    connection = either.connect()
     connection.feed(LONG["a run that takes long"][:nbytes] if nbytes else b"")
     connection.end()
     assert connection.transport.closed
@@ -924,13 +899,10 @@ def test_a_server_that_stops(short_cut: Server) -> None:
 KEPT_S = 5.0  # uvicorn's own default
 
 
-@pytest.mark.parametrize("server", ["short_cut", "long_way"])
 @pytest.mark.parametrize("requests", [1, 2, 5])
-def test_idle_connections_are_closed(
-    server: str, requests: int, request: pytest.FixtureRequest
-) -> None:
+def test_idle_connections_are_closed(requests: int, either: Server) -> None:
     """A connection on which nothing comes after a reply is closed when its time is over."""
-    connection = request.getfixturevalue(server).connect()
+    connection = either.connect()
     for _ in range(requests):
         connection.loop.pass_time(KEPT_S - 0.5)
         connection.feed(QUICK["one value"])
@@ -947,7 +919,7 @@ def test_idle_connections_are_closed(
 def test_no_clock_while_a_request_comes(name: str, after: str, short_cut: Server) -> None:
     """A request that comes slowly has all the time that it takes, once it has begun."""
     connection = short_cut.connect()
-    whole = {**QUICK, **LONG}[name]
+    whole = ALL[name]
     cut = 5 if after == "head" else len(whole) - 5
     connection.feed(QUICK["one value"])
     connection.feed(whole[:cut])
@@ -998,7 +970,7 @@ def test_a_small_request_takes_no_detour(
 def test_each_request_is_tried_once(name: str, short_cut: Server) -> None:
     """The short cut reads a request once, also where it then leaves it to the long way."""
     assert short_cut.cut is not None
-    whole = {**QUICK, **LONG}[name]
+    whole = ALL[name]
     for requests in range(1, 4):
         connection = short_cut.connect()
         for _ in range(requests):

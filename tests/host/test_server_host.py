@@ -32,20 +32,28 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": scope["path"].encode()})
 
 
-@pytest.fixture
-def host() -> Iterator[ServerHost]:
-    host = ServerHost(hello, "127.0.0.1", 0)
+@contextmanager
+def running(application: Any = hello, address: str = "127.0.0.1") -> Iterator[ServerHost]:
+    host = ServerHost(application, address, 0)
     host.start()
     yield host
     host.stop()
 
 
-def get(url: str, path: str = "/x") -> bytes:
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
-    connection.request("GET", path)
-    body = connection.getresponse().read()
-    connection.close()
-    return body
+@pytest.fixture
+def host() -> Iterator[ServerHost]:
+    with running() as host:
+        yield host
+
+
+def connected(url: str) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection(url.removeprefix("http://"), timeout=10)
+
+
+def get(url: str) -> bytes:
+    with closing(connected(url)) as connection:
+        connection.request("GET", "/x")
+        return connection.getresponse().read()
 
 
 def test_answers_once_start_returns(host: ServerHost) -> None:
@@ -102,11 +110,9 @@ def test_stops_with_a_client_that_just_came(
 def test_stops_with_an_idle_client() -> None:
     """A client that keeps its connection open does not keep the server from stopping."""
     before = set(threading.enumerate())
-    host = ServerHost(hello, "127.0.0.1", 0)
-    host.start()
-    own = set(threading.enumerate()) - before
-    assert "workbench-http" in {thread.name for thread in own}
-    with closing(http.client.HTTPConnection(host.url.removeprefix("http://"))) as connection:
+    with running() as host, closing(connected(host.url)) as connection:
+        own = set(threading.enumerate()) - before
+        assert "workbench-http" in {thread.name for thread in own}
         connection.request("GET", "/x")
         connection.getresponse().read()
         host.stop()
@@ -121,21 +127,15 @@ def test_stop_waits_for_no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
         return False
 
     monkeypatch.setattr(uvicorn.Server, "on_tick", tick)
-    host = ServerHost(hello, "127.0.0.1", 0)
     threads = set(threading.enumerate())
-    host.start()
-    host.stop()
+    with running():
+        pass
     assert set(threading.enumerate()) <= threads
 
 
-def test_stop_twice(host: ServerHost) -> None:
-    """A second stop does nothing."""
-    host.stop()
-    host.stop()
-
-
 def test_starts_again_after_a_stop(host: ServerHost) -> None:
-    """A stopped host can be started again."""
+    """A stopped host can be started again; a second stop does nothing."""
+    host.stop()
     host.stop()
     host.start()
     assert get(host.url) == b"/x"
@@ -144,10 +144,8 @@ def test_starts_again_after_a_stop(host: ServerHost) -> None:
 def test_runs_in_a_thread_of_its_own() -> None:
     """The server has a daemon thread, and the main thread's signal handlers are untouched."""
     before = set(threading.enumerate())
-    host = ServerHost(hello, "127.0.0.1", 0)
-    host.start()
-    (thread,) = set(threading.enumerate()) - before
-    host.stop()
+    with running():
+        (thread,) = set(threading.enumerate()) - before
     assert (thread.name, thread.daemon) == ("workbench-http", True)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -177,11 +175,9 @@ def test_accepted_sockets_have_nodelay() -> None:
         look_at_all()
         await hello(scope, receive, send)
 
-    host = ServerHost(look, "127.0.0.1", 0)
-    host.start()
-    port = int(host.url.rpartition(":")[2])
-    get(host.url)
-    host.stop()
+    with running(look) as host:
+        port = int(host.url.rpartition(":")[2])
+        get(host.url)
     assert 1 in seen
 
 
@@ -224,12 +220,10 @@ def test_foreign_address() -> None:
 def test_ipv6() -> None:
     """An IPv6 address is listened on, and its url has brackets."""
     try:
-        host = ServerHost(hello, "::1", 0)
-        host.start()
+        with running(address="::1") as host:
+            assert host.url.startswith("http://[::1]:")
     except SettingError as error:
         pytest.skip(str(error))
-    assert host.url.startswith("http://[::1]:")
-    host.stop()
 
 
 def test_switch_interval_is_short_while_any_server_runs() -> None:
@@ -275,7 +269,7 @@ def test_child_of_a_fork_does_not_keep_connections(host: ServerHost) -> None:
 
     The child ends none of them: the server goes on answering on those that were open.
     """
-    connection = http.client.HTTPConnection(host.url.removeprefix("http://"), timeout=10)
+    connection = connected(host.url)
 
     def ask() -> bytes:
         connection.request("GET", "/x")

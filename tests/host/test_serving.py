@@ -193,22 +193,27 @@ def test_a_server_that_stops_is_not_ready(slow: Slow) -> None:
         assert core.not_ready_because() == ""
 
 
-def idle_connection(slow: Slow) -> Any:
+def connection_to(slow: Slow) -> http.client.HTTPConnection:
     connection = http.client.HTTPConnection(slow.url.removeprefix("http://"))
+    connection.connect()
+    return connection
+
+
+def idle_connection(slow: Slow) -> Any:
+    connection = connection_to(slow)
     connection.request("GET", "/v2/health/live")
     connection.getresponse().read()
     return connection
 
 
 def half_a_request(slow: Slow) -> Any:
-    connection = http.client.HTTPConnection(slow.url.removeprefix("http://"))
-    connection.connect()
+    connection = connection_to(slow)
     connection.sock.sendall(b"GET /v2 HTTP/1.1\r\nHost: loc")
     return connection
 
 
 def status_page(slow: Slow) -> Any:
-    connection = http.client.HTTPConnection(slow.url.removeprefix("http://"))
+    connection = connection_to(slow)
     connection.request("GET", "/", headers={"Accept": "text/event-stream"})
     assert connection.getresponse().read(5) == b"data:"
     return connection
