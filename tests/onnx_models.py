@@ -73,8 +73,11 @@ LOOP = """Loop <body = turn (int64 i, bool c, float[8, 8] s) => (bool d, float[8
 
 
 def loop(path: Path) -> Path:
-    """A model of ``LOOP``: where ``n`` is 2**62 it runs for ever."""
+    """A model of ``LOOP``: of ``ENDLESS`` it runs for ever."""
     return written(path, f"(int64 n, float[8, 8] x) => (float[8, 8] y) {{ y = {LOOP} }}")
+
+
+ENDLESS: dict[str, Any] = {"n": np.array(2**62), "x": np.zeros((8, 8), np.float32)}
 
 
 def source(path: Path, **config: Any) -> ModelSource:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from onnx_models import loop
+from onnx_models import ENDLESS, loop
 
 from workbench import Workbench
 from workbench.errors import DeadlineExceeded, InvalidRequest, RequestStopped, UsageError
@@ -259,13 +259,12 @@ def test_awaiting_answers(wb: Workbench) -> None:
     assert (matrix.tolist(), total.tolist()) == (ROWS, [1])
 
 
-def test_what_is_awaited_no_longer_ends(tmp_path: Any) -> None:
+def test_what_is_waited_for_no_longer_ends(tmp_path: Any) -> None:
     """A deadline and a cancelled task end the run."""
     loop(tmp_path / "endless.onnx")
-    inputs = {"n": np.array(2**62), "x": np.zeros((8, 8), np.float32)}
 
     async def cancelled(wb: Workbench) -> None:
-        task = asyncio.create_task(wb.ainfer("endless", inputs))
+        task = asyncio.create_task(wb.ainfer("endless", ENDLESS))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises((asyncio.CancelledError, RequestStopped)):
@@ -273,6 +272,8 @@ def test_what_is_awaited_no_longer_ends(tmp_path: Any) -> None:
 
     with Workbench(tmp_path, device="cpu") as wb:
         with pytest.raises(DeadlineExceeded, match="'endless' did not answer in 50 ms"):
-            asyncio.run(wb.ainfer("endless", inputs, timeout_s=0.05))
+            wb.infer("endless", ENDLESS, timeout_s=0.05)
+        with pytest.raises(DeadlineExceeded, match="'endless' did not answer in 50 ms"):
+            asyncio.run(wb.ainfer("endless", ENDLESS, timeout_s=0.05))
         asyncio.run(cancelled(wb))
         wb.unload("endless")  # returns once its runs have ended

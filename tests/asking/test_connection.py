@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from inside import until
-from onnx_models import loop
+from onnx_models import ENDLESS, loop
 
 import workbench
 from workbench import Float32
@@ -177,23 +177,25 @@ def test_a_card_from_elsewhere(wb: Connection) -> None:
 
 
 @pytest.mark.parametrize("timeout_s", ["1s", 0, -1.0, float("nan"), float("inf")])
-def test_timeouts_that_are_none(wb: Connection, timeout_s: Any) -> None:
-    """They are refused, as by ``Workbench.infer``."""
-    with pytest.raises(UsageError, match=r"timeout_s is .*: it must be seconds, above 0"):
-        wb.infer("wine", np.ones((1, 13)), timeout_s=timeout_s)
+def test_timeouts_that_are_none(
+    wb: Connection, server: workbench.Workbench, timeout_s: Any
+) -> None:
+    """What is no time to wait is refused, here as in the server's process."""
+    for either in (wb, server):
+        with pytest.raises(UsageError, match=r"timeout_s is .*: it must be seconds, above 0"):
+            either.infer("wine", np.ones((1, 13)), timeout_s=timeout_s)
 
 
 @pytest.mark.usefixtures("no_grace")
 def test_a_cancelled_task_ends_the_run(tmp_path: Path) -> None:
     """The server sees that the connection is closed, and stops the model."""
     loop(tmp_path / "endless.onnx")
-    inputs = {"n": np.array(2**62), "x": np.zeros((8, 8), np.float32)}
 
     def in_use(server: workbench.Workbench) -> bool:
         return bool(server.snapshot().models and server.snapshot().models[0].leases)
 
     async def cancelled(wb: Connection, server: workbench.Workbench) -> None:
-        task = asyncio.create_task(wb.ainfer("endless", inputs))
+        task = asyncio.create_task(wb.ainfer("endless", ENDLESS))
         while not in_use(server):  # noqa: ASYNC110  # threads tell nobody
             await asyncio.sleep(0)
         task.cancel()
@@ -204,7 +206,7 @@ def test_a_cancelled_task_ends_the_run(tmp_path: Path) -> None:
 
     with workbench.Workbench(tmp_path, device="cpu") as server, workbench.connect(server.url) as wb:
         with pytest.raises(DeadlineExceeded):
-            wb.infer("endless", inputs, timeout_s=0.05)
+            wb.infer("endless", ENDLESS, timeout_s=0.05)
         until(lambda: not in_use(server))
         asyncio.run(cancelled(wb, server))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from typing import TypeVar
 from unittest.mock import ANY
 
 import numpy as np
@@ -29,6 +30,7 @@ from workbench.tensor import Tensor
 
 A, B = ModelId("a", 1), ModelId("b", 1)
 MIB = 2**20
+SIZES = {"a": 40 * MIB, "b": 40 * MIB}
 SMALL = np.zeros((1, 4), np.float32)
 LARGE = np.zeros((64, 4096), np.float32)  # a MiB
 
@@ -75,7 +77,7 @@ class Rig:
         self.free_nbytes = 1000 * MIB
         self.meter = meter or FakeMeter()
         self.log = EventLog()
-        self.loader = loader or FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
+        self.loader = loader or FakeLoader(dict(SIZES))
         self.watch = MemoryWatch("fake", self.meter, self.log, look_s=None)
         self.residency = Residency(
             [OnDevice(100 * MIB, threaded(self.loader, lambda job: job(), self.watch))],
@@ -142,6 +144,16 @@ class Rig:
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
+
+
+Meter = TypeVar("Meter", bound=ArenaMeter)
+
+
+def on_gpu(kind: Callable[[FakeLoader], Meter]) -> tuple[Rig, Meter]:
+    """A rig whose device keeps what runs took, and says itself when its memory is out."""
+    loader = FakeLoader(dict(SIZES))
+    meter = kind(loader)
+    return Rig(loader, meter, guarded=False), meter
 
 
 def test_a_run_is_learned_of(rig: Rig) -> None:
@@ -312,17 +324,13 @@ def test_one_element_is_not_tried(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [(64, -1), (64, 4096)], ids=["another dimension is open", "none is open"]
-)
-def test_what_is_no_batch_is_not_cut(rig: Rig, shape: tuple[int, ...]) -> None:
+    ("shape", "divisible"), [((64, -1), True), ((64, 4096), True), ((-1, 4096), False)],
+    ids=["another dimension is open", "none is open", "the model says so"],
+)  # fmt: skip
+def test_what_is_no_batch_is_not_cut(rig: Rig, shape: tuple[int, ...], divisible: bool) -> None:
     """Of anything but a batch a part may be what no model takes, and end the process."""
     signature = replace(SIGNATURE, inputs={"x": TensorSpec("x", "FP32", shape)})
-    assert sizes_of(rig, LARGE, signature=signature) == [64]
-
-
-def test_what_cannot_be_divided(rig: Rig) -> None:
-    """A model of which parts may end the process is not tried on any."""
-    assert sizes_of(rig, LARGE, divisible=False) == [64]
+    assert sizes_of(rig, LARGE, signature=signature, divisible=divisible) == [64]
 
 
 def test_rows_are_a_batch(rig: Rig) -> None:
@@ -506,8 +514,7 @@ def test_a_run_is_tried_again(rig: Rig) -> None:
 
 def test_a_gpu_does_not_say_how_much() -> None:
     """Where a GPU says only that memory ran out, an eighth of the budget is made free."""
-    loader = FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
-    rig = Rig(loader, ArenaMeter(loader), guarded=False)
+    rig, _ = on_gpu(ArenaMeter)
     rig.lease(B).release()
     run = Exhausted(1, 0)
     assert rig.run(inside(run))
@@ -549,9 +556,7 @@ def test_a_session_that_does_not_recover(rig: Rig, recovers: bool) -> None:
 
 def test_what_a_run_keeps_is_booked() -> None:
     """Where arenas keep what runs took, that is the model's, and others leave for it."""
-    loader = FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
-    meter = ArenaMeter(loader)
-    rig = Rig(loader, meter, guarded=False)
+    rig, meter = on_gpu(ArenaMeter)
     rig.lease(B).release()
 
     def grow(_: object) -> None:
@@ -600,10 +605,8 @@ class Driver(ArenaMeter):
 @pytest.mark.parametrize("lists_us", [True, False])
 def test_what_others_take_evicts_nobody(lists_us: bool) -> None:
     """What a neighbour or a cell takes while a model runs leaves the books as they were."""
-    loader = FakeLoader({"a": 40 * MIB, "b": 40 * MIB})
-    meter = Driver(loader)
+    rig, meter = on_gpu(Driver)
     meter.lists_us = lists_us
-    rig = Rig(loader, meter, guarded=False)
     rig.lease(B).release()
 
     def breathe(_: object) -> None:
@@ -621,9 +624,7 @@ def test_what_others_take_evicts_nobody(lists_us: bool) -> None:
 
 def test_a_request_asks_no_driver() -> None:
     """Nothing on the path of a request reads the memory of a GPU, for a new size or a known one."""
-    loader = FakeLoader({"a": 40 * MIB})
-    meter = Driver(loader)
-    rig = Rig(loader, meter, guarded=False)
+    rig, meter = on_gpu(Driver)
     rig.lease().release()
     reads = meter.reads
     for _ in range(6):
@@ -634,9 +635,7 @@ def test_a_request_asks_no_driver() -> None:
 
 def test_runs_of_a_known_size_keep_nothing() -> None:
     """What comes while a model runs on inputs that it ran on before is not its."""
-    loader = FakeLoader({"a": 40 * MIB})
-    meter = Driver(loader)
-    rig = Rig(loader, meter, guarded=False)
+    rig, meter = on_gpu(Driver)
 
     def take(_: object) -> None:
         meter.arena_nbytes += 5 * MIB

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,14 +50,19 @@ def folder(tmp_path: Path) -> Path:
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[np.ndarray]:
     """What each run got as *x*."""
     seen: list[np.ndarray] = []
+    spy(monkeypatch, lambda inputs: seen.append(inputs["x"].array))
+    return seen
+
+
+def spy(monkeypatch: pytest.MonkeyPatch, look: Callable[[Any], None]) -> None:
+    """*look* at the inputs of each run before it begins."""
     run = OnnxSession.run
 
     def spied(self: OnnxSession, inputs: Any, *rest: Any) -> list[Tensor]:
-        seen.append(inputs["x"].array)
+        look(inputs)
         return run(self, inputs, *rest)
 
     monkeypatch.setattr(OnnxSession, "run", spied)
-    return seen
 
 
 def configure(folder: Path, *samples: str, batch: int = 8) -> None:
@@ -119,13 +124,7 @@ def test_before_it_is_ready(core: ServerCore, folder: Path, monkeypatch: Any) ->
     identity(folder / "model.onnx", dims=("n", 2))
     configure(folder, f"batch_size: 1 {x('zero_data: true')}")
     states: list[ModelState] = []
-    run = OnnxSession.run
-
-    def spied(self: OnnxSession, *args: Any) -> list[Tensor]:
-        states.append(core._running().residency.state(M))
-        return run(self, *args)
-
-    monkeypatch.setattr(OnnxSession, "run", spied)
+    spy(monkeypatch, lambda _: states.append(core._running().residency.state(M)))
     assert core.load("m").state is ModelState.READY
     assert states == [ModelState.LOADING]
 
