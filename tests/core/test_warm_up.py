@@ -134,13 +134,11 @@ def test_before_it_is_ready(core: ServerCore, folder: Path, monkeypatch: Any) ->
     [
         (x("zero_data: true", "3"), r"input 'x' of m:1 takes shape \[-1, 2\], got \[1, 3\]"),
         (x("zero_data: true").replace('"x"', '"y"'), "m:1 has no input 'y'"),
-        (
-            x('input_data_file: "short"'),
-            r"the file '.*/short': input 'x' has 3 bytes of data; FP32 of shape \[2\] takes 8",
-        ),
+        (x('input_data_file: "short"'),
+         r"the file '.*/short': input 'x' has 3 bytes of data; FP32 of shape \[2\] takes 8"),
         (x("zero_data: true", "2").replace("FP32", "INT8"), "input 'x' of m:1 takes FP32"),
     ],
-)
+)  # fmt: skip
 def test_a_sample_that_fails(core: ServerCore, folder: Path, sample: str, message: str) -> None:
     """It fails the load, with its name and the reason, and leaves nothing behind."""
     identity(folder / "model.onnx", dims=("n", 2))

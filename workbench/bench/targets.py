@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Self
 
 from workbench.asking.connection import Connection
 from workbench.asking.question import Question
@@ -52,18 +52,6 @@ class Inputs:
         return self._connection.tensors(self._model, self._given)
 
 
-class Target(Protocol):
-    """A model that can be measured."""
-
-    def measure(self, inputs: object, clients: int, rate: float | None, pace: Pace) -> Load:
-        """What comes of sending *inputs*: from *clients* at a time, or at a *rate* a second."""
-        ...
-
-    def close(self) -> None:
-        """End what was started for it."""
-        ...
-
-
 class Wire:
     """*model* at the server of *connection*, asked over HTTP by another process."""
 
@@ -72,6 +60,7 @@ class Wire:
         self._process = LoadProcess()
 
     def measure(self, inputs: object, clients: int, rate: float | None, pace: Pace) -> Load:
+        """What comes of sending *inputs*: from *clients* at a time, or at a *rate* a second."""
         request = self._connection.request(Question(self._model, inputs))
         return self._process.run(request, clients, rate, pace)
 
@@ -86,6 +75,7 @@ class InProcess:
         self._infer = infer
 
     def measure(self, inputs: object, clients: int, rate: float | None, pace: Pace) -> Load:
+        """As that of ``Wire``. Raises ``UsageError`` for a *rate*."""
         if rate is not None:
             raise UsageError("a fixed rate is measured over the wire: leave out wire='python'")
         windows = Windows(pace.window_s, pace.most_windows)
@@ -119,6 +109,9 @@ class InProcess:
 
     def close(self) -> None:
         """There is nothing to end."""
+
+
+Target = Wire | InProcess
 
 
 class Configurations:

@@ -197,10 +197,7 @@ def _converted(estimator: Any, inputs: Mapping[str, Hint]) -> bytes:
         "BYTES": data_types.StringTensorType,
     }
     taken = [(name, types[hint.datatype]([None, *hint.shape[1:]])) for name, hint in inputs.items()]
-    opsets = {
-        "": __max_supported_opset__,
-        "ai.onnx.ml": 3,
-    }  # of 4, skl2onnx does not write every operator
+    opsets = {"": __max_supported_opset__, "ai.onnx.ml": 3}  # of 4, not every operator is written
     is_wide = any(hint.datatype == "FP64" for hint in inputs.values())
     options: dict[int, Any] = {id(each): _text_options(each) for each in _vectorizers(estimator)}
     if is_wide and is_classifier(estimator):
