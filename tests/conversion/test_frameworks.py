@@ -340,6 +340,21 @@ def test_types_of_pytorch(wb: Workbench) -> None:
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "intermediate_size": 8}
 
 
+def classification(transformers: Any, tokenizer: Any, labels: int = 2, **options: Any) -> Any:
+    """A pipeline that gives each text one of so many *labels*."""
+    config = transformers.BertConfig(vocab_size=8, num_labels=labels, **SMALL)
+    model = transformers.BertForSequenceClassification(config).eval()
+    task = "text-classification"
+    return transformers.pipeline(task, model=model, tokenizer=tokenizer, **options)
+
+
+def gpt(transformers: Any) -> Any:
+    """A language model of eight words."""
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1, **ends)
+    return transformers.GPT2LMHeadModel(config).eval()
+
+
 @pytest.fixture(scope="module")
 def transformers() -> Any:
     reason = "transformers is not in this environment: make frameworks"
@@ -363,9 +378,7 @@ def tokenizer(transformers: Any) -> Any:
 
 def test_text_classification(wb: Workbench, transformers: Any, tokenizer: Any) -> None:
     """Texts go in, the best label of each and its score come out."""
-    config = transformers.BertConfig(vocab_size=8, **SMALL)
-    model = transformers.BertForSequenceClassification(config).eval()
-    pipeline = transformers.pipeline("text-classification", model=model, tokenizer=tokenizer)
+    pipeline = classification(transformers, tokenizer)
     served = wb.serve(pipeline, "mood")
     assert repr(served) == (
         "mood: TextClassificationPipeline as a function that calls the pipeline; "
@@ -383,11 +396,7 @@ def test_several_labels(
     wb: Workbench, transformers: Any, tokenizer: Any, top_k: int | None, shape: list[int]
 ) -> None:
     """As many labels and scores come out for each text as the pipeline's ``top_k`` says."""
-    config = transformers.BertConfig(vocab_size=8, num_labels=3, **SMALL)
-    model = transformers.BertForSequenceClassification(config).eval()
-    pipeline = transformers.pipeline(
-        "text-classification", model=model, tokenizer=tokenizer, top_k=top_k
-    )
+    pipeline = classification(transformers, tokenizer, labels=3, top_k=top_k)
     wb.serve(pipeline, "moods")
     for texts in (["good film", "bad film film"], ["good"]):
         answer = wb.infer("moods", texts)
@@ -417,13 +426,8 @@ def test_one_json_for_each_text(
 
 def test_other_pipelines(wb: Workbench, transformers: Any, tokenizer: Any) -> None:
     """Any other pipeline of texts answers JSON, one for each text; others are refused."""
-    config = transformers.GPT2Config(
-        vocab_size=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
-    )
-    model = transformers.GPT2LMHeadModel(config)
-    pipeline = transformers.pipeline(
-        "text-generation", model=model, tokenizer=tokenizer, max_new_tokens=2
-    )
+    options = {"model": gpt(transformers), "tokenizer": tokenizer, "max_new_tokens": 2}
+    pipeline = transformers.pipeline("text-generation", **options)
     wb.serve(pipeline, "write")
     for text, answer in zip(["good", "bad"], wb.infer("write", ["good", "bad"]), strict=True):
         assert json.loads(answer)[0]["generated_text"].startswith(text)
@@ -436,10 +440,7 @@ def test_other_pipelines(wb: Workbench, transformers: Any, tokenizer: Any) -> No
 
 def test_models_of_transformers(wb: Workbench, transformers: Any) -> None:
     """A language model gives its logits for texts of any length; its cache is left out."""
-    config = transformers.GPT2Config(
-        vocab_size=8, n_embd=8, n_layer=1, n_head=1, bos_token_id=0, eos_token_id=0
-    )
-    model = transformers.GPT2LMHeadModel(config).eval()
+    model = gpt(transformers)
     example, inputs = {"input_ids": torch.ones(1, 4, dtype=torch.int64)}, ("INT64", [-1, -1])
     served = wb.serve(model, "gpt", example=example, inputs={"input_ids": inputs}, convert=True)
     assert "GPT2LMHeadModel (without past_key_values) as ONNX" in str(served)

@@ -208,10 +208,8 @@ def test_a_server_that_watches(tmp_path: Path) -> None:
             nonlocal seen
             while True:
                 for entry in workbench.wait_for_events(seen, 30.0):
-                    seen = entry.number
-                    if isinstance(entry.event, kind) and entry.event.model.plain == ModelId(
-                        name, 1
-                    ):
+                    seen, event = entry.number, entry.event
+                    if isinstance(event, kind) and event.model.plain == ModelId(name, 1):
                         return
 
         wait_for(ModelLoaded, "first")

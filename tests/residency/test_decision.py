@@ -85,21 +85,17 @@ def test_more_than_the_budget(policy: EvictionPolicy) -> None:
     )
 
 
-TABLE = [
-    ("the least recently used leaves", 50, "ab", [("a", 50, 2), ("b", 50, 1)], ["b"]),
-    ("just enough of them leave", 60, "", [("a", 40, 1), ("b", 40, 2), ("c", 20, 3)], ["a", "b"]),
-    ("all of them may leave", 100, "", [("a", 40, 1), ("b", 60, 2)], ["a", "b"]),
-    ("a small old one stays if a later one is enough", 50, "", [("a", 10, 1), ("b", 90, 2)], ["b"]),
-    ("free room counts", 50, "", [("a", 30, 1), ("b", 30, 2)], ["a"]),
-    ("what takes nothing stays", 50, "", [("z", 0, 0), ("a", 60, 1), ("y", 0, 2)], ["a"]),
-]
+TABLE = {
+    "the least recently used leaves": (50, [("a", 50, 2), ("b", 50, 1)], ["b"]),
+    "just enough of them leave": (60, [("a", 40, 1), ("b", 40, 2), ("c", 20, 3)], ["a", "b"]),
+    "all of them may leave": (100, [("a", 40, 1), ("b", 60, 2)], ["a", "b"]),
+    "a small old one stays if a later one is enough": (50, [("a", 10, 1), ("b", 90, 2)], ["b"]),
+    "free room counts": (50, [("a", 30, 1), ("b", 30, 2)], ["a"]),
+    "what takes nothing stays": (50, [("z", 0, 0), ("a", 60, 1), ("y", 0, 2)], ["a"]),
+}
 
 
-@pytest.mark.parametrize(
-    ("need", "occupants", "leaving"),
-    [(row[1], row[3], row[4]) for row in TABLE],
-    ids=[row[0] for row in TABLE],
-)
+@pytest.mark.parametrize(("need", "occupants", "leaving"), TABLE.values(), ids=TABLE)
 def test_who_leaves(need: int, occupants: list[tuple[str, int, int]], leaving: list[str]) -> None:
     """Models leave in the policy's order, as many as it takes and none that need not."""
     made = [occupant(name, nbytes, use=use) for name, nbytes, use in occupants]
