@@ -9,7 +9,7 @@ from doubles import FakeLoader, Jobs, threaded
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Residency
+from workbench.residency import Lease, OnDevice, Purpose, Residency
 
 
 class Rig:
@@ -40,8 +40,10 @@ class Rig:
     def _available(self, number: int) -> Callable[[], int | None]:
         return lambda: self.system[number]
 
-    def acquire(self, *models: ModelId, parents: tuple[ModelId, ...] = ()) -> Future[Lease]:
-        future = self.residency.acquire(*models, parents=parents)
+    def acquire(
+        self, *models: ModelId, parents: tuple[ModelId, ...] = (), purpose: Purpose = Purpose.RUN
+    ) -> Future[Lease]:
+        future = self.residency.acquire(*models, parents=parents, purpose=purpose)
         self.jobs.run_all()
         return future
 

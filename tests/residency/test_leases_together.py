@@ -42,7 +42,7 @@ def test_one_that_leaves_is_not_leased(rig: Rig) -> None:
 
 def test_more_than_the_budget_together(rig: Rig) -> None:
     """Models that never fit together are refused at once, also if some are there already."""
-    rig.give_back(rig.acquire(A).result(0))
+    rig.load(A)
     with pytest.raises(
         ModelTooLarge,
         match=r"^a:1, b:1, c:1 needs 120 B, the budget is 100 B; a budget of 120B would do$",
@@ -85,8 +85,7 @@ def test_what_leaves_is_waited_for_where_nobody_is_evicted(rig: Rig) -> None:
     """A preload evicts nobody, but waits for a function that is being unloaded."""
     lease = rig.acquire(A).result(0)
     rig.residency.unload(A)
-    preloaded = rig.residency.acquire(BIG, purpose=Purpose.PRELOAD)
-    rig.jobs.run_all()
+    preloaded = rig.acquire(BIG, purpose=Purpose.PRELOAD)
     assert not preloaded.done()
     rig.give_back(lease)
     rig.give_back(preloaded.result(0))
@@ -94,7 +93,7 @@ def test_what_leaves_is_waited_for_where_nobody_is_evicted(rig: Rig) -> None:
 
 def test_a_model_that_grew_while_its_lease_waits(rig: Rig) -> None:
     """Where it leaves no room any more for what it waits for, that is refused, not waited for."""
-    rig.give_back(rig.acquire(A).result(0))
+    rig.load(A)
     lease = rig.acquire(B).result(0)
     both = rig.residency.acquire(B, C)
     rig.jobs.run_one()  # c is promised the room of a
@@ -109,7 +108,7 @@ def test_a_model_that_grew_while_its_lease_waits(rig: Rig) -> None:
 def test_a_run_calls_a_model_whose_promised_room_is_gone(rig: Rig) -> None:
     """Where only the end of that run would make room, its call is refused, not waited for."""
     running = rig.acquire(A).result(0)
-    rig.give_back(rig.acquire(B).result(0))
+    rig.load(B)
     first = rig.residency.acquire(C)
     rig.jobs.run_one()  # c is promised the room of b
     called = rig.residency.acquire(C, parents=(A,))
@@ -207,7 +206,7 @@ def test_calls_that_wait_for_each_other(rig: Rig) -> None:
 
 def test_a_model_that_is_loaded_anew_while_its_lease_waits(rig: Rig) -> None:
     """Where it holds what it waits for, that is refused, not waited for."""
-    rig.give_back(rig.acquire(A).result(0))
+    rig.load(A)
     lease = rig.acquire(B).result(0)
     both = rig.residency.acquire(B, C)
     rig.jobs.run_one()  # c is promised the room of a
