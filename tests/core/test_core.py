@@ -46,6 +46,7 @@ from workbench.tensor import Tensor
 
 MIB = 2**20
 SIZES = {"a": 40, "b": 40, "c": 40, "huge": 101}
+SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
 
 
 def make_core(tmp_path: Path, **settings: Any) -> tuple[ServerCore, FakeLoader]:
@@ -71,9 +72,8 @@ def request_for(model: str, *values: float, **more: Any) -> InferRequest:
     return InferRequest(model, {"x": Tensor.of(np.array(values, np.float32))}, **more)
 
 
-def double(nbytes: int = 0, factor: int = 2) -> FunctionModel:
-    spec = TensorSpec("x", "FP32", (-1,))
-    return FunctionModel(lambda x: x * factor, (spec,), (TensorSpec("y", "FP32", (-1,)),), nbytes)
+def double(nbytes: int = 0) -> FunctionModel:
+    return FunctionModel(lambda x: x * 2, SPECS[:1], SPECS[1:], nbytes)
 
 
 def loaded(core: ServerCore) -> set[str]:
@@ -136,7 +136,10 @@ def test_the_keep_alive_time_changes(core: ServerCore) -> None:
 
 
 def test_errors_of_infer(core: ServerCore) -> None:
-    """Unknown models and versions, and requests that do not fit, each have their own error."""
+    """Unknown models and versions, and requests that do not fit, each have their own error.
+
+    They leave nothing in use.
+    """
     with pytest.raises(ModelNotFound):
         core.infer(request_for("nobody", 1))
     with pytest.raises(VersionNotFound):
@@ -145,6 +148,8 @@ def test_errors_of_infer(core: ServerCore) -> None:
         core.infer(request_for("huge", 1))
     with pytest.raises(InvalidRequest):
         core.infer(InferRequest("a", {}))
+    core.unload("a")
+    assert loaded(core) == set()
 
 
 def test_what_is_loading_is_not_ready(tmp_path: Path) -> None:
@@ -179,14 +184,6 @@ def test_links_are_followed_if_the_settings_say_so(tmp_path: Path, follow: bool)
         else:
             with pytest.raises(LoadFailed, match="is a link out of the repository"):
                 core.infer(request_for("a", 1))
-
-
-def test_a_bad_request_gives_its_lease_back(core: ServerCore) -> None:
-    """A request that does not fit the model leaves nothing in use."""
-    with pytest.raises(InvalidRequest):
-        core.infer(InferRequest("a", {}))
-    core.unload("a")
-    assert loaded(core) == set()
 
 
 def test_before_open_and_after_close(tmp_path: Path) -> None:
@@ -242,8 +239,7 @@ def test_close_cancels_what_has_not_begun(tmp_path: Path) -> None:
         assert gate.wait(30)
         return x
 
-    spec = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
-    core.register(ModelId("f", 1), FunctionModel(gated, spec[:1], spec[1:]))
+    core.register(ModelId("f", 1), FunctionModel(gated, SPECS[:1], SPECS[1:]))
     asked = [inside.submit(core, request_for("f", 1)) for _ in range(64)]
     assert begun.wait(30)
     core.close()
@@ -331,21 +327,13 @@ def test_function_takes_part(core: ServerCore) -> None:
     assert core.infer(request_for("f", 3)).outputs["y"].array.tolist() == [6]
 
 
-def test_function_registered_again(core: ServerCore) -> None:
-    """Registering a name again replaces the function at once."""
-    core.register(ModelId("f", 1), double(factor=2))
-    core.register(ModelId("f", 1), double(factor=3))
-    assert core.infer(request_for("f", 1)).outputs["y"].array.tolist() == [3]
-
-
 def test_function_that_fails(core: ServerCore) -> None:
     """A function that raises is a failed run that names model and error, and is counted."""
-    spec = (TensorSpec("x", "FP32", (-1,)),)
 
     def fail(x: Any) -> Any:
         raise KeyError("no")
 
-    core.register(ModelId("f", 1), FunctionModel(fail, spec, spec))
+    core.register(ModelId("f", 1), FunctionModel(fail, SPECS[:1], SPECS[1:]))
     with pytest.raises(RunFailed, match=r"f:1 raised KeyError: 'no'"):
         core.infer(request_for("f", 1))
     assert core.status("f").requests.failed == 1
@@ -363,16 +351,9 @@ def test_function_that_fails(core: ServerCore) -> None:
 )
 def test_function_that_breaks_its_word(core: ServerCore, returned: Any, message: str) -> None:
     """A function that returns what it did not declare is a failed run that says so."""
-    spec = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
-    core.register(ModelId("f", 1), FunctionModel(lambda x: returned, spec[:1], spec[1:]))
+    core.register(ModelId("f", 1), FunctionModel(lambda x: returned, SPECS[:1], SPECS[1:]))
     with pytest.raises(RunFailed, match=message):
         core.infer(request_for("f", 1))
-
-
-def test_name_of_a_folder_is_taken(core: ServerCore) -> None:
-    """A function cannot take the name of a model of the repository folder."""
-    with pytest.raises(RepositoryError, match="is taken"):
-        core.register(ModelId("a", 1), double())
 
 
 def test_index_lists_everything(core: ServerCore, tmp_path: Path) -> None:
@@ -496,10 +477,10 @@ def scores(
 def classified(core: ServerCore, session: FakeSession, values: Any, count: int) -> Any:
     lease = inside.lease(core, "a")
     lease.session = session
-    inputs = {"x": Tensor.of(np.array(values, np.float32))}
-    return (
-        inside.run(core, lease, InferRequest("a", inputs, classes={"y": count})).outputs["y"].array
+    request = InferRequest(
+        "a", {"x": Tensor.of(np.array(values, np.float32))}, classes={"y": count}
     )
+    return inside.run(core, lease, request).outputs["y"].array
 
 
 def test_classes_of_a_batch(core: ServerCore) -> None:
@@ -543,16 +524,6 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     assert device.device.kind == "cpu"
     assert "no NVIDIA driver" in device.reason
     core.close()
-
-
-def test_repository_must_be_a_folder(tmp_path: Path) -> None:
-    """A repository that does not exist, or is a file, is refused when the core is made."""
-    with pytest.raises(RepositoryError, match="does not exist"):
-        ServerCore(Settings.of(tmp_path / "none", environ={}))
-    file = tmp_path / "file"
-    file.touch()
-    with pytest.raises(RepositoryError, match="is a file"):
-        ServerCore(Settings.of(file, environ={}))
 
 
 def kept_waiting(core: ServerCore, kind: str) -> str:

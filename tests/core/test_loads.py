@@ -245,9 +245,10 @@ def test_both_where_there_is_room(rig: Rig) -> None:
     assert rig.loader.peak_nbytes == 80
 
 
-def test_a_pin_stays(rig: Rig) -> None:
-    """A pinned model is pinned after it was loaded again."""
-    core = rig.open()
+@pytest.mark.parametrize("settings", [{}, {"budget": "70B", "reload": "memory"}])
+def test_a_pin_stays(rig: Rig, settings: dict[str, str]) -> None:
+    """A pinned model is pinned after it was loaded again, also where the old one leaves first."""
+    core = rig.open(**settings)
     core.pin("a")
     rig.loader.origins["a"] = 2.0
     assert core.load("a").pinned
@@ -402,14 +403,6 @@ def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     ask(core)
     assert core.status("a").run_nbytes == known.activations.most_nbytes >= 1000
     assert core._runs._record(A).learned is known
-
-
-def test_a_pin_stays_where_the_old_one_leaves_first(rig: Rig) -> None:
-    """Without room for both a pinned model is pinned after it was loaded again, too."""
-    core = rig.open(budget="70B", reload="memory")
-    core.pin("a")
-    rig.loader.origins["a"] = 2.0
-    assert core.load("a").pinned
 
 
 def test_who_asks_while_the_old_one_leaves(rig: Rig) -> None:
