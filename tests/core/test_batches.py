@@ -318,8 +318,7 @@ def test_who_gives_up(way: str, rig: Rig) -> None:
             assert asked.cancel()
         else:
             waiting = pool.submit(rig.core.infer, InferRequest("f", ONE, stop=stop))
-            while rig.core.status("f").leases < 2:  # a lease tells nobody that it was taken
-                pass
+            inside.until(lambda: rig.core.status("f").leases == 2)
             other = rig.ask(2.0)
             stop.set(RequestStopped("enough"))
             with pytest.raises(RequestStopped, match="enough"):
@@ -328,20 +327,6 @@ def test_who_gives_up(way: str, rig: Rig) -> None:
         assert [rows(each) for each in (*held, other)] == [[200.0], [4.0]]
     assert rig.runs == [[100.0], [2.0]]
     assert rig.core.status("f").leases == 0
-
-
-def test_a_model_that_asks_itself(rig: Rig) -> None:
-    """A function that asks for itself does not wait behind itself."""
-
-    def down(x: np.ndarray) -> np.ndarray:
-        if x[0, 0] <= 0:
-            return x
-        (answer,) = rig.core.infer(InferRequest("f", {"x": Tensor.of(x - 1)})).outputs.values()
-        return answer.array
-
-    rig.serve(down)
-    answer = rig.core.infer(InferRequest("f", {"x": Tensor.of(np.full((1, 1), 3.0, np.float32))}))
-    assert answer.outputs["y"].array.tolist() == [[0.0]]
 
 
 def test_a_wrong_number_of_rows(rig: Rig) -> None:
@@ -374,14 +359,14 @@ def test_a_stop_refuses_who_waits(rig: Rig) -> None:
     assert rig.core.status("f").leases == 0
 
 
+def no_thread(_: object) -> None:
+    raise RuntimeError("the threads have ended")
+
+
 def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes when no thread works any more is refused, and holds no lease."""
     rig.serve()
-
-    def refuse(_: object) -> None:
-        raise RuntimeError("the threads have ended")
-
-    monkeypatch.setattr(rig.runner(), "_workers", Workers(refuse, refuse))
+    monkeypatch.setattr(rig.runner(), "_workers", Workers(no_thread, no_thread))
     with pytest.raises(RuntimeError, match="have ended"):
         rig.ask(1.0).result(30)
     assert rig.core.status("f").leases == 0
@@ -394,12 +379,8 @@ def test_answers_are_told_while_others_run(
     """Who waits for the model need not wait for the answers of those before; also at the end."""
     rig.serve()
     if ended:
-
-        def refuse(_: object) -> None:
-            raise RuntimeError("the threads have ended")
-
         runner = rig.runner()
-        monkeypatch.setattr(runner, "_workers", runner._workers._replace(tell=refuse))
+        monkeypatch.setattr(runner, "_workers", runner._workers._replace(tell=no_thread))
     running = rig.hold()
     told = threading.Event()
     running[0].add_done_callback(lambda _: None if ended else told.wait(30))
@@ -431,8 +412,7 @@ def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
     stop = CancellationToken()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(rig.core.infer, InferRequest("f", ONE, stop=stop))
-        while rig.core.status("f").leases < 2:  # a lease tells nobody that it was taken
-            pass
+        inside.until(lambda: rig.core.status("f").leases == 2)
         other = rig.ask(2.0)
         rig.go(1)
         assert rig.inside.acquire(timeout=30)
@@ -443,8 +423,9 @@ def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
         assert rows(other) == [4.0]
 
 
-def test_who_waits_for_a_turn_is_still_within(rig: Rig) -> None:
-    """Two functions that ask for each other answer, though each has its turns."""
+@pytest.mark.parametrize("asks", [{"f": "f"}, {"f": "g", "g": "f"}])
+def test_who_waits_for_a_turn_is_still_within(rig: Rig, asks: dict[str, str]) -> None:
+    """Functions that ask for themselves, or each other, answer, though each has its turns."""
 
     def calls(other: str) -> Any:
         def down(x: np.ndarray) -> np.ndarray:
@@ -455,7 +436,7 @@ def test_who_waits_for_a_turn_is_still_within(rig: Rig) -> None:
 
         return down
 
-    for name, other in (("f", "g"), ("g", "f")):
+    for name, other in asks.items():
         rig.serve(calls(other), name=name)
     request = InferRequest("f", {"x": Tensor.of(np.full((1, 1), 5.0, np.float32))})
     with ThreadPoolExecutor(1) as pool:
