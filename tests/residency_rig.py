@@ -47,6 +47,12 @@ class Rig:
         self.jobs.run_all()
         return future
 
+    def lease(self, *models: ModelId) -> Lease:
+        """A lease on *models*, which are loaded."""
+        lease = self.residency.lease_now(*models)
+        assert lease is not None
+        return lease
+
     def give_back(self, *leases: Lease) -> None:
         for lease in leases:
             lease.release()

@@ -22,8 +22,7 @@ def rig() -> Rig:
 def test_all_or_none(rig: Rig) -> None:
     """A lease on several that must not wait is on all of them, or there is none."""
     rig.give_back(rig.acquire(A, B).result(0))
-    lease = rig.residency.lease_now(A, B)
-    assert lease is not None
+    lease = rig.lease(A, B)
     assert list(lease.sessions) == [A, B]
     assert rig.residency.lease_now(A, D) is None
     assert rig.residency.snapshot().residents[A].leases == 1
@@ -134,8 +133,7 @@ def test_models_of_several_devices_are_leased_as_one(devices: Rig) -> None:
     assert [devices.on(0), devices.on(1)] == [{A, C}, {B}]
     assert set(lease.sessions) == {A, B, C}
     lease.release()
-    again = devices.residency.lease_now(A, B, C)
-    assert again is not None
+    again = devices.lease(A, B, C)
     assert devices.residency.lease_now(A, B, D) is None
     assert devices.leases() == 3
     again.release()

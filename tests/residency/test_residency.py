@@ -845,8 +845,7 @@ def test_expiry_counts_from_the_last_use(rig: Rig) -> None:
     """Each use, and its end, is the beginning of another span."""
     rig.load(A)
     rig.now_s = 250.0
-    lease = rig.residency.lease_now(A)
-    assert lease is not None
+    lease = rig.lease(A)
     lease.release()
     rig.now_s = 400.0
     assert rig.residency.expire(300.0) == 150.0
@@ -889,8 +888,7 @@ def test_a_loaded_model_has_not_failed(rig: Rig) -> None:
 def test_a_session_that_breaks_its_word(rig: Rig) -> None:
     """A close that raises, which none should, holds up nobody."""
     rig.load(A)
-    lease = rig.residency.lease_now(A)
-    assert lease is not None
+    lease = rig.lease(A)
     lease.session.close = lambda: 1 / 0  # type: ignore[method-assign, assignment]
     lease.release()
     unloaded = rig.residency.unload(A)

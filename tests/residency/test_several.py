@@ -63,8 +63,7 @@ def test_a_model_is_on_one_device(rig: Rig) -> None:
     second = rig.acquire(A)
     assert first.result(0).session is second.result(0).session
     assert (rig.on(0), rig.on(1)) == ({A}, set())
-    lease = rig.residency.lease_now(A)
-    assert lease is not None
+    lease = rig.lease(A)
     assert lease.model == A
 
 
@@ -113,8 +112,7 @@ def test_giving_up_and_cancelling(rig: Rig) -> None:
     rig.jobs.run_all()
     assert rig.on(1) == set()
     rig.load(B)
-    lease = rig.residency.lease_now(B)
-    assert lease is not None
+    lease = rig.lease(B)
     rig.residency.cancel()
     assert isinstance(lease.session, FakeSession)
     assert lease.session.cancelled
@@ -145,15 +143,12 @@ def test_the_books_of_all(rig: Rig) -> None:
     assert set(now.residents) == {A, B}
     assert now.pending == {C: 1}
     assert [(one.held_nbytes, one.claimed_nbytes) for one in now.devices] == [(40, 40)] * 2
-    assert {
-        model: load_statistics.loads for model, load_statistics in now.load_statistics.items()
-    } == {A: 1, B: 1}
+    assert {model: each.loads for model, each in now.load_statistics.items()} == {A: 1, B: 1}
     assert rig.residency.budget_nbytes == 200
     asked.cancel()
 
 
 def test_what_fits_nowhere(rig: Rig) -> None:
     """A model larger than every budget is refused as on one device."""
-    future = rig.acquire(HUGE)
     with pytest.raises(ModelTooLarge):
-        future.result(0)
+        rig.load(HUGE)
