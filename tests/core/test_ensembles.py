@@ -15,6 +15,7 @@ from typing import Any
 import inside
 import numpy as np
 import pytest
+from ensemble_texts import declared, ensemble_text
 
 from workbench.core import ServerCore
 from workbench.errors import (
@@ -64,9 +65,7 @@ class Rig:
     def ensemble(self, name: str, *steps: str, ports: str = "", batch: int = 0) -> None:
         """Of steps such as ``"a x=in y=t"``, from *in* to *out* unless *ports* says otherwise."""
         (self.root / name).mkdir(exist_ok=True)
-        ports = ports or declared("out")
-        told = "".join(map(_step, steps))
-        text = f"max_batch_size: {batch} {ports} ensemble_scheduling {{ {told} }}"
+        text = ensemble_text(*steps, ports=ports, batch=batch)
         (self.root / name / "config.pbtxt").write_text(text)
 
     def function(
@@ -114,23 +113,6 @@ class Rig:
         """Wait until a run of each is under way."""
         for name in names:
             assert self.inside[name].acquire(timeout=30)
-
-
-def declared(*outputs: str, size: int = -1) -> str:
-    """The input *in*, and *outputs*, of one dimension of that *size*."""
-    tensor = f"data_type: TYPE_FP32 dims: [{size}]"
-    given = "".join(f'output {{ name: "{name}" {tensor} }} ' for name in outputs)
-    return f'input {{ name: "in" {tensor} }} {given}'
-
-
-def _step(text: str) -> str:
-    model, *maps = text.split()
-    told = ""
-    for each in maps:
-        key, value = each.split("=")
-        field = "output_map" if key in ("y", "out", "probabilities") else "input_map"
-        told += f'{field} {{ key: "{key}" value: "{value}" }} '
-    return f'step {{ model_name: "{model}" model_version: -1 {told} }}'
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ensemble_texts import ensemble_text
 
 from doubles import FakeFiles, FakeLoader
 from workbench.core import ServerCore
@@ -132,17 +133,11 @@ def test_what_found_no_room_is_tried_again(tmp_path: Path) -> None:
 def test_an_ensemble_of_what_answers(tmp_path: Path) -> None:
     """A part without a version is the one that answers where none is named, at a load too."""
     (tmp_path / "e").mkdir()
-    tensor = "data_type: TYPE_FP32 dims: -1"
-    step = """model_name: "m" model_version: -1
-        input_map { key: "x" value: "a" } output_map { key: "y" value: "b" }"""
-    (tmp_path / "e" / "config.pbtxt").write_text(
-        f"""platform: "ensemble" input {{ name: "a" {tensor} }} output {{ name: "b" {tensor} }}
-        ensemble_scheduling {{ step {{ {step} }} }}"""
-    )
+    (tmp_path / "e" / "config.pbtxt").write_text(ensemble_text("m x=in y=out"))
     with serving(tmp_path, broken(3), "explicit") as core:
         core.load("e")
-        a = {"a": Tensor.of(np.ones(1, np.float32))}
-        assert core.infer(InferRequest("e", a)).outputs["b"].array.tolist() == [1]
+        given = {"in": Tensor.of(np.ones(1, np.float32))}
+        assert core.infer(InferRequest("e", given)).outputs["out"].array.tolist() == [1]
         assert core.status("m", 2).requests.succeeded == 1
 
 

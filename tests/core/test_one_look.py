@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ensemble_texts import ensemble_text
 from onnx_models import identity
 
 from workbench.core import ServerCore
@@ -18,14 +19,6 @@ from workbench.settings import Settings
 from workbench.tensor import Tensor
 
 X = Tensor.of(np.ones(2, np.float32))
-TENSOR = "data_type: TYPE_FP32 dims: [-1]"
-ENSEMBLE = f"""input {{ name: "in" {TENSOR} }} output {{ name: "out" {TENSOR} }}
-ensemble_scheduling {{
-  step {{ model_name: "a" model_version: -1 input_map {{ key: "x" value: "in" }}
-         output_map {{ key: "y" value: "t" }} }}
-  step {{ model_name: "b" model_version: -1 input_map {{ key: "x" value: "t" }}
-         output_map {{ key: "y" value: "out" }} }}
-}}"""
 
 
 @pytest.fixture
@@ -49,7 +42,7 @@ def open_core(tmp_path: Path) -> Iterator[Callable[..., ServerCore]]:
         (tmp_path / name / "1").mkdir(parents=True)
         identity(tmp_path / name / "1" / "model.onnx")
     (tmp_path / "e").mkdir()
-    (tmp_path / "e" / "config.pbtxt").write_text(ENSEMBLE)
+    (tmp_path / "e" / "config.pbtxt").write_text(ensemble_text("a x=in y=t", "b x=t y=out"))
     cores: list[ServerCore] = []
 
     def open_one(**settings: Any) -> ServerCore:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ensemble_texts import ensemble_text
 
 from doubles import FakeLoader, fake_core
 from workbench.core import ServerCore
@@ -37,18 +38,7 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def core(tmp_path: Path) -> Iterator[ServerCore]:
     """Serves the file *a*, the function *f*, and the ensemble *e* of both."""
     (tmp_path / "e").mkdir()
-    (tmp_path / "e" / "config.pbtxt").write_text(
-        """
-        input { name: "in" data_type: TYPE_FP32 dims: [-1] }
-        output { name: "out" data_type: TYPE_FP32 dims: [-1] }
-        ensemble_scheduling {
-          step { model_name: "a" model_version: -1
-                 input_map { key: "x" value: "in" } output_map { key: "y" value: "t" } }
-          step { model_name: "f" model_version: -1
-                 input_map { key: "x" value: "t" } output_map { key: "y" value: "out" } }
-        }
-        """
-    )
+    (tmp_path / "e" / "config.pbtxt").write_text(ensemble_text("a x=in y=t", "f x=t y=out"))
     core = fake_core(tmp_path, FakeLoader({"a": 40}))
     given, taken = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
     core.register(ModelId("f", 1), FunctionModel(lambda x: x, (given,), (taken,), 0, 0, None))
@@ -103,22 +93,11 @@ def test_a_request_to_an_ensemble_of_ensembles(
     """It is one use of each part, loaded or not, though the inner parts are known only later."""
     for name, part in (("o", "e"), ("oo", "o")):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "config.pbtxt").write_text(
-            f"""
-            input {{ name: "in" data_type: TYPE_FP32 dims: [-1] }}
-            output {{ name: "out" data_type: TYPE_FP32 dims: [-1] }}
-            ensemble_scheduling {{
-              step {{ model_name: "{part}" model_version: -1
-                     input_map {{ key: "in" value: "in" }}
-                     output_map {{ key: "out" value: "out" }} }}
-            }}
-            """
-        )
-    ask(core, "oo", "in")
-    assert uses == dict.fromkeys(("oo", "o", "e", "a", "f"), 1)
-    uses.clear()
-    ask(core, "oo", "in")
-    assert uses == dict.fromkeys(("oo", "o", "e", "a", "f"), 1)
+        (tmp_path / name / "config.pbtxt").write_text(ensemble_text(f"{part} in=in out=out"))
+    for _ in range(2):
+        uses.clear()
+        ask(core, "oo", "in")
+        assert uses == dict.fromkeys(("oo", "o", "e", "a", "f"), 1)
 
 
 def test_a_load_by_hand_is_one_use(core: ServerCore, uses: Counter[str]) -> None:
