@@ -8,6 +8,7 @@ import inspect
 import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
 from typing import Any, Literal
 
@@ -148,16 +149,9 @@ def test_async_functions(wb: Workbench) -> None:
         await both.wait()
         return x + 1
 
-    answers: list[Any] = []
-    callers = [
-        threading.Thread(target=lambda: answers.append(wb.infer("meet", [1.0]).tolist()))
-        for _ in range(2)
-    ]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join()
-    assert answers == [[2.0], [2.0]]
+    with ThreadPoolExecutor(2) as callers:
+        answers = [callers.submit(wb.infer, "meet", [1.0]) for _ in range(2)]
+    assert [answer.result().tolist() for answer in answers] == [[2.0], [2.0]]
     assert {thread.name for thread in threads} == {"workbench-async"}
     assert len(set(threads)) == 1
 

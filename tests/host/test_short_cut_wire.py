@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -85,10 +86,9 @@ def test_a_client_that_goes_away(served: Workbench) -> None:
 def test_large_tensors(served: Workbench) -> None:
     """A binary tensor of megabytes comes back bit by bit, again and again on one connection."""
     values = np.arange(2_000_000, dtype=np.float32)
-    head, length = binary(nbytes=values.nbytes, parameters={"binary_data_output": True})
+    head, _ = binary(nbytes=values.nbytes, parameters={"binary_data_output": True})
     head = head.replace(b'"shape": [0]', b'"shape": [2000000]')
-    length = str(len(head))
-    whole = request(head + values.tobytes(), ECHO, **{LENGTH: length})
+    whole = request(head + values.tobytes(), ECHO, **{LENGTH: str(len(head))})
     with connect(served) as connection:
         sending = threading.Thread(target=connection.sendall, args=(whole * 3 + CLOSE,))
         sending.start()
@@ -114,15 +114,11 @@ def test_a_slow_reader(served: Workbench) -> None:
 
 def test_many_clients_at_once(served: Workbench) -> None:
     """Each of many clients that ask at the same time gets its own answers."""
-    told: dict[str, list[str]] = {}
 
-    def ask(name: str) -> None:
-        requests = [request(message(1, id=f"{name} {n}"), ECHO) for n in range(30)]
-        told[name] = ids(talk(served, *requests, CLOSE))
+    def ask(client: int) -> list[str]:
+        requests = [request(message(1, id=f"{client} {n}"), ECHO) for n in range(30)]
+        return ids(talk(served, *requests, CLOSE))
 
-    clients = [threading.Thread(target=ask, args=(str(n),)) for n in range(12)]
-    for client in clients:
-        client.start()
-    for client in clients:
-        client.join(60)
-    assert told == {str(c): [f"{c} {n}" for n in range(30)] for c in range(12)}
+    with ThreadPoolExecutor(12) as clients:
+        told = list(clients.map(ask, range(12)))
+    assert told == [[f"{client} {n}" for n in range(30)] for client in range(12)]
