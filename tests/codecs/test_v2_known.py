@@ -318,10 +318,15 @@ def check_written(known: KnownText, *outputs: tuple[str, Tensor], id_: str = "")
         assert list(map(bytes, again.blobs)) == list(map(bytes, encoded.blobs))
 
 
+BINARY = {"parameters": '{"binary_data_output": true}'}
+in_each_form = pytest.mark.parametrize("rest", [{}, BINARY], ids=["json", "binary"])
+
+
+@in_each_form
 @pytest.mark.parametrize("datatype", ["INT32", "INT64", "UINT8", "FP32", "FP64", "BOOL"])
-def test_responses(datatype: str) -> None:
+def test_responses(datatype: str, rest: dict[str, str]) -> None:
     """A response of one output is written as the codec writes it, whatever its shape."""
-    known = learned(text_of("[1, 2]"))
+    known = learned(text_of("[1, 2]", **rest))
     for shape in ((2, 3), (2, 3), (6,), (), (0,), (1, 0, 2), (2, 3)):
         array = np.ones(shape, DATATYPES[datatype].dtype)
         check_written(known, ("y", Tensor(datatype, array)))
@@ -334,9 +339,10 @@ def test_values_of_responses() -> None:
         check_written(known, ("y", Tensor("FP32", np.float32(values))))
 
 
-def test_ids_of_responses() -> None:
+@in_each_form
+def test_ids_of_responses(rest: dict[str, str]) -> None:
     """An id stands where the codec has it, whatever is in it."""
-    known = learned(text_of("[1, 2]"))
+    known = learned(text_of("[1, 2]", **rest))
     for id_ in ("a", "", 'ä"\\\0', "b"):
         check_written(known, ("y", Tensor.of([1.5], "FP32")), id_=id_)
 
@@ -365,7 +371,7 @@ OUTPUTS = {
     "rest",
     [
         {},
-        {"parameters": '{"binary_data_output": true}'},
+        BINARY,
         {"outputs": '[{"name": "one", "parameters": {"binary_data": true}}, {"name": "two"}]'},
     ],
     ids=["json", "binary", "both"],
@@ -401,10 +407,11 @@ def test_shared_memory() -> None:
     assert kept(text_of("[1, 2]", outputs=f'[{{"name": "y", "parameters": {region}}}]')) is None
 
 
-def test_names_of_outputs() -> None:
+@in_each_form
+def test_names_of_outputs(rest: dict[str, str]) -> None:
     """An output may be called anything, also what the JSON around it is made of."""
     for name in ('"data":', '"data":[1]', "data", "]}]", "null", "\\", "ä\0"):
-        known = learned(text_of("[1, 2]"))
+        known = learned(text_of("[1, 2]", **rest))
         for value in (1.5, 2.5):
             check_written(known, (name, Tensor.of([value], "FP32")))
 
@@ -413,11 +420,12 @@ def test_names_of_outputs() -> None:
 @given(
     st.lists(
         hnp.arrays(np.float32, hnp.array_shapes(min_dims=0, min_side=0, max_side=3)), max_size=4
-    )
+    ),
+    st.sampled_from([{}, BINARY]),
 )
-def test_any_responses(arrays: list[Any]) -> None:
+def test_any_responses(arrays: list[Any], rest: dict[str, str]) -> None:
     """Responses of any shapes and values in any order are written as the codec writes them."""
-    known = learned(text_of("[1, 2]"))
+    known = learned(text_of("[1, 2]", **rest))
     for array in arrays:
         check_written(known, ("y", Tensor("FP32", array)))
 

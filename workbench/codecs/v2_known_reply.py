@@ -1,8 +1,8 @@
 """Writes responses whose JSON differs from the last one only in its id and its numbers.
 
-If the outputs have the names, datatypes and shapes of the last response, only the elements and the
-id are written. Any other, and any with binary data, is left to ``v2.encode_response``, which writes
-the same to the byte. Without this, a request takes up to 7 % more of the processor (16 clients,
+If the outputs have the names, datatypes and shapes of the last response, only the elements, as JSON
+or binary, and the id are written. Any other is left to ``v2.encode_response``, which writes the
+same to the byte. Without this, a request takes up to 7 % more of the processor (16 clients,
 ``benchmarks/without.py known_reply``).
 """
 
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 
-from workbench.codecs import v2_json
+from workbench.codecs import v2_binary, v2_json
 from workbench.codecs.v2 import EncodedResponse, ReplyForm, encode_response
 from workbench.inference import InferResponse
 from workbench.model import ModelId
 
 _DATA = re.compile(rb'(?<="data":)\[[^\]]*\]')  # in what encode_response writes
-_Output = tuple[str, str, tuple[int, ...], bytes]  # name, datatype, shape, and the text after it
+# name, datatype, shape, and the text after its elements; None if they are binary
+_Output = tuple[str, str, tuple[int, ...], bytes | None]
 
 
 class KnownReply:
@@ -38,17 +39,20 @@ class KnownReply:
         text = self._before
         if response.id:
             text = b'{"id":%b,%b' % (v2_json.write(response.id), text[1:])
-        parts = [text]
+        parts, blobs = [text], []
         for (name, tensor), known in zip(outputs.items(), self._outputs, strict=True):
             known_name, datatype, shape, behind = known
             array = tensor.array
             if array.shape != shape or name != known_name or tensor.datatype != datatype:
                 return self._learn(response)
+            if behind is None:
+                blobs.append(v2_binary.encode(tensor))
+                continue
             elements = v2_json.write(array.ravel())
             if b"null" in elements:  # not a number: encode_response reports it
                 return encode_response(response, self._form)
             parts += (elements, behind)
-        return EncodedResponse(b"".join(parts), ())
+        return EncodedResponse(b"".join(parts), tuple(blobs))
 
     def _learn(self, response: InferResponse) -> EncodedResponse:
         """As ``encode``; and remember the response, if others can differ in their elements only."""
@@ -56,16 +60,19 @@ class KnownReply:
         encoded = encode_response(response, self._form)
         tensors = response.outputs.values()
         plain = all(t.array.dtype.kind in "fiub" and t.array.itemsize != 2 for t in tensors)
-        if encoded.blobs or response.parameters or not plain:
+        if response.parameters or not plain:
             return encoded
         anonymous = InferResponse(response.model, response.outputs)
         before, *behind = _DATA.split(encode_response(anonymous, self._form).head)
-        if len(behind) == len(tensors):
-            self._model, self._before = response.model, before
+        if len(behind) + len(encoded.blobs) == len(tensors):
+            self._model, self._before, texts = response.model, before, iter(behind)
             self._outputs = [
-                (name, tensor.datatype, tensor.array.shape, text_behind)
-                for (name, tensor), text_behind in zip(
-                    response.outputs.items(), behind, strict=True
+                (
+                    name,
+                    tensor.datatype,
+                    tensor.array.shape,
+                    None if self._form.is_binary(name) else next(texts),
                 )
+                for name, tensor in response.outputs.items()
             ]
         return encoded
