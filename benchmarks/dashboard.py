@@ -5,14 +5,15 @@
 
 All models are in memory, twenty had a request before each update, and the chart shows five
 minutes. Live, the server and the dashboard are in a Jupyter kernel on one core; wrk, and the client
-that takes what the kernel sends, are on the other. Turns with the dashboard and without come one
-after another.
+that takes what the kernel sends, are on the other. Turns with the dashboard and without are short
+and come in pairs: a machine that others use is faster and slower by a half within seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import statistics
 import tempfile
@@ -33,7 +34,7 @@ from workbench.views.history import History
 
 SAMPLES = Path(__file__).parents[1] / "sample_models"
 UPDATES = 40
-SETTLES_S = 1.5  # after a cell ran: its display, and the kernel's history of it
+SETTLES_S = 0.5  # after a cell ran: its display, and the kernel's history of it
 BUSY = 20  # models with a request between two updates
 
 
@@ -46,8 +47,8 @@ def main() -> None:
     """Print a row a number of models, or a number of clients."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--live", action="store_true", help="with wrk, in a kernel")
-    parser.add_argument("--repeat", type=int, default=7, help="turns with it and without")
-    parser.add_argument("--seconds", type=float, default=3, help="of load, a turn")
+    parser.add_argument("--repeat", type=int, default=60, help="pairs of turns")
+    parser.add_argument("--seconds", type=float, default=1, help="of load, a turn")
     options = parser.parse_args()
     if options.live:
         live(options.repeat, options.seconds)
@@ -119,7 +120,7 @@ print(wb.url)
 
 
 def live(repeat: int, seconds: float) -> None:
-    """Print the medians of p99 with the dashboard and without, and their ratio."""
+    """Print the medians of p99 with the dashboard and without, and of the ratios of the pairs."""
     os.sched_setaffinity(0, {0})
     manager = KernelManager()
     manager.start_kernel(preexec_fn=lambda: os.sched_setaffinity(0, {1}))
@@ -131,30 +132,43 @@ def live(repeat: int, seconds: float) -> None:
         with tempfile.TemporaryDirectory() as folder:
             post = load.Post(url, Path(folder, "requests"))
             load.write_requests(post.requests, _requests(url))
-            print("clients  without, ms  with the dashboard, ms  ratio")
+            print("clients  without, ms  with the dashboard, ms  ratio  and its range")
             for clients in (1, 16):
-                figures = _turns(client, post, clients, repeat, seconds)
+                pairs = _pairs(client, post, clients, repeat, seconds)
+                figures = zip(*pairs, strict=True)
                 without, beside = (1e3 * statistics.median(each) for each in figures)
-                print(f"{clients:7}  {without:11.3f}  {beside:22.3f}  {beside / without:5.2f}")
+                ratio, least, most = _middle([beside / without for without, beside in pairs])
+                print(
+                    f"{clients:7}  {without:11.3f}  {beside:22.3f}"
+                    f"  {ratio:5.2f}  {least:.2f} to {most:.2f}"
+                )
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
 
 
-def _turns(
+def _pairs(
     client: Any, post: load.Post, clients: int, repeat: int, seconds: float
-) -> tuple[list[float], list[float]]:
-    """The p99 of each turn, in seconds: without the dashboard, and with it."""
-    without, beside = [], []
+) -> list[tuple[float, float]]:
+    """The p99 of each pair of turns, in seconds: without the dashboard, and with it."""
     load.wrk(post, seconds, core=0, clients=clients)
-    for _ in range(repeat):
-        _said(client, "_ = wb.close_dashboard()")
-        time.sleep(SETTLES_S)
-        without.append(load.wrk(post, seconds, core=0, clients=clients).p99_s)
-        _said(client, "display(wb.dashboard())")
-        time.sleep(SETTLES_S)
-        beside.append(load.wrk(post, seconds, core=0, clients=clients).p99_s)
-    return without, beside
+    pairs = []
+    for number in range(repeat):
+        p99_s = {}
+        for live in (False, True) if number % 2 else (True, False):
+            _said(client, "display(wb.dashboard())" if live else "wb.close_dashboard()")
+            time.sleep(SETTLES_S)
+            p99_s[live] = load.wrk(post, seconds, core=0, clients=clients).p99_s
+        pairs.append((p99_s[False], p99_s[True]))
+    return pairs
+
+
+def _middle(ratios: list[float]) -> tuple[float, float, float]:
+    """The median, and the range in which that of endless turns would be 19 times of 20."""
+    ratios = sorted(ratios)
+    middle, beside = (len(ratios) - 1) / 2, math.sqrt(len(ratios))  # two standard deviations
+    least, most = max(0, round(middle - beside)), min(len(ratios) - 1, round(middle + beside))
+    return statistics.median(ratios), ratios[least], ratios[most]
 
 
 def _said(client: Any, code: str) -> str:
