@@ -23,6 +23,7 @@ from workbench.repository.config import read_config
 
 _HOOKS = {"model_fn"}, {"predict_fn", "transform_fn"}  # a file with one of each is an inference.py
 _LEFT_OUT = {"__pycache__", "__MACOSX"}
+_COMPRESSION = 6  # 9 makes a model of trees 1 % smaller, and takes nine times as long
 
 Members = Mapping[str, Path | bytes]
 """Files, or their contents, by their names in the archive."""
@@ -76,7 +77,7 @@ def write_archive(members: Members, out: Path) -> None:
 
 def _write(members: Members, file: io.BufferedWriter) -> None:
     with (
-        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+        gzip.GzipFile("", "wb", _COMPRESSION, file, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w|") as tar,
     ):
         for name, content in sorted(members.items()):
