@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -269,6 +270,17 @@ def test_whole_floats_are_integers(dtype: str) -> None:
         with pytest.raises(TypeError, match="is not INT64"):
             Tensor.cast(np.array([2.0**63], dtype), "INT64")
         assert Tensor.cast(np.array([2.0**63], dtype), "UINT64").array.tolist() == [2**63]
+
+
+def test_dates_are_cast_to_texts() -> None:
+    """Dates of numpy and Python become BYTES in ISO 8601; a missing one is refused."""
+    days = [b"2024-02-29T12:30:00", b"2025-01-01T00:00:00"]
+    texts = [day.decode() for day in days]
+    assert Tensor.cast(np.array(texts, "M8[s]"), "BYTES").array.tolist() == days
+    python = [datetime.fromisoformat(text) for text in texts]
+    assert Tensor.cast(python, "BYTES").array.tolist() == days
+    with pytest.raises(TypeError, match="not NoneType"):
+        Tensor.cast(np.array(["2024-02-29", "NaT"], "M8[D]"), "BYTES")
 
 
 def test_array_likes() -> None:

@@ -7,6 +7,7 @@ Types", plus BF16, which Triton and KServe add.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 from numbers import Real
 from typing import Any
 
@@ -125,17 +126,27 @@ class Tensor:
 
         Numbers become floats, and wider floats narrower ones; integers, booleans and floats that
         are whole become integers that hold them. A tensor of PyTorch or JAX is taken from its
-        device, and from its graph. BF16 are floats, or bits in ``uint16``. Raises ``TypeError``
-        for other types, ``OverflowError`` for numbers that are out of range, and as ``of``.
+        device, and from its graph. BF16 are floats, or bits in ``uint16``. Dates become texts in
+        ISO 8601. Raises ``TypeError`` for other types, ``OverflowError`` for numbers that are out
+        of range, and as ``of``.
         """
         if not isinstance(value, np.ndarray | np.generic):
             value = _from_library(value)
-        if isinstance(value, np.ndarray | np.generic) and datatype != "BYTES":
+        if isinstance(value, np.ndarray | np.generic):
             array = np.asarray(value)
+            if datatype == "BYTES":
+                return cls.of(_dates_as_texts(array) if array.dtype.kind == "M" else value, "BYTES")
             if array.dtype.hasobject:  # which may all be numbers, as in a table of pandas
                 array = np.array(array.tolist())
             value = _cast(array, datatype)
         return cls.of(value, datatype)
+
+
+def _dates_as_texts(dates: NDArray[np.datetime64]) -> Array:
+    """*dates* in ISO 8601, ``None`` for one that is missing."""
+    texts = np.asarray(np.datetime_as_string(dates), object)
+    texts[np.isnat(dates)] = None
+    return texts
 
 
 def _from_library(value: Any) -> Any:
@@ -211,6 +222,8 @@ def _as_bytes(array: Array) -> Array:
             flat[index] = item.encode()
         elif isinstance(item, bytes):
             flat[index] = item
+        elif isinstance(item, date) and type(item).__name__ != "NaTType":  # pandas' NaT is one
+            flat[index] = item.isoformat().encode()
         else:
             raise TypeError(f"a BYTES element is str or bytes, not {type(item).__name__}")
     return out

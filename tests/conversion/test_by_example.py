@@ -104,6 +104,9 @@ def test_a_table(wb: Workbench) -> None:
     wb.serve(lambda table: table[["age", "city"]], "part", example=people)
     answer = wb.infer("part", people)
     assert (answer["age"].tolist(), list(answer["city"])) == ([30, 41], ["Bonn", "Rome"])
+    days = people.assign(born=pd.to_datetime(["1995-03-01", "1984-11-30"]))
+    wb.serve(lambda table: table["born"].dt.year - table["age"], "since", example=days)
+    assert wb.infer("since", days).tolist() == [1965, 1943]
     with pytest.raises(UsageError, match=r"called with the example, raised KeyError: 'no'"):
         wb.serve(lambda table: table["no"], "none", example=people)
 

@@ -36,8 +36,13 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge  # 
 from sklearn.model_selection import GridSearchCV  # noqa: E402
 from sklearn.neighbors import KNeighborsRegressor  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import OneHotEncoder, StandardScaler  # noqa: E402
+from sklearn.preprocessing import (  # noqa: E402
+    FunctionTransformer,
+    OneHotEncoder,
+    StandardScaler,
+)
 from sklearn.svm import SVR, LinearSVC  # noqa: E402
+from sklearn.tree import DecisionTreeRegressor  # noqa: E402
 
 X, Y = load_iris(return_X_y=True)
 X32 = X.astype(np.float32)
@@ -312,7 +317,7 @@ def test_the_first_row_is_the_example_of_the_card(wb: Workbench) -> None:
 def test_columns_that_no_step_takes(wb: Workbench) -> None:
     """They are no inputs, whatever they hold; where columns have places only, all are inputs."""
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
-    table = cities()[0].assign(id=[7, 8, 9, 6], when=pd.Timestamp("2026-01-01"))
+    table = cities()[0].assign(id=[7, 8, 9, 6], since=pd.Timedelta("1h"))
     columns = [("city", OneHotEncoder(), ["city"]), ("age", StandardScaler(), ["age"])]
     for parts in (columns, [*columns, ("id", "drop", ["id"])]):
         model = make_pipeline(ColumnTransformer(parts), LogisticRegression())
@@ -321,10 +326,15 @@ def test_columns_that_no_step_takes(wb: Workbench) -> None:
             served = wb.serve(model, "few", example=table, convert=convert)
             assert [spec.name for spec in served.inputs] == ["age", "city"]
             assert np.abs(wb.infer("few", table)["probabilities"] - expected).max() < 1e-5
+    model = make_pipeline(ColumnTransformer(columns[:1]), LogisticRegression())
+    wb.serve(model.fit(table, [0, 1, 0, 1]), "one", example=table)
+    for given in (table, table[["city"]], {"city": table["city"]}):
+        assert wb.infer("one", given)["label"].tolist() == [0, 1, 0, 1]
+    assert wb.infer("one", table.iloc[1])["label"].tolist() == [1]
     by_place = ColumnTransformer([("age", StandardScaler(), [0])])
     model = make_pipeline(by_place, LogisticRegression()).fit(table, [0, 1, 0, 1])
     assert len(wb.serve(model, "few", example=table[["age", "id", "city"]]).inputs) == 3
-    with pytest.raises(UsageError, match=r"'when' .* if the model does not use it, leave it"):
+    with pytest.raises(UsageError, match=r"'since' .* if the model does not use it, leave it"):
         wb.serve(model, "few", example=table)
 
 
@@ -759,6 +769,29 @@ def test_categories_of_pandas(wb: Workbench, library: str, values: list[Any]) ->
         for given in (table, pd.DataFrame(columns)[::-1]):
             answer = wb.infer("towns", given)["label"].tolist()
             assert answer == (answers if given is table else answers[::-1])
+
+
+@pytest.mark.parametrize("zone", [None, "Europe/Zurich"])
+def test_dates_of_pandas(wb: Workbench, zone: str | None) -> None:
+    """A column of dates takes texts in ISO 8601, and the estimator gets dates again."""
+
+    def parts(column: pd.DataFrame) -> Any:
+        return np.column_stack([column["at"].dt.month, column["at"].dt.hour])
+
+    hours = pd.date_range("2024-01-01", periods=60, freq="37h", tz=zone).as_unit("ns")
+    table = pd.DataFrame({"at": hours, "pay": np.linspace(0.0, 1.0, 60)})
+    chosen = ColumnTransformer([("at", FunctionTransformer(parts), ["at"])])
+    model = make_pipeline(chosen, DecisionTreeRegressor()).fit(
+        table, hours.month * 100 + hours.hour
+    )
+    served = wb.serve(model, "season", example=table[:9])
+    assert [(spec.name, spec.datatype) for spec in served.inputs] == [("at", "BYTES")]
+    expected = model.predict(table).tolist()
+    texts = [[at.isoformat()] for at in hours]
+    for given in (table, table.to_dict("records"), {"at": texts}):
+        assert wb.infer("season", given).tolist() == expected
+    with pytest.raises(InvalidRequest, match="it has missing values, which BYTES cannot say"):
+        wb.infer("season", table.assign(at=hours.where(hours > hours[0])))
 
 
 # ── what is served ──────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.conversion.calling import Loop, called_with, streams_of, wrapper_of
 from workbench.conversion.hints import Hint, any_number_of, function_named, hint_of, torch_tensor
-from workbench.conversion.rows import is_table, readable
+from workbench.conversion.rows import is_table, of_dtype, readable
 from workbench.errors import UsageError, class_and_line_of
 from workbench.tensor import Tensor, datatype_of
 
@@ -62,18 +62,25 @@ def _by_column(
     function: Callable[..., Any], table: Any
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """*function* of a table as one of its columns, by name, and those of *table*."""
-    values = {str(name): table[name].to_numpy() for name in table.columns}
+    dtypes = {str(name): table[name].dtype for name in table.columns}
+    values = {str(name): _as_texts(table[name].to_numpy()) for name in table.columns}
 
     @wrapper_of(function)
     def call(**columns: Any) -> object:
         import pandas as pd
 
-        returned = function(pd.DataFrame({name: readable(columns[name]) for name in values}))
+        given = {name: of_dtype(readable(columns[name]), dtypes[name]) for name in values}
+        returned = function(pd.DataFrame(given))
         if not is_table(returned):
             return returned
         return {str(name): returned[name].to_numpy() for name in returned.columns}
 
     return call, values
+
+
+def _as_texts(column: Any) -> Any:
+    """Dates as texts, as clients send them; all else as it is."""
+    return Tensor.cast(column, "BYTES").array if column.dtype.kind == "M" else column
 
 
 def _by_name(function: Callable[..., Any], example: Any, named: str) -> dict[str, Any]:

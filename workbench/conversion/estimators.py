@@ -97,7 +97,7 @@ def tabular_offer(
     write = partial(_write, converter.make, inputs, hints)
     export = Export(converter.tool, converter.cure, write)
     words = " and ".join(_method(name) for name in kept)
-    columns = () if len(inputs) > 1 else fitted_columns(thing)
+    columns = () if len(inputs) > 1 else fitted_columns(thing) if "X" in inputs else tuple(inputs)
     return Offer(
         kind,
         call,

@@ -28,10 +28,10 @@ class Offer:
 
     *kind* is the thing's class. The *example*, arrays by name, is what a conversion is tried on;
     *rows* says in words what it is. *calls*: what the function calls, in words. *columns*: the
-    names of a matrix's columns that the thing was fitted to, if it knows them. *why_fp64*: why
-    its numbers are FP64, in words, where they are. *others* are examples of other numbers of rows,
-    for which a conversion must be right, too. *exact*: the function's inputs, if
-    it takes finer numbers than a conversion.
+    names of a matrix's columns that the thing was fitted to, if it knows them, or of its only
+    column. *why_fp64*: why its numbers are FP64, in words, where they are. *others* are examples of
+    other numbers of rows, for which a conversion must be right, too. *exact*: the function's
+    inputs, if it takes finer numbers than a conversion.
     """
 
     kind: str

@@ -93,7 +93,8 @@ def _matrix(matrix: Array, columns: list[str] | None) -> Rows:
 def _columns(table: Any) -> Rows:
     """Each column is an input of its own, of shape [-1, 1], as converters make it.
 
-    A column of pandas' categories is an input of what these are: texts, or numbers.
+    A column of pandas' categories is an input of what these are: texts, or numbers. Dates are
+    texts in ISO 8601.
     """
     hints, example = {}, {}
     for column in table.columns:
@@ -102,7 +103,7 @@ def _columns(table: Any) -> Rows:
         kinds = {"f": "FP64", "i": "INT64", "u": "INT64", "b": "BOOL"}
         datatype = kinds.get(values.dtype.kind, _TEXT)
         try:
-            made = Tensor.cast(values if datatype != _TEXT else values.astype(object), datatype)
+            made = Tensor.cast(values, datatype)
         except (TypeError, ValueError, OverflowError) as error:
             told = f"{error}; if the model does not use it, leave it out of the example"
             if table[column].isna().any():
@@ -130,17 +131,24 @@ def _values(column: Any) -> Array:
 
 
 def _column(array: Array, dtype: Any) -> Any:
-    """The column of *array*, of shape [n, 1]: floats of 64 bits; categories, if *dtype* is that.
+    """The column of *array*, of shape [n, 1], floats of 64 bits; see ``of_dtype``."""
+    values = readable(array.reshape(-1))
+    return of_dtype(values.astype(np.float64) if values.dtype.kind == "f" else values, dtype)
+
+
+def of_dtype(values: Array, dtype: Any) -> Any:
+    """*values* as dates or categories if *dtype*, a column's in the example, is of these.
 
     Values that are none of its categories are new ones behind them, which libraries know as such.
     """
-    values = readable(array.reshape(-1))
-    if values.dtype.kind == "f":
-        values = values.astype(np.float64)
-    if not hasattr(dtype, "categories"):
+    is_date = dtype.kind == "M"
+    if not is_date and not hasattr(dtype, "categories"):
         return values
     import pandas as pd
 
+    if is_date:
+        zone = getattr(dtype, "tz", None)
+        return pd.to_datetime(values, format="ISO8601", utc=zone is not None).astype(dtype)
     known = dtype.categories
     categories = known.append(pd.Index(values).dropna().unique().difference(known))
     return pd.Categorical(values, categories=categories, ordered=dtype.ordered)
