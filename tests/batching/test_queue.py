@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.batching import BatchQueue, Waiting
@@ -209,6 +209,7 @@ def test_policies_of_levels() -> None:
         queue.add(waiting("c", level=2), 0.0)
 
 
+@settings(derandomize=True, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 6), st.sampled_from("xy"), st.integers(0, 3))),
     st.sets(st.integers(1, 4), max_size=3),

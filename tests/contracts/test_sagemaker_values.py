@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench import errors
@@ -31,6 +31,7 @@ OURS = {
 CLASSES = [value for value in vars(errors).values() if isinstance(value, type)]
 
 
+@settings(derandomize=True, deadline=None)
 @given(NAMES)
 def test_any_text_is_a_name(name: str) -> None:
     """Every name of the platform is one of the core's, with one part, and comes back as it was."""
@@ -64,6 +65,7 @@ def pages(models: Iterable[str], limit: int) -> list[Page]:
     return found
 
 
+@settings(derandomize=True, deadline=None)
 @given(st.sets(NAMES), st.integers(1, 5))
 def test_pages_are_the_list(models: set[str], limit: int) -> None:
     """All pages together are the list, in order, and none but the only one is empty."""
@@ -73,6 +75,7 @@ def test_pages_are_the_list(models: set[str], limit: int) -> None:
     assert all(len(page.models) == limit for page in found[:-1])
 
 
+@settings(derandomize=True, deadline=None)
 @given(st.sets(NAMES), st.sets(NAMES), st.integers(1, 3))
 def test_models_that_stay_are_on_one_page(stay: set[str], come: set[str], limit: int) -> None:
     """Whatever comes after the first page, what is there all the time is told exactly once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.backends.ensemble_plan import Plan
@@ -79,6 +79,7 @@ def ensembles(draw: st.DrawFn) -> Ensemble:
     return Ensemble(tuple(draw(st.permutations(steps))))
 
 
+@settings(derandomize=True, deadline=None)
 @given(ensembles(), st.data())
 def test_every_order_ends(ensemble: Ensemble, data: st.DataObject) -> None:
     """In whatever order steps end, each that is needed runs once, after those that it waits for."""
