@@ -326,6 +326,22 @@ def test_models_events_logs(shell: Any, capsys: pytest.CaptureFixture[str]) -> N
     assert "stopped" in repr(run(shell, "events"))
 
 
+def test_a_server_of_python(shell: Any) -> None:
+    """Without a server of its own, %workbench takes the only running one that a variable holds."""
+    with Workbench("sample_models") as server, Workbench() as other:
+        shell.user_ns.update(wb=server, again=server, _1=other)
+        run(shell, "load wine")
+        assert [each.id.name for each in server.snapshot().models] == ["wine"]
+        shell.user_ns["other"] = other
+        with pytest.raises(UsageError, match="no server is running"):
+            run(shell, "models")
+        started = run(shell, "start sample_models")
+        assert run(shell) is started
+    del shell.user_ns["other"]
+    run(shell, "stop")
+    assert run(shell) is None
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -356,7 +372,7 @@ def test_mistakes_are_usage_errors(shell: Any, line: str, message: str) -> None:
         ("load", r"which model\? %workbench models lists them"),
         ("load nobody", r"there is no model 'nobody'; available: diabetes"),
         ("load wine 9", r"model 'wine' has no version 9; it has 1"),
-        ("load wine one", r"'one' is not a number from 1"),
+        ("load wine one", r"load MODEL VERSION: 'one' is not a number from 1"),
     ],
 )
 def test_mistakes_with_models(shell: Any, line: str, message: str) -> None:

@@ -44,7 +44,8 @@ def test_more_than_the_budget_together(rig: Rig) -> None:
     rig.load(A)
     with pytest.raises(
         ModelTooLarge,
-        match=r"^a:1, b:1, c:1 needs 120 B, the budget is 100 B; a budget of 120B would do$",
+        match=r"^a:1, b:1 and c:1 together need 120 B, the budget is 100 B; "
+        r"a budget of 120B would do$",
     ):
         rig.acquire(A, B, C).result(0)
     assert rig.state(A) is ModelState.READY

@@ -29,9 +29,9 @@ def rig() -> Rig:
     return Rig(loader())
 
 
-def does_not_fit(models: str, needed: int, budget: int = 45) -> AbstractContextManager[object]:
-    """Expect that *models* are refused, with what they need and the budget that would do."""
-    told = f"{models} needs {needed} B, the budget is {budget} B; a budget of {needed}B would do"
+def does_not_fit(who: str, needed: int, budget: int = 45) -> AbstractContextManager[object]:
+    """Expect that *who* needs too much is told, and the budget that would do."""
+    told = f"{who} {needed} B, the budget is {budget} B; a budget of {needed}B would do"
     return pytest.raises(ModelTooLarge, match=f"^{told}$")
 
 
@@ -90,11 +90,11 @@ def test_what_never_fits_any_more_is_refused_at_once(rig: Rig) -> None:
     leaving = rig.residency.unload(F)
     again = rig.acquire(F)
     rig.residency.resize(45)
-    with does_not_fit("big:1", 50):
+    with does_not_fit("big:1 needs", 50):
         queued.result(0)
-    with does_not_fit("a:1, c:1", 60):
+    with does_not_fit("a:1 and c:1 together need", 60):
         behind.result(0)
-    with does_not_fit("f:1", 60):
+    with does_not_fit("f:1 needs", 60):
         again.result(0)
     rig.give_back(run)
     leaving.result(0)
@@ -115,7 +115,7 @@ def test_a_promise_that_cannot_be_kept_is_taken_back(rig: Rig) -> None:
     abandoned = promised(rig, ModelId("b", 2))
     abandon(abandoned)
     rig.residency.resize(45)
-    with does_not_fit("big:1", 50):
+    with does_not_fit("big:1 needs", 50):
         asked.result(0)
     assert str(joined.exception(0)) == str(asked.exception(0))
     rig.jobs.run_all()
@@ -131,7 +131,7 @@ def test_a_promise_beside_a_model_that_stays_for_it_is_taken_back(rig: Rig) -> N
     rig.load(A, C)
     both = promised(rig, A, F)
     rig.residency.resize(70)
-    with does_not_fit("a:1, f:1", 80, budget=70):
+    with does_not_fit("a:1 and f:1 together need", 80, budget=70):
         both.result(0)
     rig.jobs.run_all()
     rig.load(F)

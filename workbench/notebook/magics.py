@@ -113,9 +113,22 @@ class Verbs:
         self._shell = shell
 
     @property
-    def server(self) -> Workbench | None:
-        """The server of this shell, running or stopped."""
+    def _own(self) -> Workbench | None:
+        """The server that ``%workbench start`` started, running or stopped."""
         return getattr(self._shell, _ATTRIBUTE, None)
+
+    @property
+    def server(self) -> Workbench | None:
+        """The server of ``%workbench start``, or the only running one that a variable holds."""
+        own = self._own
+        if own is not None and own.is_running:
+            return own
+        held = [
+            each
+            for name, each in self._shell.user_ns.items()
+            if isinstance(each, Workbench) and each.is_running and not name.startswith("_")
+        ]
+        return held[0] if len(set(map(id, held))) == 1 else own
 
     def running(self) -> Workbench:
         """The running server; a usage error without one."""
@@ -135,7 +148,7 @@ class Verbs:
     def start(self, arguments: Sequence[str]) -> Workbench:
         """Start a server, or return the one that runs with the same options."""
         given = _given("start", arguments)
-        server = self.server
+        server = self._own
         if server is None:
             return self._launch(given)
         wanted = server.settings.changed(**given)
@@ -157,7 +170,7 @@ class Verbs:
     def restart(self, arguments: Sequence[str]) -> Workbench:
         """Stop and start; options that are not given stay as they were."""
         given = _given("restart", arguments)
-        server = self.server
+        server = self._own
         return self._launch(given) if server is None else _told(server.restart(**given))
 
     def stop(self, arguments: Sequence[str]) -> None:
@@ -469,7 +482,7 @@ def _model(arguments: Sequence[str], verb: str) -> tuple[Any, ...]:
     _expect(arguments, 2, verb)
     if not arguments:
         raise IPythonUsageError(f"%workbench {verb}: which model? %workbench models lists them")
-    return (arguments[0], *(_number(text, verb) for text in arguments[1:]))
+    return (arguments[0], *(_number(text, f"{verb} MODEL VERSION") for text in arguments[1:]))
 
 
 def _expect(arguments: Sequence[str], most: int, verb: str) -> None:

@@ -134,11 +134,15 @@ def spare(
     return tuple(o.model for o in (enough if enough or all_of_it else idle))
 
 
-def no_room(models: str, need: Need, reject: Reject, room: DeviceRoom) -> MemoryExhausted:
+def no_room(
+    models: Sequence[ModelId], need: Need, reject: Reject, room: DeviceRoom
+) -> MemoryExhausted:
     """The error that says why *models* cannot be loaded."""
     kind = ModelTooLarge if reject.too_large else MemoryExhausted
+    *others, last = map(str, models)
+    needs = f"{', '.join(others)} and {last} together need" if others else f"{last} needs"
     return kind(
-        f"{models} needs {need}, {reject.reason}",
+        f"{needs} {need}, {reject.reason}",
         need_nbytes=need.nbytes,
         free_nbytes=room.free_nbytes,
         budget_nbytes=room.budget_nbytes,

@@ -485,7 +485,7 @@ class Machine:
             models = tuple(m for m in request.models if self.homes[m] is share.device)
             need_nbytes += share.beside_nbytes
         need = Need(need_nbytes, sum(request.loading.get(model, 0) for model in share.models))
-        error = no_room(", ".join(map(str, models)), need, reject, share.device.room())
+        error = no_room(models, need, reject, share.device.room())
         for model in share.models:
             self._out(Tell(MemoryRefused(model, str(error), share.device.number)))
         self._refuse(request, error)

@@ -309,7 +309,7 @@ class Rooms:
         self, device: DeviceBooks, admission: Admission
     ) -> tuple[MemoryExhausted, list[Resident]]:
         """The error for promised room that is gone: models grew, or the budget shrank."""
-        models = ", ".join(str(resident.id) for resident in admission.residents)
+        models = [resident.id for resident in admission.residents]
         need_nbytes = admission.need_nbytes
         free_nbytes = max(0, device.free_nbytes + need_nbytes)
         reject = Reject(f"{show_nbytes(free_nbytes)} are free, and others may not leave")
