@@ -230,6 +230,8 @@ def test_who_waits_too_long_is_refused() -> None:
     came = replay(trace, costs, 100, POLICIES["lru"], wait_s=8.0)
     assert waits(came) == [5.0, None, 2.0]
     assert came.refusals == 1
+    shown = "3 requests, 3 cold, 1 refused, 7 s waited in all, 1 evicted"
+    assert repr(came) == f"<Outcome: {shown}>"
 
 
 def test_an_overload_ends() -> None:

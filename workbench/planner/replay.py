@@ -67,6 +67,13 @@ class Outcome:
         """How many requests were refused."""
         return int(np.isnan(self.waits_s).sum())
 
+    def __repr__(self) -> str:
+        cold = np.count_nonzero(self.cold)
+        return (
+            f"<Outcome: {len(self.cold)} requests, {cold} cold, {self.refusals} refused, "
+            f"{self.waited_s:.3g} s waited in all, {self.evictions} evicted>"
+        )
+
 
 def replay(
     trace: Trace | Iterable[TraceRequest],
