@@ -607,3 +607,18 @@ def test_everything_at_once(rig: Rig) -> None:
     assert core.snapshot().models == ()
     assert rig.loader.live_nbytes == 0
     assert core.snapshot().devices[0].claimed_nbytes == 0
+
+
+def test_an_unload_during_a_load_of_all(rig: Rig) -> None:
+    """It ends the load: no other version is loaded after it."""
+    rig.add("a", 2)
+    (rig.root / "a" / "config.pbtxt").write_text("version_policy { all {} }")
+    core = rig.open()
+    rig.loader.gates["a"] = threading.Event()
+    loading = rig.begin(core.load_all, "a")
+    assert held(core, 40)
+    core.unload("a")
+    with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
+        loading.result(30)
+    assert held(core, 0)
+    assert rig.loader.loads == []

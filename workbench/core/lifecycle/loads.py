@@ -22,6 +22,7 @@ from workbench.core.runs import Runs
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
+    ModelNotReady,
     ModelTooLarge,
     RequestStopped,
     UsageError,
@@ -191,6 +192,8 @@ class Loads:
                 model = self._load(name, version, None)
                 served.add(model.plain)
                 self._load_versions_of_parts(model)
+            except ModelNotReady:  # it was unloaded meanwhile, and the other versions with it
+                raise
             except WorkbenchError as error:
                 failures.append(error)
         if failures:
