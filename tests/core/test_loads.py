@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inside import asked, until
+from inside import asked, submit, until
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
@@ -26,6 +26,8 @@ from workbench.errors import (
     ModelNotFound,
     ModelNotReady,
     ModelTooLarge,
+    RequestStopped,
+    WaitedTooLong,
 )
 from workbench.events import ModelEvicted, ModelLoaded, ModelUnloaded
 from workbench.inference import InferRequest
@@ -622,3 +624,34 @@ def test_an_unload_during_a_load_of_all(rig: Rig) -> None:
         loading.result(30)
     assert held(core, 0)
     assert rig.loader.loads == []
+
+
+def test_a_pin_stays_if_the_old_one_left_for_nothing(rig: Rig) -> None:
+    """Where a changed model cannot be loaded after the old one left, a later load is pinned."""
+    core = rig.open(budget="70B", reload="memory")
+    core.pin("a")
+    rig.loader.origins["a"] = 2.0
+    rig.loader.failures["a"] = MemoryExhausted("scripted")
+    with pytest.raises(MemoryExhausted, match="scripted"):
+        core.load("a")
+    del rig.loader.failures["a"]
+    assert ask(core) == 2.0
+    assert core.status("a").pinned
+
+
+def test_an_old_one_that_never_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it must leave first, its runs are ended after the time that requests wait."""
+    core = rig.open(budget="70B", reload="memory", wait="50ms")
+    monkeypatch.setattr("workbench.core.lifecycle.loads._END_S", 0.0)
+    core.load("a")
+    gate = rig.gates[1.0] = threading.Event()
+    request = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
+    running = submit(core, request)
+    assert rig.inside.acquire(timeout=30)
+    rig.loader.origins["a"] = 2.0
+    with pytest.raises(WaitedTooLong, match="a:1 holds 40 B"):
+        core.load("a")
+    with pytest.raises(RequestStopped, match="a:1 was unloaded while"):
+        running.result(30)
+    gate.set()
+    assert ask(core) == 2.0

@@ -348,14 +348,16 @@ class Loads:
         if self._repository.drop_override(name):
             self._gone(name)
 
-    def _wait_until_gone(self, gone: Mapping[ModelId, Future[None]]) -> None:
-        """Wait until models are *gone*; end requests that still use them after 5 s.
+    def _wait_until_gone(
+        self, gone: Mapping[ModelId, Future[None]], grace_s: float | None = None
+    ) -> None:
+        """Wait until models are *gone*; end requests that still use them after *grace_s*, or 5 s.
 
         A run that cannot be ended, such as that of a function, is not waited for: its request is
         answered with an error, and its model leaves when the run ends.
         """
         new = {each: model for model, each in gone.items() if model not in self._endless}
-        for unloaded in wait(new, _GRACE_S).not_done:
+        for unloaded in wait(new, _GRACE_S if grace_s is None else grace_s).not_done:
             told = f"{new[unloaded]} was unloaded while the request was under way"
             self._under_way.end(new[unloaded], RequestStopped(told))
         for unloaded in wait(new, _END_S).not_done:
@@ -458,19 +460,16 @@ class Loads:
 
     def _renew(self, old: ModelId, stop: CancellationToken | None) -> ModelId:
         """Load a new edition of *old*, let it answer requests, and unload *old*."""
-        residency, new = self._residency, self._names.next(old)
-        before = residency.snapshot().residents.get(old)
+        new = self._names.next(old)
         try:
             with self._beside(old, new, stop) as lease:
                 self._try_out(lease, stop)
-                if before is not None and before.pinned:
-                    residency.pin(new)
-                self._names.succeed(new)
+                self.pins.succeed(new)
         except BaseException:
             if self._names.current(new) != new:
-                residency.unload(new, "not wanted any more")
+                self._residency.unload(new, "not wanted any more")
             raise
-        residency.unload(old, REPLACED)
+        self._residency.unload(old, REPLACED)
         return new
 
     def _beside(self, old: ModelId, new: ModelId, stop: CancellationToken | None) -> Lease:
@@ -484,8 +483,8 @@ class Loads:
                 raise _both(error, new) from error
         self.check_not_needed(old.name, old.version)
         gone = self._residency.unload(old, REPLACED)
-        self._names.succeed(new)  # requests that come now wait for it
-        gone.result()
+        self.pins.succeed(new)  # requests that come now wait for it
+        self._wait_until_gone({old: gone}, grace_s=self._wait_s)
         return self._acquired((new,), stop)
 
     def _brought(self, models: tuple[ModelId, ...], stop: CancellationToken | None) -> Lease:

@@ -54,10 +54,20 @@ class Pins:
             gone = self._pins.pop(model.plain, (model.plain,))
         self._apply(*gone)
 
+    def succeed(self, edition: ModelId) -> None:
+        """From now on *edition* answers requests; it is pinned if its model is."""
+        with self._lock:
+            self._residency.pin(edition, pinned=edition.plain in self._wanted())
+            self._names.succeed(edition)
+
     def _apply(self, *models: ModelId) -> None:
         """Tell the residency which of *models* are pinned."""
         with self._lock:
-            wanted = {each for pinned in self._pins.values() for each in pinned}
+            wanted = self._wanted()
             for model in models:
                 now = self._names.current(model)
                 self._residency.pin(now, pinned=model.plain in wanted)
+
+    def _wanted(self) -> set[ModelId]:
+        """All models that are pinned, parts included."""
+        return {each for pinned in self._pins.values() for each in pinned}
