@@ -61,6 +61,19 @@ def test_what_is_leased_with_a_caller_is_waited_for(rig: Rig) -> None:
     rig.give_back(big.result(0))
 
 
+def test_after_a_lease_with_a_caller_both_may_leave(rig: Rig) -> None:
+    """Once it is released, whether it was waited for or taken at once, both are idle again."""
+    rig.give_back(rig.acquire(A, B).result(0))
+    rig.give_back(rig.lease(A, B))
+    rig.give_back(rig.lease(B))  # its lease ends without an event
+    lease = rig.lease(B)
+    big = rig.acquire(BIG)
+    assert rig.state(A) is ModelState.UNAVAILABLE
+    assert rig.state(B) is ModelState.UNLOADING
+    rig.give_back(lease)
+    rig.give_back(big.result(0))
+
+
 def test_what_is_leased_without_one_may_be_drained(rig: Rig) -> None:
     """Runs of others end by themselves: a large model gets its turn under a stream of them."""
     lease = rig.acquire(B, D).result(0)
