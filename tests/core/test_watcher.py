@@ -13,7 +13,7 @@ from onnx_models import scaled
 
 from workbench import Workbench
 from workbench.core.lifecycle.watcher import Watcher
-from workbench.errors import LoadFailed
+from workbench.errors import LoadFailed, ThreadsExhausted
 from workbench.events import ModelLoaded, ModelUnloaded
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
@@ -70,6 +70,19 @@ def test_what_is_new(rig: Rig) -> None:
     assert rig.look(1) == []
     assert rig.look(1) == [("load", "m")]
     assert rig.look(5) == []
+
+
+def test_what_gets_no_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is loaded after a later look, when there are threads again."""
+
+    def fail(_: object) -> None:
+        raise ThreadsExhausted("the system starts no more threads now")
+
+    rig.put("m/1/model.onnx", "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(rig.watcher, "submit", fail)
+        assert rig.look(3) == []
+    assert rig.look(1) == [("load", "m")]
 
 
 def test_what_a_request_loaded(rig: Rig) -> None:

@@ -97,9 +97,9 @@ class Watcher:
                 if files is None and known.done is None and not known.busy:
                     del self._models[name]  # it was removed before it was loaded
                 elif settled and changed and not known.busy:
-                    known.busy = True
-                    with suppress(RuntimeError):  # the threads have ended: the server stops
+                    with suppress(RuntimeError):  # no thread is left: the next look tries again
                         self.submit(partial(self._act, name, files))
+                        known.busy = True
 
     def _act(self, name: str, files: Fingerprint | None) -> None:
         error: Exception | None = None
