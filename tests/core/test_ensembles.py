@@ -29,6 +29,7 @@ from workbench.errors import (
     RequestStopped,
     RunFailed,
     ServerNotRunning,
+    ThreadsExhausted,
 )
 from workbench.events import ModelEvicted
 from workbench.inference import InferRequest, InferResponse
@@ -45,6 +46,7 @@ from workbench.settings import Settings
 from workbench.statistics import FailureReason
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
+from workbench.threads import Job
 
 X = np.array([1.0, 2.0], np.float32)
 
@@ -369,6 +371,30 @@ def test_functions_that_call_ensembles(rig: Rig) -> None:
     core = rig.open()
     asked = [submit(core) for _ in range(100)]
     assert all(each.result(60).outputs["out"].array.tolist() == [3.0, 4.0] for each in asked)
+
+
+@pytest.mark.parametrize("begun", [0, 1])
+def test_a_step_that_gets_no_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch, begun: int) -> None:
+    """The request is told so, not that the server stops; the next one is answered."""
+    rig.function("a")
+    rig.function("both", lambda x, z: x + z, inputs=("x", "z"))
+    rig.ensemble("e", "a x=in y=t", "a x=in y=u", "both x=t z=u y=out")
+    core = rig.open("e")
+    threads = core._running().requests.threads
+    do, left = threads.do, [None] * begun
+
+    def fail(job: Job) -> None:
+        if not left:
+            raise ThreadsExhausted("the system starts no more threads now")
+        left.pop()
+        do(job)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threads, "do", fail)
+        with pytest.raises(ThreadsExhausted, match="no more threads now"):
+            submit(core).result(30)
+    assert not leases(core)
+    assert ask(core).tolist() == [4.0, 6.0]
 
 
 # ── loading and unloading ───────────────────────────────────────────────────

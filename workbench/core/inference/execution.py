@@ -32,7 +32,7 @@ from workbench.errors import (
     RequestStopped,
     RunFailed,
     ServerNotRunning,
-    TooManyWaiting,
+    ThreadsExhausted,
     WaitedTooLong,
 )
 from workbench.inference import InferRequest, InferResponse
@@ -127,8 +127,8 @@ class Execution:
             failed = self._error is not None
         try:
             self._needs.threads.do(job)
-        except (RuntimeError, TooManyWaiting):  # the threads have ended, or there are none
-            job.refuse()
+        except RuntimeError as error:  # the threads have ended, or no more can be started
+            job.refuse(error if isinstance(error, ThreadsExhausted) else None)
         else:
             if failed:
                 self._withdraw(job)
@@ -143,12 +143,12 @@ class Execution:
         with self._lock:
             self._jobs.discard(job)
 
-    def refuse(self) -> None:
-        """The threads have ended."""
+    def refuse(self, error: ThreadsExhausted | None) -> None:
+        """There is no thread for a step: *error* says why; if ``None``, the threads have ended."""
         if self._parent is not None:
-            self._parent.refuse()
+            self._parent.refuse(error)
         else:
-            self.fail(ServerNotRunning("the server is stopping"))
+            self.fail(error or ServerNotRunning("the server is stopping"))
 
     def _go(self, job: _Go) -> None:
         """Do *job*, then the first step that can begin after it, and so on.
@@ -397,9 +397,9 @@ class _StepJob:
         self._execution.forget(self)
         self._execution.context.copy().run(self._do)  # a context is entered once at a time
 
-    def refuse(self) -> None:
-        """The threads have ended: fail the request, then do the job here."""
-        self._execution.refuse()
+    def refuse(self, error: ThreadsExhausted | None = None) -> None:
+        """Fail the request, then do the job here; see ``Execution.refuse``."""
+        self._execution.refuse(error)
         self.run()
 
 
