@@ -259,3 +259,22 @@ def test_a_model_on_another_device_makes_no_room(devices: Rig, in_use: bool) -> 
     with pytest.raises(MemoryExhausted, match=r"^c:1 needs 40 B, 30 B are free, and others"):
         both.result(0)
     assert [devices.on(0), devices.on(1)] == [{D}, {B}]
+
+
+def test_a_promise_that_only_the_other_device_may_keep() -> None:
+    """It is waited for until the last run of the other device ends, which is seen at once."""
+    sizes = {**SIZES, "idle": 40}
+    rig = Rig(FakeLoader(sizes, callers={"a"}), FakeLoader(sizes))
+    running = rig.acquire(A).result(0)
+    rig.system[0] = 0  # all others go to the second device
+    rig.load(ModelId("idle", 1))
+    lease = rig.acquire(B).result(0)
+    both = rig.residency.acquire(B, C)
+    rig.jobs.run_one()  # c is promised the room of the idle one
+    rig.residency.grow(B, 30)
+    rig.jobs.run_all()
+    assert not both.done()
+    rig.give_back(running)
+    with pytest.raises(MemoryExhausted, match=r"^c:1 needs 40 B, 30 B are free, and others"):
+        both.result(0)
+    rig.give_back(lease)
