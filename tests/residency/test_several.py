@@ -83,6 +83,21 @@ def test_one_that_left_may_go_elsewhere(rig: Rig) -> None:
     assert (rig.on(0), rig.on(1)) == (set(), {A})
 
 
+def test_editions_of_a_model(rig: Rig) -> None:
+    """Each may be elsewhere; of those that left only the last place of the model is known."""
+    old, new, later = (A._replace(edition=number) for number in range(3))
+    rig.system = [1000, 10]
+    rig.load(old)
+    rig.system = [10, 1000]
+    rig.load(new)
+    assert [rig.residency.device(model) for model in (old, new, later)] == [0, 1, 1]
+    for model in (old, new):
+        rig.residency.unload(model)
+    rig.jobs.run_all()
+    assert [rig.residency.device(model) for model in (old, new, later)] == [1, 1, 1]
+    assert len(rig.residency._machine.residents.homes) == 1
+
+
 def test_verbs_reach_every_device(rig: Rig) -> None:
     """Pins go to the model's device; what is for all reaches all."""
     rig.system = [1000, 10]

@@ -328,8 +328,7 @@ class Residency:
 
     def device(self, model: ModelId) -> int:
         """The number of the device that *model* is on, or was last; 0 if it never was on any."""
-        home = self._machine.homes.get(model)
-        return home.number if home is not None else 0
+        return self._residents.home(model).number
 
     def state(self, model: ModelId) -> ModelState:
         """Where *model* is in its life."""

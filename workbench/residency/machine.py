@@ -69,7 +69,6 @@ class Machine:
     def __init__(self, budgets: Sequence[int], policy: EvictionPolicy) -> None:
         self.residents = Residents(budgets)
         self.requests: dict[int, WaitingRequest] = {}  # that are not answered
-        self.homes: dict[ModelId, DeviceBooks] = {}  # where each model is, or was last
         self.closed = False
         self._failures = Failures()
         self._rooms = Rooms(self.residents, policy)
@@ -135,8 +134,7 @@ class Machine:
         if request is None:  # it was refused or withdrawn meanwhile
             return
         request.needs, request.loading = event.needs, event.loading
-        requests = self.requests.values()
-        choose_devices(request, self.residents, requests, homes=self.homes, system=event.system)
+        choose_devices(request, self.residents, self.requests.values(), event.system)
         self._queue[request.number] = request
         self._changed = True
 
@@ -329,7 +327,7 @@ class Machine:
 
     def _make_room(self, event: events.MakeRoom) -> None:
         model = event.model
-        device = self.homes.get(model, self.residents.devices[0])
+        device = self.residents.home(model)
         why = f"since a run of {model} needs memory"
         victims = self._rooms.spare(
             device, event.nbytes, why, keep=model, all_of_it=event.all_of_it
@@ -365,7 +363,7 @@ class Machine:
         used = {resident.id.name for resident in self.residents.all()}
         used.update(model.name for request in self.requests.values() for model in request.models)
         if event.name not in used:  # else a run that could not be ended still uses it
-            drop_name(self.homes, event.name)
+            drop_name(self.residents.homes, event.name)
             drop_name(self.residents.usages, event.name)
             self._failures.drop(event.name)
 
@@ -482,7 +480,8 @@ class Machine:
         share, reject = rejected
         models, need_nbytes = share.models, share.need_nbytes
         if reject.too_large:
-            models = tuple(m for m in request.models if self.homes[m] is share.device)
+            homes = {r.id: r.device for r in request.residents} or request.homes
+            models = tuple(m for m in request.models if homes[m] is share.device)
             need_nbytes += share.beside_nbytes
         need = Need(need_nbytes, sum(request.loading.get(model, 0) for model in share.models))
         error = no_room(models, need, reject, share.device.room())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from workbench.model import ModelId
 from workbench.residency.residents import Residents
@@ -13,30 +13,22 @@ def choose_devices(
     request: WaitingRequest,
     residents: Residents,
     requests: Collection[WaitingRequest],
-    *,
-    homes: dict[ModelId, DeviceBooks],
     system: Sequence[int | None],
 ) -> None:
-    """Choose the devices of all models of *request*, the largest model first; add them to *homes*.
-
-    See ``_choose_device``.
-    """
+    """Choose the devices of all models of *request*, the largest model first; see ``_choose``."""
     if len(residents.devices) == 1:
         for model in request.models:
-            request.homes[model] = homes[model] = residents.devices[0]
+            request.homes[model] = residents.devices[0]
         return
     for model in sorted(request.models, key=lambda model: -request.needs[model]):
-        home = _choose_device(model, request, residents, requests, homes=homes, system=system)
-        request.homes[model] = homes[model] = home
+        request.homes[model] = _choose(model, request, residents, requests, system)
 
 
-def _choose_device(
+def _choose(
     model: ModelId,
     request: WaitingRequest,
     residents: Residents,
     requests: Collection[WaitingRequest],
-    *,
-    homes: Mapping[ModelId, DeviceBooks],
     system: Sequence[int | None],
 ) -> DeviceBooks:
     """The device of *model*; if it is on none and no request waits for it, the one with most room.
@@ -49,13 +41,13 @@ def _choose_device(
     devices, resident = residents.devices, residents.find(model)
     if resident is not None:
         return resident.device
-    if any(model in each.homes for each in requests):
-        return homes[model]
+    placed = {m: (home, each.needs[m]) for each in requests for m, home in each.homes.items()}
+    if model in placed:
+        return placed[model][0]
     free = [device.free_nbytes for device in devices]
-    needs = {m: each.needs[m] for each in requests for m in each.homes}
-    for other, nbytes in needs.items():
+    for other, (home, nbytes) in placed.items():
         if residents.find(other) is None:
-            free[homes[other].number] -= nbytes
+            free[home.number] -= nbytes
     budgets = [device.budget_nbytes for device in devices]
     for other, device in request.homes.items():
         budgets[device.number] -= request.needs[other]

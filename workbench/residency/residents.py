@@ -62,7 +62,9 @@ class Residents:
         self.now_s = 0.0  # the time of the current event
         self.out: list[Effect] = []
         self._residents: dict[ModelId, Resident] = {}
-        self.usages: dict[ModelId, Usage] = {}  # also of models that are not in memory
+        # also of models that are not in memory, without their editions
+        self.usages: dict[ModelId, Usage] = {}
+        self.homes: dict[ModelId, DeviceBooks] = {}  # where each model was admitted last
 
     # ── reading ──
 
@@ -95,6 +97,13 @@ class Residents:
         """Whether *model* is loaded, or will be, and has not begun to leave."""
         resident = self._residents.get(model)
         return resident is not None and resident.stays
+
+    def home(self, model: ModelId) -> DeviceBooks:
+        """The device that *model* is on, or was last; the first one if it never was on any."""
+        resident = self._residents.get(model)
+        if resident is not None:
+            return resident.device
+        return self.homes.get(model.plain, self.devices[0])
 
     # ── uses: leases on loaded models are not events; the journal records ``uses`` instead ──
 
@@ -201,6 +210,7 @@ class Residents:
         usage = self.usages.get(plain)
         if usage is None:
             usage = self.usages[plain] = Usage()
+        self.homes[plain] = device
         resident = Resident(model, device, usage, model in self.pinned, now_s, now_s)
         resident.touched = not self.records_uses
         self._residents[model] = resident
