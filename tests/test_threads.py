@@ -80,6 +80,25 @@ def test_no_more_threads_than_its_size() -> None:
     pool.close()
 
 
+def test_work_that_waits_for_other_work() -> None:
+    """A thread that was idle and works again is not counted as idle: another one is started."""
+    pool = ThreadPool(2, "test")
+    for _ in range(2):
+        pool.submit(int).result(10)
+        until(lambda: bool(pool._idle))
+    together = threading.Barrier(2, timeout=10)
+    futures = [pool.submit(together.wait) for _ in range(2)]
+    assert sorted(future.result(10) for future in futures) == [0, 1]
+    pool.close()
+
+
+def test_what_is_done_meanwhile() -> None:
+    """It is called while the work is waited for."""
+    pool, gate = ThreadPool(1, "test"), threading.Event()
+    assert pool.call(lambda: gate.wait(10), gate.set)
+    pool.close()
+
+
 def test_close_does_what_was_submitted() -> None:
     """What was submitted before the close is done; after it, nothing is taken."""
     pool = ThreadPool(1, "test")

@@ -91,6 +91,20 @@ def test_a_wait_that_is_given_up_lets_others_go(rig: Rig) -> None:
     rig.give_back(run)
 
 
+def test_a_wait_for_a_load_that_is_given_up(rig: Rig) -> None:
+    """The models that it kept may leave at once, though the load goes on."""
+    rig.load(BIG)
+    both = rig.residency.acquire(BIG, SMALL)
+    rig.jobs.run_one()  # the load of the small one is next
+    f = rig.residency.acquire(F)
+    rig.jobs.run_one(1)
+    assert BIG in rig.loaded()
+    abandon(both)
+    assert rig.state(BIG) is ModelState.UNLOADING
+    rig.jobs.run_all()
+    assert f.result(0).model == F
+
+
 def test_those_that_went_first_once_are_forgotten(rig: Rig) -> None:
     """When nobody waits any more, it does not count who went first before."""
     rig.loader.callers.add("tiny")
