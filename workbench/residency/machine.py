@@ -174,8 +174,6 @@ class Machine:
 
     def _enlist(self, request: WaitingRequest) -> None:
         """Count the leases of *request* now; grant them when all its models are READY."""
-        if request.parents and self._calls_leaving(request):
-            return
         request.residents = tuple(self.residents.among(request.models))
         for resident in request.residents:
             resident.leases += 1
