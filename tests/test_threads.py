@@ -109,6 +109,19 @@ def test_close_does_what_was_submitted() -> None:
         pool.submit(int)
 
 
+def test_threads_end_after_a_close() -> None:
+    """All of them, those that are idle and those that work."""
+    pool, shared, gate = ThreadPool(2, "ending"), SharedPool(2, "ending"), threading.Event()
+    for _ in range(2):
+        pool.submit(gate.wait, 10)
+        do(shared, lambda: gate.wait(10), "a")
+    gate.set()
+    pool.submit(int).result(10)
+    for each in (pool, shared):
+        each.close()
+    until(lambda: not any(t.name.startswith("ending") for t in threading.enumerate()))
+
+
 def test_close_may_cancel() -> None:
     """Work that has not begun can be cancelled with the close."""
     pool = ThreadPool(1, "test")

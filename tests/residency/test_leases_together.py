@@ -51,14 +51,21 @@ def test_more_than_the_budget_together(rig: Rig) -> None:
     assert rig.state(A) is ModelState.READY
 
 
-def test_what_is_leased_with_a_caller_is_waited_for(rig: Rig) -> None:
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("wanted", [C, BIG])
+def test_what_is_leased_with_a_caller_is_waited_for(
+    rig: Rig, wanted: ModelId, at_once: bool
+) -> None:
     """A run of *a* may wait for others, so that nobody waits for the leases that it has."""
     lease = rig.acquire(A, B).result(0)
-    big = rig.acquire(BIG)
+    if at_once:
+        rig.give_back(lease)
+        lease = rig.lease(A, B)
+    other = rig.acquire(wanted)
     assert rig.state(B) is ModelState.READY
     inner = rig.acquire(D, parents=(A, B))
     rig.give_back(inner.result(0), lease)
-    rig.give_back(big.result(0))
+    rig.give_back(other.result(0))
 
 
 def test_after_a_lease_with_a_caller_both_may_leave(rig: Rig) -> None:
