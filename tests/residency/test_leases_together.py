@@ -69,16 +69,30 @@ def test_what_is_leased_with_a_caller_is_waited_for(
 
 
 def test_after_a_lease_with_a_caller_both_may_leave(rig: Rig) -> None:
-    """Once it is released, whether it was waited for or taken at once, both are idle again."""
+    """Once it is released, whether it was waited for or taken at once, and whoever else has one."""
     rig.give_back(rig.acquire(A, B).result(0))
-    rig.give_back(rig.lease(A, B))
-    rig.give_back(rig.lease(B))  # its lease ends without an event
-    lease = rig.lease(B)
+    together, lease = rig.lease(A, B), rig.lease(B)
+    rig.give_back(together)
     big = rig.acquire(BIG)
     assert rig.state(A) is ModelState.UNAVAILABLE
     assert rig.state(B) is ModelState.UNLOADING
     rig.give_back(lease)
     rig.give_back(big.result(0))
+
+
+def test_an_unload_while_a_lease_waits(rig: Rig) -> None:
+    """A model that a request keeps for its run is unloaded after that run."""
+    rig.load(A)
+    both = rig.residency.acquire(A, B)
+    rig.jobs.run_one()  # the load of b is next
+    unloaded = rig.residency.unload(A)
+    assert rig.state(A) is ModelState.READY
+    rig.jobs.run_all()
+    lease = both.result(0)
+    assert rig.state(A) is ModelState.UNLOADING
+    assert not unloaded.done()
+    rig.give_back(lease)
+    assert unloaded.done()
 
 
 def test_what_is_leased_without_one_may_be_drained(rig: Rig) -> None:
