@@ -639,6 +639,20 @@ def test_a_pin_stays_if_the_old_one_left_for_nothing(rig: Rig) -> None:
     assert core.status("a").pinned
 
 
+def test_an_unload_forgets_a_pin_also_if_the_model_is_not_there(rig: Rig) -> None:
+    """Where a pinned model could not be loaded again, an unload ends its pin all the same."""
+    core = rig.open(budget="70B", reload="memory")
+    core.pin("a")
+    rig.loader.origins["a"] = 2.0
+    rig.loader.failures["a"] = MemoryExhausted("scripted")
+    with pytest.raises(MemoryExhausted, match="scripted"):
+        core.load("a")
+    core.unload("a")
+    del rig.loader.failures["a"]
+    assert ask(core) == 2.0
+    assert not core.status("a").pinned
+
+
 def test_an_old_one_that_never_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it must leave first, its runs are ended after the time that requests wait."""
     core = rig.open(budget="70B", reload="memory", wait="50ms")

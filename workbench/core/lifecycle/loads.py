@@ -320,7 +320,8 @@ class Loads:
 
         Their memory is free then; that of a model whose load is being ended will be.
         """
-        models = [m for m in self.here(name) if version in (None, m.version)]
+        known = (*self.here(name), *self.pins.models)  # a pinned model may not be in memory
+        models = [m for m in known if m.name == name and version in (None, m.version)]
         gone = {m: self._residency.unload(m, reason, until_gone=until_gone) for m in models}
         self._wait_until_gone(gone)
         if until_gone:
