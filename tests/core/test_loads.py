@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inside import asked, submit, until
+from inside import asked, lease, submit, until
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
@@ -461,9 +461,9 @@ def test_a_request_that_knew_the_old_one(rig: Rig, monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as patch:
         patch.setattr(Names, "find", late)
-        lease = asked(core, "a").result(30)
-    assert lease.session.origin == 2.0
-    lease.release()
+        borrowed = asked(core, "a").result(30)
+    assert borrowed.session.origin == 2.0
+    borrowed.release()
     assert held(core, 40)
 
 
@@ -520,6 +520,23 @@ def test_an_unload_during_a_load_with_files(rig: Rig, monkeypatch: pytest.Monkey
     assert override is not None
     assert all(Path(origin).exists() for origin in override.origins.values())
     assert core.status("a").state is ModelState.READY
+
+
+def test_an_unload_ends_a_load_with_files(rig: Rig) -> None:
+    """What leaves then is not loaded as it was before."""
+    core = rig.open()
+    core.load("a")
+    rig.loader.origins["a"] = 2.0
+    rig.loader.gates["a"] = threading.Event()
+    with lease(core, "a"):
+        loading = rig.begin(core.load_all, "a", "{}", {"1/model.onnx": b""})
+        assert held(core, 80)
+        unloading = rig.begin(core.unload, "a")
+        with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
+            loading.result(10)
+    unloading.result(30)
+    assert held(core, 0)
+    assert rig.loader.loads == [A]
 
 
 def test_an_override_that_fails_for_one_version(rig: Rig) -> None:

@@ -177,7 +177,8 @@ class Loads:
 
     def _take_back(self, name: str) -> None:
         """An override failed for one version: load those that it replaced as they were."""
-        for model in self.here(name):
+        here, state = self.here(name), self._residency.state
+        for model in (each for each in here if state(each) is not ModelState.UNLOADING):
             try:
                 self._load(name, model.version, None)
             except WorkbenchError as error:
