@@ -13,9 +13,12 @@ from typing import Any
 import inside
 import numpy as np
 import pytest
+from ensemble_texts import ensemble_text
 
 from doubles import FakeLoader, FixedPace, fake_core
 from workbench.core import ServerCore
+from workbench.core.inference.call import Call
+from workbench.core.inference.execution import _StepTurn
 from workbench.core.inference.waits import Waits
 from workbench.errors import (
     DeadlineExceeded,
@@ -104,10 +107,10 @@ class Rig:
         self.inside = threading.Semaphore(0)
         self.gate = threading.Event()
         self.loader = FakeLoader({"a": 60, "b": 10})
-        self._root = root
+        self.root = root
 
     def open(self, **settings: Any) -> ServerCore:
-        core = fake_core(self._root, self.loader, **settings)
+        core = fake_core(self.root, self.loader, **settings)
         core.open()
         self.stack.callback(core.close)
         self.stack.callback(self.gate.set)
@@ -200,6 +203,29 @@ def test_who_waits_for_a_turn(rig: Rig, instances: int) -> None:
         inside.submit(core, request("slow")).result(30)
     rig.gate.set()
     assert running[0].result(30).outputs
+
+
+@pytest.mark.parametrize("kind", [Call, _StepTurn])
+def test_a_wait_that_ends_just_in_time(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, kind: type[Any]
+) -> None:
+    """A run that began when the wait was overdue, and before that was told, goes on."""
+    core = rig.open()
+    rig.serve(core, "slow")
+    (rig.root / "e").mkdir()
+    (rig.root / "e" / "config.pbtxt").write_text(ensemble_text("slow x=in y=out"))
+    begun = kind.begun
+
+    def late(turn: Any) -> None:
+        begun(turn)
+        turn.expire()
+
+    monkeypatch.setattr(kind, "begun", late)
+    tensors = {"in": Tensor.of(np.ones(1, np.float32))}
+    asked = InferRequest("e", tensors) if kind is _StepTurn else request("slow")
+    answer = inside.submit(core, asked)
+    rig.gate.set()
+    assert answer.result(30).outputs
 
 
 def test_too_many_wait(rig: Rig) -> None:

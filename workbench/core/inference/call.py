@@ -172,7 +172,9 @@ class Call(Generic[T]):
             self._fail(self._stop.error)
 
     def expire(self) -> None:
-        """The request waited too long: stop it."""
+        """The request waited too long: stop it, unless it runs since a moment ago."""
+        if not self._waits_for:
+            return
         needs = self._needs
         waits = needs.waits
         name = shown_name(self._asked.name)

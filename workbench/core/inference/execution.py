@@ -410,14 +410,16 @@ class _StepTurn:
         self._execution = execution
         self.step = step
         self.nbytes = nbytes
-        self.is_done = False
+        self.has_begun = self.is_done = False
 
     def expire(self) -> None:
-        """The step waited too long."""
-        self._execution.waited(self.step)
+        """The step waited too long, unless it runs since a moment ago."""
+        if not self.has_begun:
+            self._execution.waited(self.step)
 
     def begun(self) -> None:
         """See ``Turn``."""
+        self.has_begun = True
         self._execution.begun(self)
 
     def done(self, answer: InferResponse | BaseException) -> None:
