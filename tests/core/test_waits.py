@@ -280,6 +280,31 @@ def test_an_unload_ends_what_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> 
     rig.gate.set()
 
 
+def test_an_unload_until_gone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It also waits for a load that cannot be ended, and for runs that cannot be ended."""
+    for name in ("_GRACE_S", "_END_S"):
+        monkeypatch.setattr(f"workbench.core.lifecycle.loads.{name}", 0.0)
+    core = rig.open()
+    gate = rig.loader.gates["a"] = threading.Event()
+    rig.loader.unstoppable.add("a")
+    rig.serve(core, "endless")
+    running, loading = inside.submit(core, request("endless")), inside.submit(core, request("a"))
+    rig.entered()
+    inside.until(lambda: rig.loader.live_nbytes == 60)
+    loading.cancel()
+    with ThreadPoolExecutor(2) as pool:
+        unloading = {n: pool.submit(core.unload, n, until_gone=True) for n in ("a", "endless")}
+        with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
+            running.result(30)
+        inside.until(lambda: len(core._by_hand()._endless) == 2)
+        assert not any(each.done() for each in unloading.values())
+        gate.set()
+        rig.gate.set()
+        for each in unloading.values():
+            each.result(30)
+    assert core.snapshot().held_nbytes == 0
+
+
 def test_runs_that_end_are_answered_before_an_unload(rig: Rig) -> None:
     """An unload waits for what is under way."""
     core = rig.open()

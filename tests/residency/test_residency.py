@@ -335,16 +335,30 @@ def test_a_load_that_ran_out_of_memory_is_tried_again(rig: Rig) -> None:
     assert ModelEvicted(A, 40, why, ANY) in rig.told()
 
 
-@pytest.mark.parametrize("others", [(), (A,)])
-def test_a_load_that_runs_out_of_memory_twice_fails(rig: Rig, others: tuple[ModelId, ...]) -> None:
+@pytest.mark.parametrize(
+    ("others", "loads", "left"), [((), 1, set()), ((A,), 2, set()), ((A, D), 2, {D})]
+)
+def test_a_load_that_runs_out_of_memory_twice_fails(
+    rig: Rig, others: tuple[ModelId, ...], loads: int, left: set[ModelId]
+) -> None:
     """It is tried once more at most, and not at all if nobody may leave for it."""
     rig.load(*others)
     rig.loader.failures["b"] = MemoryExhausted("scripted")
     with pytest.raises(MemoryExhausted, match="scripted"):
         rig.acquire(B).result(0)
-    assert rig.loader.loads.count(B) == 1 + len(others)
-    assert rig.loaded() == set()
-    assert rig.device.held_nbytes == 0
+    assert rig.loader.loads.count(B) == loads
+    assert rig.loaded() == left
+    assert rig.device.held_nbytes == 20 * len(left)
+
+
+def test_a_load_that_fails_evicts_nobody(rig: Rig) -> None:
+    """Only if memory ran out may others leave for a second try."""
+    rig.load(A)
+    rig.loader.failures["b"] = LoadFailed("scripted")
+    with pytest.raises(LoadFailed, match="scripted"):
+        rig.acquire(B).result(0)
+    assert rig.loader.loads.count(B) == 1
+    assert rig.loaded() == {A}
 
 
 def test_renewed_while_another_waits_for_it(rig: Rig) -> None:
