@@ -319,6 +319,24 @@ def test_a_renewed_model(rig: Rig) -> None:
     assert rig.loaded() == {A}
 
 
+def test_an_unload_ends_a_pin(rig: Rig) -> None:
+    """A pinned model that was unloaded may leave for others when it is loaded again."""
+    rig.load(A)
+    rig.residency.pin(A)
+    rig.residency.unload(A)
+    rig.jobs.run_all()
+    rig.load(A)
+    assert not rig.residency.snapshot().residents[A].pinned
+
+
+def test_a_load_that_is_given_up_too_late(rig: Rig) -> None:
+    """The model stays, and its lease is given back."""
+    asked = rig.acquire(A, purpose=Purpose.LOAD)
+    rig.residency.give_up(A, asked)
+    assert rig.loaded() == {A}
+    assert rig.leases() == 0
+
+
 def test_a_load_that_ran_out_of_memory_is_tried_again(rig: Rig) -> None:
     """Where memory runs out during a load, idle models leave, and the load begins anew."""
     rig.load(A)
