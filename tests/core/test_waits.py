@@ -303,6 +303,7 @@ def test_an_unload_until_gone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
         for each in unloading.values():
             each.result(30)
     assert core.snapshot().held_nbytes == 0
+    inside.until(lambda: not core._by_hand()._endless)  # the next unload waits for runs again
 
 
 def test_runs_that_end_are_answered_before_an_unload(rig: Rig) -> None:
