@@ -700,11 +700,20 @@ def test_what_a_load_would_take(core: ServerCore) -> None:
 def test_unload_all(core: ServerCore) -> None:
     """Afterwards nothing is in memory; functions come back with the next request."""
     core.register(ModelId("f", 1), double(10))
-    core.infer(request_for("a", 1))
+    core.pin("a")
     core.unload_all()
     assert core.snapshot().models == ()
     assert core.snapshot().held_nbytes == 0
+    assert not core.load("a").pinned
     assert core.infer(request_for("f", 1)).outputs["y"].array.tolist() == [2]
+
+
+def test_unload_all_from_within_a_run(core: ServerCore) -> None:
+    """It is refused, since the run would wait for its own end."""
+    unload = FunctionModel(lambda x: core.unload_all() or x, SPECS[:1], SPECS[1:])
+    core.register(ModelId("f", 1), unload)
+    with pytest.raises(RunFailed, match="UsageError: 'f' cannot be unloaded from within its own"):
+        core.infer(request_for("f", 1))
 
 
 def test_records_go_on(core: ServerCore, tmp_path: Path) -> None:

@@ -862,6 +862,17 @@ def test_expiry(rig: Rig) -> None:
     assert rig.loaded() == {B, D}
 
 
+def test_only_those_that_are_due_expire(rig: Rig) -> None:
+    """One that was used later stays until its own time has come."""
+    rig.load(A)
+    rig.now_s = 100.0
+    rig.load(B)
+    rig.now_s = 300.0
+    assert rig.residency.expire(300.0) == 100.0
+    rig.jobs.run_all()
+    assert rig.loaded() == {B}
+
+
 def test_a_look_that_finds_none_to_expire_is_no_event(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

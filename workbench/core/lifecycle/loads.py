@@ -277,7 +277,7 @@ class Loads:
     def unload_all(self) -> None:
         """Unload all models; returns when their memory is free, as ``unload`` does."""
         now = self._residency.snapshot()
-        models = tuple(dict.fromkeys((*now.residents, *now.pending)))
+        models = tuple(dict.fromkeys((*now.residents, *now.pending, *self.pins.models)))
         for model in models:
             self.check_not_needed(model.name)
         self._wait_until_gone({model: self._residency.unload(model) for model in models})
