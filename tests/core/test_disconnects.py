@@ -16,11 +16,15 @@ import pytest
 
 from doubles import FakeLoader, fake_core
 from workbench.core import Describe
+from workbench.core.inference.batched import Batched
 from workbench.core.inference.call import Answer, Call
-from workbench.errors import InvalidRequest
+from workbench.core.leases import Leases
+from workbench.errors import InvalidRequest, RequestStopped
 from workbench.inference import InferRequest
 from workbench.model import Batching, FunctionModel, ModelId, Schedule, TensorSpec
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
+from workbench.threads import Job
 
 SPECS = TensorSpec("x", "FP32", (-1, 1)), TensorSpec("y", "FP32", (-1, 1))
 
@@ -67,6 +71,7 @@ class Rig:
         read: Callable[[], object] | None = None,
         write: Callable[[], object] | None = None,
         rows: int = 1,
+        stop: CancellationToken | None = None,
     ) -> Future[Any]:
         def reads(_: Describe) -> InferRequest:
             if read is not None:
@@ -78,7 +83,7 @@ class Rig:
                 write()
             return response
 
-        return self.core.start(name, None, reads, write=writes)
+        return self.core.start(name, None, reads, stop, write=writes)
 
     def until_nothing_is_left(self) -> None:
         """Wait until no lease, no wait and no job is left."""
@@ -156,6 +161,55 @@ def test_while_its_model_loads(rig: Rig) -> None:
     assert asked.cancel()
     gate.set()
     rig.until_nothing_is_left()
+
+
+@pytest.mark.parametrize(
+    ("name", "waits_for"), [("a", (Leases, "acquire_by_name")), ("batched", (Batched, "start"))]
+)
+def test_just_when_it_begins_to_wait(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, name: str, waits_for: tuple[type, str]
+) -> None:
+    """For its model or its turn: it does not wait any more."""
+    rig.loader.gates["a"] = threading.Event()
+    running = rig.start("batched")
+    rig.gate.entered()
+    stop, verb = CancellationToken(), getattr(*waits_for)
+
+    def begin_and_stop(*args: Any) -> Any:
+        begun = verb(*args)
+        stop.set(RequestStopped("scripted"))
+        return begun
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*waits_for, begin_and_stop)
+        with pytest.raises(RequestStopped, match="scripted"):
+            rig.start(name, stop=stop).result(30)
+    inside.until(lambda: not rig.core.status("a").pending)
+    inside.until(lambda: rig.core.status("batched").leases == 1)
+    rig.gate.open()
+    running.result(30)
+    rig.loader.gates["a"].set()
+
+
+def test_just_when_it_needs_a_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for none."""
+    pool, stop = rig.core._running().running, CancellationToken()
+    running = [rig.start("f") for _ in range(pool.size)]
+    for _ in running:
+        rig.gate.entered()
+    do = pool.do
+
+    def stop_and_do(job: Job) -> None:
+        stop.set(RequestStopped("scripted"))
+        do(job)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "do", stop_and_do)
+        with pytest.raises(RequestStopped, match="scripted"):
+            rig.start("f", stop=stop).result(30)
+    assert not pool._waiting
+    assert rig.core.status("f").leases == pool.size
+    rig.gate.open()
 
 
 def test_while_it_is_written(rig: Rig) -> None:
