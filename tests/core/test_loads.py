@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ensemble_texts import ensemble_text
 from inside import asked, lease, submit, until
 
 from doubles import FakeFiles, FakeLoader, FakeSession
@@ -465,6 +466,44 @@ def test_a_request_that_knew_the_old_one(rig: Rig, monkeypatch: pytest.MonkeyPat
     assert borrowed.session.origin == 2.0
     borrowed.release()
     assert held(core, 40)
+
+
+def test_a_load_that_knew_the_old_one(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """If the model was replaced before it is loaded, the old one does not stay in memory."""
+    core = rig.open()
+    core.load("a")
+    acquired = Loads._acquired
+
+    def late(self: Loads, *args: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(Loads, "_acquired", acquired)
+            rig.loader.origins["a"] = 2.0
+            core.load("a")
+            assert held(core, 40)
+        return acquired(self, *args)
+
+    monkeypatch.setattr(Loads, "_acquired", late)
+    core.load("a")
+    assert held(core, 40)
+    assert ask(core) == 2.0
+
+
+def test_a_part_that_does_not_load(rig: Rig) -> None:
+    """An ensemble that is loaded stays so; one that is not loaded is not READY afterwards."""
+    (rig.root / "e").mkdir()
+    (rig.root / "e" / "config.pbtxt").write_text(ensemble_text("a x=in y=t", "b x=t y=out"))
+    core = rig.open(budget="200B")
+    rig.loader.failures["b"] = LoadFailed("scripted")
+    with pytest.raises(LoadFailed, match="scripted"):
+        core.load("e")
+    until(lambda: core.status("e").state is ModelState.UNAVAILABLE)
+    del rig.loader.failures["b"]
+    core.load("e")
+    rig.loader.origins["b"] = 2.0
+    rig.loader.failures["b"] = LoadFailed("scripted")
+    with pytest.raises(LoadFailed, match="scripted"):
+        core.load("e")
+    assert core.status("e").state is ModelState.READY
 
 
 def test_one_version_that_is_broken(rig: Rig) -> None:
