@@ -18,6 +18,7 @@ import pytest
 from ensemble_texts import declared, ensemble_text
 
 from workbench.core import ServerCore
+from workbench.core.leases import Leases
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -371,6 +372,30 @@ def test_functions_that_call_ensembles(rig: Rig) -> None:
     core = rig.open()
     asked = [submit(core) for _ in range(100)]
     assert all(each.result(60).outputs["out"].array.tolist() == [3.0, 4.0] for each in asked)
+
+
+def test_a_request_that_is_stopped_just_when_it_asks_for_its_parts(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not wait for them any more."""
+    rig.function("a", nbytes=60)
+    rig.function("holds", nbytes=60)
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open(budget="100B")
+    core.load("holds")
+    stop, acquire = CancellationToken(), Leases.acquire
+
+    def begin_and_stop(*args: Any) -> Any:
+        asked = acquire(*args)
+        if not asked.done():
+            stop.set(RequestStopped("scripted"))
+        return asked
+
+    with monkeypatch.context() as patch, inside.lease(core, "holds"):
+        patch.setattr(Leases, "acquire", begin_and_stop)
+        with pytest.raises(RequestStopped, match="scripted"):
+            submit(core, stop=stop).result(30)
+        inside.until(lambda: not core.status("a").pending)
 
 
 @pytest.mark.parametrize("begun", [0, 1])

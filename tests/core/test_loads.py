@@ -496,7 +496,7 @@ def test_a_part_that_does_not_load(rig: Rig) -> None:
     rig.loader.failures["b"] = LoadFailed("scripted")
     with pytest.raises(LoadFailed, match="scripted"):
         core.load("e")
-    until(lambda: core.status("e").state is ModelState.UNAVAILABLE)
+    until(lambda: not core._by_hand().here("e"))
     del rig.loader.failures["b"]
     core.load("e")
     rig.loader.origins["b"] = 2.0

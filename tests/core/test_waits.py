@@ -129,6 +129,10 @@ class Rig:
         )
         core.register(ModelId(name, 1), served)
 
+    def ensemble(self, name: str, *steps: str) -> None:
+        (self.root / name).mkdir()
+        (self.root / name / "config.pbtxt").write_text(ensemble_text(*steps))
+
     def _wait(self, x: np.ndarray) -> np.ndarray:
         self.inside.release()
         assert self.gate.wait(30)
@@ -147,6 +151,10 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 def request(name: str, stop: CancellationToken | None = None) -> InferRequest:
     return InferRequest(name, {"x": Tensor.of(np.ones(1, np.float32))}, stop=stop)
+
+
+def to_ensemble(name: str) -> InferRequest:
+    return InferRequest(name, {"in": Tensor.of(np.ones(1, np.float32))})
 
 
 def test_who_waits_for_room(rig: Rig) -> None:
@@ -205,6 +213,19 @@ def test_who_waits_for_a_turn(rig: Rig, instances: int) -> None:
     assert running[0].result(30).outputs
 
 
+def test_a_step_that_waits_for_a_turn(rig: Rig) -> None:
+    """It is given up in time, and the request says which model it waited for."""
+    core = rig.open(wait="50ms")
+    rig.serve(core, "slow", schedule=Schedule(1))
+    rig.ensemble("e", "slow x=in y=out")
+    running = inside.submit(core, request("slow"))
+    rig.entered()
+    with pytest.raises(WaitedTooLong, match="e:1 waited 50 ms for a turn of slow:1"):
+        inside.submit(core, to_ensemble("e")).result(30)
+    rig.gate.set()
+    running.result(30)
+
+
 @pytest.mark.parametrize("kind", [Call, _StepTurn])
 def test_a_wait_that_ends_just_in_time(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, kind: type[Any]
@@ -212,8 +233,7 @@ def test_a_wait_that_ends_just_in_time(
     """A run that began when the wait was overdue, and before that was told, goes on."""
     core = rig.open()
     rig.serve(core, "slow")
-    (rig.root / "e").mkdir()
-    (rig.root / "e" / "config.pbtxt").write_text(ensemble_text("slow x=in y=out"))
+    rig.ensemble("e", "slow x=in y=out")
     begun = kind.begun
 
     def late(turn: Any) -> None:
@@ -221,8 +241,7 @@ def test_a_wait_that_ends_just_in_time(
         turn.expire()
 
     monkeypatch.setattr(kind, "begun", late)
-    tensors = {"in": Tensor.of(np.ones(1, np.float32))}
-    asked = InferRequest("e", tensors) if kind is _StepTurn else request("slow")
+    asked = to_ensemble("e") if kind is _StepTurn else request("slow")
     answer = inside.submit(core, asked)
     rig.gate.set()
     assert answer.result(30).outputs
@@ -277,6 +296,21 @@ def test_an_unload_ends_what_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> 
     for each in endless:
         with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
             each.result(30)
+    rig.gate.set()
+
+
+def test_an_unload_of_a_part_ends_what_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request to an ensemble is answered at once, though the step cannot be ended."""
+    for name in ("_GRACE_S", "_END_S"):
+        monkeypatch.setattr(f"workbench.core.lifecycle.loads.{name}", 0.0)
+    core = rig.open()
+    rig.serve(core, "endless")
+    rig.ensemble("e", "endless x=in y=out")
+    running = inside.submit(core, to_ensemble("e"))
+    rig.entered()
+    core.unload("endless")
+    with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
+        running.result(30)
     rig.gate.set()
 
 
@@ -356,6 +390,22 @@ def test_a_call_that_waits_for_its_caller_is_refused(rig: Rig, call: Any) -> Non
     assert why.endswith(
         "50 B of 100 B are free and 50 B may not be evicted; a budget of 110B would do"
     )
+
+
+def test_a_load_that_waits_for_its_caller_is_refused(rig: Rig) -> None:
+    """Also if a function loads a model by hand."""
+    core = rig.open(wait="5s")
+    told: list[MemoryExhausted] = []
+
+    def loads(x: np.ndarray) -> np.ndarray:
+        with pytest.raises(MemoryExhausted) as caught:
+            core.load("a")
+        told.append(caught.value)
+        return x
+
+    rig.serve(core, "loads", loads, nbytes=50)
+    core.infer(request("loads"))
+    assert told
 
 
 def test_a_call_from_an_unknown_thread_ends(rig: Rig) -> None:

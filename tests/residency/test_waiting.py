@@ -91,6 +91,19 @@ def test_a_wait_that_is_given_up_lets_others_go(rig: Rig) -> None:
     rig.give_back(run)
 
 
+def test_a_pin_that_ends_lets_others_go(rig: Rig) -> None:
+    """Who waits for a busy function gets the room of a model that is not pinned any more."""
+    rig.load(SMALL)
+    rig.residency.pin(SMALL)
+    rig.loader.sizes["big"] = 40
+    run = rig.acquire(F).result(0)
+    big = rig.acquire(BIG)
+    assert not big.done()
+    rig.residency.pin(SMALL, pinned=False)
+    rig.jobs.run_all()
+    rig.give_back(big.result(0), run)
+
+
 def test_a_wait_for_a_load_that_is_given_up(rig: Rig) -> None:
     """The models that it kept may leave at once, though the load goes on."""
     rig.load(BIG)
