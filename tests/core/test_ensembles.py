@@ -381,8 +381,8 @@ def test_a_request_that_is_stopped_just_when_it_asks_for_its_parts(
     rig.function("a", nbytes=60)
     rig.function("holds", nbytes=60)
     rig.ensemble("e", "a x=in y=out")
-    core = rig.open(budget="100B")
-    core.load("holds")
+    core = rig.open("e", budget="100B")
+    core.load("holds")  # which evicts a
     stop, acquire = CancellationToken(), Leases.acquire
 
     def begin_and_stop(*args: Any) -> Any:
