@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import shutil
 import socket
@@ -21,9 +22,13 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from inside import until
 from onnx_models import identity
 
 from workbench import Workbench
+from workbench.contracts.sagemaker.endpoint import endpoint_refusal
+from workbench.contracts.sagemaker.endpoint.report import TargetStatistics
+from workbench.errors import ContainerRefused
 from workbench.events import EndpointMeasured, EndpointWarned
 from workbench.samples import write_models
 
@@ -252,6 +257,22 @@ def test_errors_as_botocore_reads_them(boto3: Any, server: Workbench, mode: str)
     assert answer["ResponseMetadata"]["RequestId"]
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (400, "CLIENT_ERROR_FROM_MODEL"),
+        (499, "CLIENT_ERROR_FROM_MODEL"),
+        (500, "INTERNAL_FAILURE_FROM_MODEL"),
+        (507, "INTERNAL_FAILURE_FROM_MODEL"),
+        (0, "INTERNAL_FAILURE_FROM_MODEL"),
+    ],
+)
+def test_whose_fault_an_error_is(status: int, code: str) -> None:
+    """The body of a ModelError has AWS' ErrorCode, which clients other than boto3 read."""
+    refusal = endpoint_refusal(ContainerRefused("no", status), "mme")
+    assert (refusal.status, refusal.body["ErrorCode"]) == (424, code)
+
+
 def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, prefix: Path) -> None:
     """Requests that never reach a container are ValidationError."""
     told = refused(ask(EndpointName="other"), 400, "ValidationError")
@@ -294,6 +315,13 @@ def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, pref
 def test_names_that_nearly_are_artifacts(ask: Ask, target: str, told: str) -> None:
     """A name without its ending, and a URI of S3, are told with what to write."""
     assert refused(ask(target), 400, "ValidationError").endswith(told)
+
+
+def test_a_pipe_is_no_archive(ask: Ask, prefix: Path) -> None:
+    """A pipe, whose reader would wait for ever, is refused at once."""
+    os.mkfifo(prefix / "pipe.tar.gz")
+    told = refused(ask("pipe.tar.gz"), 400, "ValidationError")
+    assert told == "pipe.tar.gz is neither a tar.gz file nor a folder"
 
 
 def test_no_multi_model_endpoint(boto3: Any) -> None:
@@ -596,6 +624,21 @@ def test_a_load_that_takes_long(boto3: Any, prefix: Path, scripted: Scripted) ->
         workbench._serving.endpoint.claim("a.tar.gz").ready.result(20)
         assert ask(body="x")["Body"] == "x"
         assert scripted.asked.count("models a.tar.gz") == 1
+
+
+def test_a_client_that_asks_again(boto3: Any, prefix: Path, scripted: Scripted) -> None:
+    """Botocore's legacy mode repeats a request whose model is not ready, until it is."""
+    scripted.gate.clear()
+    with (
+        Workbench(artifacts=prefix, container=scripted.url, wait="50ms") as workbench,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(asker(boto3, workbench.url, "legacy"), body="x")
+        until(lambda: workbench.endpoint.statistics.get("a.tar.gz", TargetStatistics()).misses > 1)
+        scripted.gate.set()
+        answer = asked.result(30)
+    assert answer["Body"] == "x"
+    assert answer["ResponseMetadata"]["RetryAttempts"] > 0
 
 
 def test_a_container_that_is_gone(boto3: Any, prefix: Path, scripted: Scripted) -> None:

@@ -22,6 +22,7 @@ from inside import until
 from onnx_models import identity, loop
 
 from workbench import Workbench
+from workbench.contracts.sagemaker import Container
 
 CSV = {"content-type": "text/csv"}
 
@@ -312,11 +313,13 @@ def test_during_a_load_of_a_file(
         begun.wait(30)
         again = load(container, "a", artifact.parent)
         unload = container.delete("/models/a")
+        invoked = invoke(container, "a")
         names = listed(container)
         gate.set()
         assert loading.result().status_code == 200
     assert refused(again, 409) == "Model a is already registered."
-    assert refused(unload, 404) == "Model not found: a"
+    for response in (unload, invoked):
+        assert refused(response, 404) == "Model not found: a"
     assert names == []
     assert invoke(container, "a").json() == [1, 2]
 
@@ -1094,6 +1097,27 @@ def test_first_requests_of_a_single_model(tmp_path: Path) -> None:
         assert client.get("/ping").status_code == 200
         gate.open()
         assert first.result().text == later.result().text == "[1]"
+
+
+def test_first_requests_at_once(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of requests that begin to load the only model together, one does, and all are answered."""
+    barrier, load_it = threading.Barrier(2), Container.load
+
+    def together(*given: Any) -> None:
+        barrier.wait(30)
+        load_it(*given)
+
+    monkeypatch.setattr(Container, "load", together)
+    with (
+        Workbench(artifacts=tmp_path, device="cpu") as workbench,
+        httpx.Client(base_url=workbench.url) as client,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        asked = [pool.submit(client.post, "/invocations", content="[1]") for _ in range(2)]
+        assert [each.result().json() for each in asked] == [[1], [1]]
+        assert listed(client) == ["model"]
 
 
 def test_invocations_load_on_demand(tmp_path: Path) -> None:

@@ -197,9 +197,10 @@ def _told_as(refusal: EndpointRefusal) -> Reply:
 
 _ERRORS = (*v2.READS, 413, 424, 429, 500, 507)
 _PAYLOAD: Json = {"content": {name: {"schema": {}} for name in READ}}
-_ERROR = obj(
-    {"Message": TEXT}, {"OriginalStatusCode": WHOLE, "OriginalMessage": TEXT, "LogStreamArn": TEXT}
-)
+_OF_MODEL = {
+    "ErrorCode": TEXT, "OriginalStatusCode": WHOLE, "OriginalMessage": TEXT, "LogStreamArn": TEXT
+}  # fmt: skip
+_ERROR = obj({"Message": TEXT}, _OF_MODEL)
 
 
 def _route(path: str, handler: Any, name: str, summary: str) -> Route:

@@ -48,12 +48,15 @@ def endpoint_refusal(error: Exception, endpoint: str) -> EndpointRefusal:
     text = str(error).encode("utf-8", "backslashreplace").decode()
     if not isinstance(error, ContainerRefused):
         return EndpointRefusal(status, kind, {"Message": text})
-    side = "client" if 400 <= error.code < 500 else "server"
+    side, code = "server", "INTERNAL_FAILURE_FROM_MODEL"
+    if 400 <= error.code < 500:
+        side, code = "client", "CLIENT_ERROR_FROM_MODEL"
     message = (
         f'Received {side} error ({error.code}) from model with message "{text}". '
         f"See the events of endpoint {endpoint} for more information."
     )
     body = {
+        "ErrorCode": code,
         "Message": message,
         "OriginalStatusCode": error.code,
         "OriginalMessage": text,

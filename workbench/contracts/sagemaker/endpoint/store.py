@@ -83,7 +83,7 @@ class ArtifactStore:
         """
         if artifact.path.is_dir():
             return artifact.path, 0
-        if not artifact.path.name.endswith((".tar.gz", ".tgz")):
+        if not (artifact.path.is_file() and _ENDING.search(artifact.path.name)):
             raise InvalidRequest(f"{artifact.target} is neither a tar.gz file nor a folder")
         copy = self._copies.get(artifact.model_name)
         if copy is not None:
