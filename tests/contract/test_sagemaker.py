@@ -230,11 +230,34 @@ def test_a_load_that_fails_leaves_nothing(
     assert load(container, "a", right).status_code == 200
 
 
-def test_urls_that_are_no_artifact(container: httpx.Client, artifact: Path, tmp_path: Path) -> None:
-    """A file is no artifact, nor is a folder whose model lies behind a link out of it."""
+def test_a_url_that_is_a_file(container: httpx.Client, artifact: Path) -> None:
+    """A file is no artifact."""
     assert "is a file" in refused(load(container, "a", artifact / "model.onnx"), 400)
-    (made(tmp_path / "linked") / "inner").symlink_to(artifact)
-    assert "a link out of the artifact" in refused(load(container, "a", tmp_path / "linked"), 400)
+    assert listed(container) == []
+
+
+ENSEMBLE = """
+platform: "ensemble"
+input [{name: "x" data_type: TYPE_FP32 dims: [-1]}]
+output [{name: "y" data_type: TYPE_FP32 dims: [-1]}]
+ensemble_scheduling {step [{model_name: "p" model_version: -1
+  input_map {key: "x" value: "x"} output_map {key: "y" value: "y"}}]}
+"""
+ECHO = "def model_fn(d): ...\ndef predict_fn(data, m): return data"
+
+
+@pytest.mark.parametrize(
+    ("link", "beside"),
+    [("inner", {}), ("code", {}), ("p", {"e/config.pbtxt": ENSEMBLE, "e/1/x": ""})],
+)
+def test_links_out_of_an_artifact(
+    container: httpx.Client, tmp_path: Path, link: str, beside: dict[str, str | None]
+) -> None:
+    """A model, its code or a part of an ensemble behind a link out of the folder is refused."""
+    other = fill(tmp_path / "other", {"model.onnx": None, "inference.py": ECHO})
+    (made(tmp_path / "linked") / link).symlink_to(other)
+    folder = fill(tmp_path / "linked", beside)
+    assert "a link out of the artifact" in refused(load(container, "a", folder), 400)
     assert listed(container) == []
 
 
@@ -440,9 +463,6 @@ def test_code_of_all_functions(container: httpx.Client, tmp_path: Path) -> None:
     load(container, "b", coded(tmp_path / "b", 1, TRANSFORM))
     answer = invoke(container, "b", "x", **{"content-type": "image/png", "accept": "text/plain"})
     assert answer.text == "m b'x' image/png text/plain"
-
-
-ECHO = "def model_fn(d): ...\ndef predict_fn(data, m): return data"
 
 
 @pytest.mark.parametrize(
@@ -823,13 +843,6 @@ def test_a_load_beside_a_run_that_does_not_end(
 # ── POST /models/{name}/invoke ──────────────────────────────────────────────
 
 FAILING = "def model_fn(d): ...\ndef predict_fn(x, m): raise ValueError('on purpose')"
-ENSEMBLE = """
-platform: "ensemble"
-input [{name: "x" data_type: TYPE_FP32 dims: [-1]}]
-output [{name: "y" data_type: TYPE_FP32 dims: [-1]}]
-ensemble_scheduling {step [{model_name: "p" model_version: -1
-  input_map {key: "x" value: "x"} output_map {key: "y" value: "y"}}]}
-"""
 
 
 def test_the_header_names_no_model(container: httpx.Client, artifact: Path) -> None:
