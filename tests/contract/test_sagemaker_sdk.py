@@ -47,10 +47,17 @@ def test_a_predictor(sdk: Foreign, server: Workbench, method: str) -> None:
     assert (told.hits, told.misses, told.loads) == (1, 1, 1)
 
 
-def test_other_serializers(sdk: Foreign, server: Workbench) -> None:
-    """The SDK's CSV both ways."""
-    told = sdk("csv", url=server.url, target="a.tar.gz", rows=[[1.0, 2.0]])
-    assert told == [["1.0", "2.0"]]
+@pytest.mark.parametrize("method", ["remote", "local"])
+def test_serializers(sdk: Foreign, server: Workbench, method: str) -> None:
+    """What the SDK's serializers send is read, and their deserializers read the answers."""
+    rows: list[list[float]] = [[1.0, 2.0], [3.0, 4.0]]
+    given = {"CSV": rows, "Numpy": rows, "JSONLines": rows, "LibSVM": "0 1:1 2:2\n1 1:3 2:4"}
+    for sends, sent in given.items():
+        assert sdk(method, url=server.url, target="a.tar.gz", rows=sent, sends=sends) == rows
+    for takes in ("Numpy", "JSONLines"):
+        assert sdk(method, url=server.url, target="a.tar.gz", rows=rows, takes=takes) == rows
+    told = sdk(method, url=server.url, target="a.tar.gz", rows=rows, takes="CSV")
+    assert told == [["1.0", "2.0"], ["3.0", "4.0"]]
 
 
 def ask(server: Workbench, target: str, body: str = "[[1, 2]]", **headers: str) -> Any:

@@ -42,7 +42,14 @@ def test_any_text_is_a_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("a", "a"), ("a/é 100%", "a/é 100%"), ("a\nb", "a%0Ab"), ("..", "..")]
+    ("name", "text"),
+    [
+        ("a", "a"),
+        ("a/é 100%", "a/é 100%"),
+        ("a\nb", "a%0Ab"),
+        ("a\u2028", "a%E2%80%A8"),
+        ("..", ".."),
+    ],
 )
 def test_names_in_texts(name: str, text: str) -> None:
     """A text has the platform's name and no version, unless the name would break its line."""
