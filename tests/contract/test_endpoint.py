@@ -32,6 +32,8 @@ from workbench.errors import ContainerRefused
 from workbench.events import EndpointMeasured, EndpointWarned
 from workbench.samples import write_models
 
+ACCESS_KEY = "0123456789abcdef"  # of the client
+
 Ask = Callable[..., Any]
 
 
@@ -302,6 +304,21 @@ def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, pref
     assert "streaming" in refused(streamed, 400, "ValidationError")
     started = boto3("invoke_endpoint_async", **given, InputLocation="s3://a/b")
     assert "asynchronous" in refused(started, 400, "ValidationError")
+
+
+def test_who_may_ask(boto3: Any, prefix: Path) -> None:
+    """The token is the access key; loads, and the code of artifacts, may be closed by group."""
+    packed(prefix / "c.tar.gz", {"code/inference.py": ATTRIBUTES.encode()})
+    given = {"artifacts": prefix, "artifact_code": "on", "device": "cpu"}
+    with Workbench(**given, token="another-token-0123") as workbench:
+        refused(asker(boto3, workbench.url)(), 401, "AccessDeniedException")
+    with Workbench(**given, token=ACCESS_KEY, restrict={"functions": "off"}) as workbench:
+        ask = asker(boto3, workbench.url)
+        assert json.loads(ask()["Body"]) == [1, 2]
+        assert ask("c.tar.gz")["OriginalStatusCode"] == 403
+    with Workbench(**given, restrict={"model-repository": "off"}) as workbench:
+        refused(asker(boto3, workbench.url)(), 403, "AccessDeniedException")
+        assert workbench.endpoint.statistics == {}
 
 
 @pytest.mark.parametrize(
