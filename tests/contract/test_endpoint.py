@@ -23,7 +23,7 @@ import httpx
 import numpy as np
 import pytest
 from inside import until
-from onnx_models import identity
+from onnx_models import identity, loop
 
 from workbench import Workbench
 from workbench.contracts.sagemaker.endpoint import endpoint_refusal
@@ -670,16 +670,39 @@ def test_a_container_that_is_gone(boto3: Any, prefix: Path, scripted: Scripted) 
 # ── clients that leave ──
 
 
+@contextmanager
+def asking(url: str, body: bytes, announced: int) -> Iterator[None]:
+    """A client that asks for a.tar.gz, sends *body* of *announced* bytes, and leaves in the end."""
+    address = httpx.URL(url)
+    with socket.create_connection((address.host, address.port)) as connection:
+        connection.sendall(
+            b"POST /endpoints/mme/invocations HTTP/1.1\r\n"
+            b"Host: %s\r\nX-Amzn-SageMaker-Target-Model: a.tar.gz\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (address.netloc, announced, body)
+        )
+        yield
+
+
 def leaving(url: str, count: int, body: bytes, announced: int) -> None:
-    """*count* clients that ask for a.tar.gz, send *body* of *announced* bytes, and leave."""
+    """*count* such clients, which leave at once."""
     for _ in range(count):
-        address = httpx.URL(url)
-        with socket.create_connection((address.host, address.port)) as connection:
-            connection.sendall(
-                b"POST /endpoints/mme/invocations HTTP/1.1\r\n"
-                b"Host: %s\r\nX-Amzn-SageMaker-Target-Model: a.tar.gz\r\n"
-                b"Content-Length: %d\r\n\r\n%s" % (address.netloc, announced, body)
-            )
+        with asking(url, body, announced):
+            pass
+
+
+def test_a_run_that_nobody_waits_for(prefix: Path, server: Workbench, tmp_path: Path) -> None:
+    """When the client of a run on this server leaves, the run ends."""
+    endless = loop(tmp_path / "loop.onnx").read_bytes()
+    packed(prefix / "a.tar.gz", {"model.onnx": endless})
+    body = json.dumps({"n": 2**62, "x": np.eye(8).tolist()}).encode()
+
+    def leases() -> int:
+        return sum(server._core.status(model.id.name).leases for model in server.snapshot().models)
+
+    with asking(server.url, body, len(body)):
+        until(lambda: server.endpoint.loaded_model_count == 1)  # its load has a lease, too
+        until(lambda: leases() == 1)
+    until(lambda: leases() == 0)
 
 
 def test_clients_that_leave(boto3: Any, prefix: Path, scripted: Scripted) -> None:
