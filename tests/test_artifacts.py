@@ -334,6 +334,8 @@ def test_the_command(sample_models: Path, tmp_path: Path) -> None:
     nowhere = ["pack", str(sample_models / "wine"), "--out", str(tmp_path / "no" / "m.tar.gz")]
     unwritten = CliRunner().invoke(main, nowhere)
     assert (unwritten.exit_code, "no is no folder: make it first" in unwritten.stderr) == (2, True)
+    into = CliRunner().invoke(main, ["pack", str(sample_models / "wine"), "--out", str(tmp_path)])
+    assert (into.exit_code, f"such as {tmp_path}/model.tar.gz" in into.stderr) == (2, True)
     refused = CliRunner().invoke(main, ["pack", "nothing"])
     assert (refused.exit_code, "workbench: nothing is not there: name" in refused.stderr) == (
         2,

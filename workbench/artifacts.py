@@ -60,6 +60,8 @@ def pack(
         members[f"example{example.suffix}"] = example
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no folder: make it first")
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder: name the file to write, such as {out}/model.tar.gz")
     write_archive(members, out)
     return out.stat().st_size
 

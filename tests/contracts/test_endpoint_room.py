@@ -153,6 +153,38 @@ def test_loads_that_never_fit(started: Started) -> None:
     assert endpoint.report.states == dict.fromkeys(("a.tgz", "b.tgz", "c.tgz"), "on disk")
 
 
+def test_a_load_that_is_repeated(started: Started) -> None:
+    """It has another name, for multi-model-server may still be ending workers of the first one."""
+    names: list[str] = []
+
+    class Named(Room):
+        """Keeps the names of loads."""
+
+        def load(self, model_name: str, url: str, target: str) -> ContainerReply:
+            names.append(model_name)
+            return super().load(model_name, url, target)
+
+    endpoint = started(Named(1))
+    use(endpoint, "a")
+    use(endpoint, "b")
+    assert len(names) == len(set(names)) > 2
+
+
+def test_a_model_that_is_there_already(started: Started) -> None:
+    """By 409 the container has the model, as after a load whose answer was lost."""
+
+    class Kept(Room):
+        """Has kept its models."""
+
+        def load(self, model_name: str, url: str, target: str) -> ContainerReply:
+            super().load(model_name, url, target)
+            return ContainerReply(409, b"taken")
+
+    endpoint = started(Kept(1))
+    use(endpoint, "a")
+    assert endpoint.report.states == {"a.tgz": "loaded"}
+
+
 # ── the disk ──
 
 

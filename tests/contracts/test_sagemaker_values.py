@@ -111,6 +111,15 @@ def test_errors_have_statuses_by_class() -> None:
         assert refusal.status != 500 or kind in OURS
 
 
+def test_whom_a_refusal_tells_to_do_what() -> None:
+    """A full queue is 503, to be asked again; a run that lacks memory 507, also a function's."""
+    assert refusal_of(errors.TooManyWaiting("x")).status == 503
+    for cause in (MemoryError(), errors.MemoryExhausted("x")):
+        error = errors.RunFailed("x")
+        error.__cause__ = cause
+        assert refusal_of(error).status == 507
+
+
 def test_what_a_refusal_says() -> None:
     """A model that is not there, or not loaded, is told in AWS' words; a bug by its class."""
     assert refusal_of(ModelNotReady("x"), "a").message == "Model not found: a"
