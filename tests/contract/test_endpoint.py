@@ -25,10 +25,9 @@ import pytest
 from inside import until
 from onnx_models import identity, loop
 
-from workbench import Workbench
+from workbench import Workbench, errors
 from workbench.contracts.sagemaker.endpoint import endpoint_refusal
 from workbench.contracts.sagemaker.endpoint.report import TargetStatistics
-from workbench.errors import ContainerRefused
 from workbench.events import EndpointMeasured, EndpointWarned
 from workbench.samples import write_models
 
@@ -271,8 +270,15 @@ def test_errors_as_botocore_reads_them(boto3: Any, server: Workbench, mode: str)
 )
 def test_whose_fault_an_error_is(status: int, code: str) -> None:
     """The body of a ModelError has AWS' ErrorCode, which clients other than boto3 read."""
-    refusal = endpoint_refusal(ContainerRefused("no", status), "mme")
+    refusal = endpoint_refusal(errors.ContainerRefused("no", status), "mme")
     assert (refusal.status, refusal.body["ErrorCode"]) == (424, code)
+
+
+@pytest.mark.parametrize("kind", [errors.ServerNotRunning, errors.TooManyWaiting])
+def test_what_boto3_repeats(kind: type[errors.WorkbenchError]) -> None:
+    """A request that cannot be answered now is ServiceUnavailable."""
+    refusal = endpoint_refusal(kind("later"), "mme")
+    assert (refusal.status, refusal.kind) == (503, "ServiceUnavailable")
 
 
 def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, prefix: Path) -> None:
@@ -332,6 +338,19 @@ def test_who_may_ask(boto3: Any, prefix: Path) -> None:
 def test_names_that_nearly_are_artifacts(ask: Ask, target: str, told: str) -> None:
     """A name without its ending, and a URI of S3, are told with what to write."""
     assert refused(ask(target), 400, "ValidationError").endswith(told)
+
+
+def test_links_out_of_the_prefix(boto3: Any, ask: Ask, prefix: Path, tmp_path: Path) -> None:
+    """An archive or a folder behind one is not there, unless links may be followed."""
+    shutil.copytree(prefix, tmp_path / "other")
+    for name in ("a.tar.gz", "folder"):
+        (prefix / f"out-{name}").symlink_to(tmp_path / "other" / name)
+    (prefix / "in.tar.gz").symlink_to("a.tar.gz")
+    for target in ("out-a.tar.gz", "out-folder"):
+        assert "Failed to download" in refused(ask(target), 400, "ValidationError")
+    assert json.loads(ask("in.tar.gz")["Body"]) == [1, 2]
+    with Workbench(artifacts=prefix, device="cpu", follow_links=True) as workbench:
+        assert json.loads(asker(boto3, workbench.url)("out-a.tar.gz")["Body"]) == [1, 2]
 
 
 def test_a_pipe_is_no_archive(ask: Ask, prefix: Path) -> None:

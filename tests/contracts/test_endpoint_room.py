@@ -20,7 +20,7 @@ from workbench.contracts.sagemaker.endpoint import ContainerReply, Endpoint, Inv
 from workbench.contracts.sagemaker.endpoint import store as store_module
 from workbench.contracts.sagemaker.endpoint import unpack as unpack_module
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
-from workbench.errors import ContainerRefused, DiskFull
+from workbench.errors import ContainerRefused, DiskFull, ThreadsExhausted
 
 
 class Room:
@@ -151,6 +151,23 @@ def test_loads_that_never_fit(started: Started) -> None:
     for error in together(endpoint, "abc"):
         assert isinstance(error, ContainerRefused)
     assert endpoint.report.states == dict.fromkeys(("a.tgz", "b.tgz", "c.tgz"), "on disk")
+
+
+def test_a_load_that_cannot_begin(prefix: Path) -> None:
+    """Without a thread for its load a model is not ready, and the next request tries again."""
+    threads = [False, True]
+
+    def submit(work: Callable[[], Any]) -> Future[Any]:
+        if not threads.pop(0):
+            raise ThreadsExhausted("no thread")
+        work()
+        return Future()
+
+    endpoint = Endpoint(ArtifactStore(prefix), Room(1), submit=submit, log=lambda event: None)
+    with pytest.raises(ThreadsExhausted):
+        use(endpoint, "a")
+    use(endpoint, "a")
+    endpoint.close()
 
 
 def test_a_load_that_is_repeated(started: Started) -> None:

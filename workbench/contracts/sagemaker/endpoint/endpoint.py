@@ -236,9 +236,9 @@ class Endpoint:
         with self._changed:
             model.users -= 1
             stays = self._keeps and self._current[model.artifact.target] == model.name
-            leaves = model.is_idle and not stays and self._models.get(model.name) is model
+            leaves = model.is_idle and not stays
             self._changed.notify_all()
-        if leaves:
+        if leaves:  # if it has not left already
             with suppress(ServerNotRunning):  # its stop unloads all models
                 self._submit(partial(self._unload, model, discard=True))
 
