@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
@@ -15,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -239,6 +241,25 @@ def test_custom_attributes_reach_code(boto3: Any, prefix: Path) -> None:
         assert (answer["OriginalStatusCode"], answer["OriginalMessage"]) == (409, "told")
 
 
+NAMES = """
+def model_fn(model_dir): ...
+def predict_fn(data, model, context):
+    context.set_response_header(0, "X-Mine", "x")
+    return list(context.get_all_request_header(0))
+"""
+
+
+def test_headers_that_the_platform_knows(prefix: Path) -> None:
+    """Others reach neither the code nor the client."""
+    packed(prefix / "n.tar.gz", {"code/inference.py": NAMES.encode()})
+    platforms = {f"x-amzn-sagemaker-{name}": "n.tar.gz" for name in ("target-model", "session-id")}
+    with Workbench(artifacts=prefix, artifact_code="on", device="cpu") as workbench:
+        url = f"{workbench.url}/endpoints/mme/invocations"
+        answer = httpx.post(url, json=[1], headers={"x-mine": "x", **platforms})
+    assert answer.json() == ["content-type", "accept", "x-amzn-sagemaker-target-model"]
+    assert "x-mine" not in answer.headers
+
+
 # ── what is refused ──
 
 
@@ -420,6 +441,8 @@ MEMBERS: dict[str, tuple[dict[str, bytes], dict[str, Any]]] = {
     "file over folder": ({"a/b": b"x", "a": b"x"}, {}),
     "long name": ({"x" * 300: b"x"}, {}),
     "deep": ({"x/" * 1000 + "x": b"x"}, {}),
+    "backslash": ({"..\\out": b"x"}, {}),
+    "sparse": ({"x": b""}, {"pax_headers": SPARSE | {"GNU.sparse.size": str(2**27)}}),
     "negative size": ({"x": b""}, {"pax_headers": SPARSE | {"GNU.sparse.size": "-1"}}),
 }
 
@@ -472,6 +495,16 @@ def test_broken_archives(ask: Ask, prefix: Path, server: Workbench, onnx: bytes)
     assert json.loads(ask("bad.tar.gz")["Body"]) == [1, 2]
 
 
+def test_archives_of_many_files(
+    ask: Ask, prefix: Path, server: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many that they would fill the disk's table of files are refused."""
+    monkeypatch.setattr("workbench.contracts.sagemaker.endpoint.unpack._MOST_MEMBERS", 9)
+    packed(prefix / "many.tar.gz", {f"{number}.txt": b"" for number in range(10)})
+    assert "or 9 members" in refused(ask("many.tar.gz"), 400, "ValidationError")
+    assert copies(server) == []
+
+
 NO_MODELS: dict[str, tuple[dict[str, bytes], str]] = {
     "empty file": ({"model.onnx": b""}, "the file is empty"),
     "no ONNX": ({"model.onnx": b"no model"}, "is not an ONNX model"),
@@ -509,20 +542,21 @@ def test_a_full_disk(ask: Ask, server: Workbench, monkeypatch: pytest.MonkeyPatc
     """It is 507, nothing stays of the archive, and there is another try."""
     from workbench.contracts.sagemaker.endpoint import unpack
 
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+    def full(code: int, *_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
 
     with monkeypatch.context() as patched:
-        patched.setattr(tempfile, "mkdtemp", full)
+        patched.setattr(tempfile, "mkdtemp", partial(full, errno.ENOSPC))
         told = refused(ask(), 507, "InsufficientStorage")
     assert told == (
         "no temporary folder can be made (No space left on device): "
         "let TMPDIR be a folder of a disk with room"
     )
-    with monkeypatch.context() as patched:
-        patched.setattr(unpack.shutil, "copyfileobj", full)
-        told = refused(ask(), 507, "InsufficientStorage")
-    assert told.endswith(": free some, or let TMPDIR be a folder of a larger disk")
+    for code in (errno.ENOSPC, errno.EDQUOT):  # of the disk, and of the user's part of it
+        with monkeypatch.context() as patched:
+            patched.setattr(unpack.shutil, "copyfileobj", partial(full, code))
+            told = refused(ask(), 507, "InsufficientStorage")
+        assert told.endswith(": free some, or let TMPDIR be a folder of a larger disk")
     assert copies(server) == []
     assert json.loads(ask()["Body"]) == [1, 2]
 
