@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,15 @@ def test_a_folder_by_any_path(
     assert "1/model.onnx" in names(out)
     pack(Path(), out)
     assert "1/model.onnx" in names(out)
+
+
+def test_a_folder_that_holds_its_own_archive(sample_models: Path, tmp_path: Path) -> None:
+    """What was packed into the folder of the model before is no part of it."""
+    folder = Path(shutil.copytree(sample_models / "wine", tmp_path / "wine"))
+    out = folder / "wine.tar.gz"
+    for _ in range(2):
+        pack(folder, out)
+        assert names(out) == ["1/model.onnx", "config.pbtxt", "labels.txt"]
 
 
 def test_weights_beside_the_file_come_along(tmp_path: Path, out: Path) -> None:

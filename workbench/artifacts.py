@@ -53,7 +53,8 @@ def pack(
     *example* is a request that the model answers. Raises ``UsageError``,
     ``LoadFailed``, ``OSError``.
     """
-    members = dict(_members(model, function))
+    old = Path(os.path.abspath(out))  # noqa: PTH100  # it may be in the model's folder
+    members = {name: file for name, file in _members(model, function).items() if file != old}
     if example is not None:
         if example.suffix not in EXAMPLES:
             raise UsageError(f"{example} must be one of {', '.join(EXAMPLES)}")

@@ -463,6 +463,9 @@ def test_code_of_all_functions(container: httpx.Client, tmp_path: Path) -> None:
     load(container, "b", coded(tmp_path / "b", 1, TRANSFORM))
     answer = invoke(container, "b", "x", **{"content-type": "image/png", "accept": "text/plain"})
     assert answer.text == "m b'x' image/png text/plain"
+    kind = "text/csv; charset=utf-8"
+    answer = invoke(container, "b", "1,2", **{"content-type": kind, "accept": "text/plain"})
+    assert answer.text == f"m '1,2' {kind} text/plain"
 
 
 @pytest.mark.parametrize(
