@@ -454,12 +454,21 @@ def long_link() -> bytes:
     return info.tobuf(tarfile.GNU_FORMAT) + b"x".ljust(512, b"\0")
 
 
+def huge_header() -> bytes:
+    """A header of 32 MiB, which is less than an archive may hold."""
+    info = tarfile.TarInfo("././@PaxHeader")
+    info.type, info.size = tarfile.XHDTYPE, 2**25
+    comment = b"%d comment=" % info.size
+    return info.tobuf(tarfile.USTAR_FORMAT) + comment.ljust(info.size - 1, b"x") + b"\n"
+
+
 NO_ARCHIVES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
     "truncated": lambda whole: whole[: len(whole) // 2],
     "without its checksum": lambda whole: whole[:-8],
     "wrong checksum": lambda whole: whole[:-8] + bytes(8),
     "no archive": lambda _: b"hello" * 99,
+    "huge header": lambda whole: gzip.compress(huge_header() + gzip.decompress(whole)),
     "many headers": lambda whole: gzip.compress(long_link() * 2000 + gzip.decompress(whole)),
 }
 

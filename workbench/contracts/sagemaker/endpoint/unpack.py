@@ -14,6 +14,7 @@ from workbench.nbytes import show_nbytes
 
 _MOST_MEMBERS = 100_000
 _MOST_FOLDERS = 100  # around a file; what walks through folders calls itself for each
+_MOST_HEADER_NBYTES = 2**20  # of a member, which tarfile holds in memory
 _LEAST_LIMIT_NBYTES = 2**26  # whatever the size of the archive
 _MOST_TIMES = 100  # how much larger it may become; weights compress much less
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -48,7 +49,10 @@ def _unpacked(archive: Path, folder: Path) -> int:
                 nbytes += member.size
                 if number >= _MOST_MEMBERS or nbytes > limit:  # sparse files are in few bytes
                     raise stream.too_large()
+                stream.header_left = limit  # what is read now is the member's content
                 _write(tar, member, folder)
+                stream.header_left = _MOST_HEADER_NBYTES
+        stream.header_left = limit
         while stream.read(2**20):  # up to the checksum
             pass
     return nbytes
@@ -77,18 +81,24 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
 
 
 class _Limited:
-    """A *stream* from which at most *limit* bytes can be read."""
+    """A *stream* from which at most *limit* bytes can be read, and *header_left* of a header."""
 
     def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
         self._stream = stream
         self._limit = limit
         self._left = limit
+        self.header_left = _MOST_HEADER_NBYTES
 
     def read(self, nbytes: int) -> bytes:
         data = self._stream.read(min(nbytes, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
             raise self.too_large()
+        self.header_left -= len(data)
+        if self.header_left < 0:
+            raise InvalidRequest(
+                f"a member has headers of more than {show_nbytes(_MOST_HEADER_NBYTES)}"
+            )
         return data
 
     def too_large(self) -> InvalidRequest:
