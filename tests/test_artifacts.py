@@ -59,6 +59,7 @@ def test_an_onnx_file(sample_models: Path, out: Path) -> None:
     before = out.read_bytes()
     pack(file, out)
     assert out.read_bytes() == before
+    assert before[4:8] == bytes(4)  # the time in the head of a gzip file
     assert names(out) == ["1/model.onnx"]
     found = findings(out)
     assert not any(finding.cure for finding in found.values())
@@ -102,9 +103,13 @@ def write_external(file: Path) -> None:
     onnx.save(onnx.load(file), file, **place)
 
 
-def test_a_served_model(sample_models: Path, out: Path) -> None:
-    """The folder of a served model is packed as it is, less hidden files."""
-    pack(sample_models / "wine", out)
+def test_a_served_model(sample_models: Path, tmp_path: Path, out: Path) -> None:
+    """The folder of a served model is packed as it is, less hidden files and Python's."""
+    folder = Path(shutil.copytree(sample_models / "wine", tmp_path / "wine"))
+    for name in (".git/head", "__pycache__/x.pyc", "__MACOSX/x", "1/.DS_Store"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    pack(folder, out)
     assert names(out) == ["1/model.onnx", "config.pbtxt", "labels.txt"]
     assert not findings(out)["example"].cure
 
@@ -144,6 +149,15 @@ def test_code_of_the_toolkits_kind(tmp_path: Path, out: Path) -> None:
     assert not (tmp_path / "ran").exists()
     assert findings(out, run_code=True)["example"].cure
     assert (tmp_path / "ran").exists()
+
+
+def test_a_model_that_needs_more_memory(tmp_path: Path, out: Path) -> None:
+    """A load for which memory is short says nothing against the model."""
+    (tmp_path / "mine.py").write_text(HOOKS.replace("return 2", "raise MemoryError", 1))
+    pack(tmp_path / "mine.py", out)
+    found = findings(out, run_code=True)["load"]
+    assert found.cure == "check it on a machine with more memory, and deploy it to one"
+    assert found.wrong
 
 
 def test_packages_that_nobody_installs(tmp_path: Path, out: Path) -> None:
@@ -196,6 +210,9 @@ def test_other_refusals(sample_models: Path, tmp_path: Path, out: Path) -> None:
         pack(sample_models / "wine", out, example=tmp_path / "e.txt")
     with pytest.raises(UsageError, match="is no file"):
         list(check(out))
+    with pytest.raises(FileNotFoundError):
+        pack(sample_models / "wine", out, example=tmp_path / "e.json")
+    assert list(tmp_path.iterdir()) == []
 
 
 def _traversal(path: Path) -> Path:

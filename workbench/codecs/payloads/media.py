@@ -86,5 +86,5 @@ def _quality(offer: str, ranges: Sequence[tuple[str, float]]) -> tuple[float, in
     for covering in (offer, f"{kind}/*", "*/*"):
         for index, (name, weight) in enumerate(ranges):
             if name == covering:
-                return (weight, -index) if weight else (0.0, -len(ranges))
+                return weight, -index
     return 0.0, -len(ranges)
