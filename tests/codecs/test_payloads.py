@@ -361,6 +361,7 @@ def test_media_types_that_are_not_read(content_type: str, error: type[Exception]
         ("text/csv, a/json", "text/csv"),
         ("a/json;q=0, */*", "text/csv"),
         ("x/y, a/json;q=bad", "a/json"),
+        ("a/json;q=2, text/csv;q=3", "a/json"),
         (", text/csv,", "text/csv"),
     ],
 )
