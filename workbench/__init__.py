@@ -54,6 +54,7 @@ __all__ = [
     "load_ipython_extension",
     "unload_ipython_extension",
 ]
+_ERRORS = {name: value for name, value in vars(errors).items() if isinstance(value, type)}
 
 
 def __getattr__(name: str) -> Any:
@@ -69,13 +70,13 @@ def __getattr__(name: str) -> Any:
         from workbench.conversion import hints
 
         return getattr(hints, name)
-    if name in errors.__all__:
-        return getattr(errors, name)
+    if name in _ERRORS:
+        return _ERRORS[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *errors.__all__])
+    return sorted([*__all__, *_ERRORS])
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -46,46 +46,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = [
-    "AccessDenied",
-    "ContainerRefused",
-    "DeadlineExceeded",
-    "DiskFull",
-    "GroupClosed",
-    "HostRefused",
-    "InvalidRequest",
-    "LoadFailed",
-    "MalformedRequest",
-    "ManyAnswers",
-    "MemoryExhausted",
-    "ModelExists",
-    "ModelKeyError",
-    "ModelNotFound",
-    "ModelNotReady",
-    "ModelNotSupported",
-    "ModelTooLarge",
-    "NotAcceptable",
-    "NotSupported",
-    "OriginRefused",
-    "PortInUse",
-    "QueueRefused",
-    "RegionNotFound",
-    "RepositoryError",
-    "RequestStopped",
-    "RequestTooLarge",
-    "RunFailed",
-    "ServerNotRunning",
-    "SettingError",
-    "ThreadsExhausted",
-    "TokenRequired",
-    "TooManyWaiting",
-    "UnknownMediaType",
-    "UsageError",
-    "VersionNotFound",
-    "WaitedTooLong",
-    "WorkbenchError",
-]
-
 TYPE_CHECKING = False  # as in typing, whose import takes its time
 if TYPE_CHECKING:
     from collections.abc import Iterator
