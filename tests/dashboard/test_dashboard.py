@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from workbench.dashboard.feed import Feed
 from workbench.errors import MemoryExhausted
 from workbench.events import ModelEvicted
 from workbench.memory import eviction
-from workbench.views.calls import answer_html, curl_call, python_call, triton_call
+from workbench.views.calls import answer_html, calls
 from workbench.views.pace import IDLE_S, Pace
 
 
@@ -289,15 +290,14 @@ def test_the_playground_sends_over_the_wire(tmp_path: Path, model: str, words: s
         assert playground.send(server.url, "", model, "{").startswith("400 in ")
 
 
-def test_the_shown_python_calls_work(server: Workbench) -> None:
-    """What is shown to be pasted runs; a token is never part of it."""
+def test_an_answer_is_shown_with_each_client(server: Workbench) -> None:
+    """What is shown to be pasted is what the model's card shows; a token is never part of it."""
     body = playground.example(server._core.signature("wine"))
-    exec(python_call(server.url, "wine", body, token=False), {})  # it is ours
-    exec(triton_call(server.url, "wine", json.loads(body), token=False), {})
     shown = answer_html(server.url, "wine", body, "200", token=True)
-    for way in ("curl", "tritonclient", "boto3", "Python"):
+    for way, call in calls(server.url, "wine", json.loads(body), token=True).items():
         assert f"the same with {way}<" in shown
-    assert "$WORKBENCH_TOKEN" in curl_call(server.url, "wine", body, token=True)
+        assert escape(call) in shown
+    assert shown.count("the same with ") == 5
     assert "boto3" not in answer_html(server.url, "wine", body, "200", token=True, boto3=False)
 
 

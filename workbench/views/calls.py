@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from html import escape
 from typing import Any
 from urllib.parse import quote
@@ -28,18 +29,6 @@ def curl_call(url: str, model: str, body: str, *, token: bool) -> str:
     header = ' -H "Authorization: Bearer $WORKBENCH_TOKEN"' if token else ""
     address = shlex.quote(url + infer_path(model))
     return f"curl{header} -H 'Content-Type: application/json' {address} -d {shlex.quote(body)}"
-
-
-def python_call(url: str, model: str, body: str, *, token: bool) -> str:
-    """The request with nothing but Python's own library."""
-    header = ', "Authorization": "Bearer " + os.environ["WORKBENCH_TOKEN"]' if token else ""
-    return (
-        f"import json, {'os, ' if token else ''}urllib.request\n\n"
-        f"request = urllib.request.Request(\n    {url + infer_path(model)!r},\n"
-        f"    data={body!r}.encode(),\n"
-        f'    headers={{"Content-Type": "application/json"{header}}},\n)\n'
-        "print(json.load(urllib.request.urlopen(request)))"
-    )
 
 
 def requests_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
@@ -173,29 +162,17 @@ def calls(
 def answer_html(
     url: str, model: str, body: str, answer: str, *, token: bool, boto3: bool = True
 ) -> str:
-    """*answer* to the request *body*, and how to send it from elsewhere; *boto3*: see ``calls``."""
-    calls = [("curl", curl_call(url, model, body, token=token))]
-    request = _readable(body)
-    if request is not None:
-        calls.append(("tritonclient", triton_call(url, model, request, token=token)))
-        if boto3:
-            calls.append(("boto3", boto3_call(url, model, request, token=token)))
-    calls.append(("Python", python_call(url, model, body, token=token)))
+    """*answer* to the request *body*, and how to send it from elsewhere; *boto3*: see ``calls``.
+
+    Of a body that is no request with its tensors written out, only curl is told: it sends any.
+    """
+    ways = {"curl": curl_call(url, model, body, token=token)}
+    with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        request = json.loads(body)
+        if all("data" in tensor for tensor in request["inputs"]):
+            ways = calls(url, model, request, token=token, boto3=boto3)
     shown = "".join(
         f"<details><summary>the same with {name}</summary><pre>{escape(code)}</pre></details>"
-        for name, code in calls
+        for name, code in ways.items()
     )
     return f'<div class="wbd"><pre>{escape(answer)}</pre>{shown}</div>'
-
-
-def _readable(body: str) -> dict[str, Any] | None:
-    """The request in *body*, if it is one whose tensors are written out."""
-    try:
-        request = json.loads(body)
-        complete = all(
-            {"name", "shape", "datatype", "data"} <= tensor.keys() for tensor in request["inputs"]
-        )
-        _arrays(request)  # of which the data must have their shapes
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return None
-    return request if complete else None
