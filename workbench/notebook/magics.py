@@ -83,19 +83,17 @@ class _ArgumentParser(argparse.ArgumentParser):
         raise IPythonUsageError(f"%{self.prog}: {message}; {hint}")
 
 
-def _start_parser(verb: str) -> _ArgumentParser:
-    parser = _ArgumentParser(prog=f"workbench {verb}", add_help=False, allow_abbrev=False)
-    parser.add_argument("repository", nargs="*")
-    for option in declared():
-        names = {f"--{option.name.replace('_', '-')}", f"--{option.name}"}
-        parser.add_argument(*sorted(names), dest=option.name)
-    return parser
-
-
 def _given(verb: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """The folders and the options in *arguments*; what is left out is ``None``."""
-    given = vars(_start_parser(verb).parse_args(arguments))
-    return given | {"repository": given["repository"] or None}
+    """What *arguments* give, by name, without what they leave out."""
+    parser = _ArgumentParser(
+        prog=f"{'%' * (verb == 'infer')}workbench {verb}",
+        add_help=False,
+        allow_abbrev=False,
+        argument_default=argparse.SUPPRESS,
+    )
+    for name, about in _ARGUMENTS[verb].items():
+        parser.add_argument(*sorted({name, name[:2] + name[2:].replace("-", "_")}), **about)
+    return vars(parser.parse_args(arguments))
 
 
 def _help() -> str:
@@ -225,22 +223,12 @@ class Verbs:
     def infer(self, arguments: Sequence[str], body: str = "") -> object:
         """Run a model on the value at the end of *body*."""
         __tracebackhide__ = True
-        parser = _ArgumentParser(prog="%workbench infer", add_help=False, allow_abbrev=False)
-        parser.add_argument("model")
-        parser.add_argument("--version")
-        parser.add_argument("--output")
-        parser.add_argument("--timeout")
-        parser.add_argument("--raw", action="store_true")
-        given = parser.parse_args(arguments)
-        server = self.running()
-        return server.infer(
-            given.model,
-            value_of(self._shell, body),
-            version=given.version and _number(given.version, "infer"),
-            timeout_s=given.timeout and parse_seconds(given.timeout),
-            output=given.output,
-            raw=given.raw,
-        )
+        given = _given("infer", arguments)
+        if "version" in given:
+            given["version"] = _number(given["version"], "infer")
+        if "timeout" in given:
+            given["timeout_s"] = parse_seconds(given.pop("timeout"))
+        return self.running().infer(given.pop("model"), value_of(self._shell, body), **given)
 
     def budget(self, arguments: Sequence[str]) -> None:
         """The budget, after a change to it if one is given."""
@@ -285,38 +273,15 @@ class Verbs:
 
     def plan(self, arguments: Sequence[str]) -> object:
         """How much memory the last requests need, or those of a file."""
-        parser = _ArgumentParser(prog="workbench plan", add_help=False, allow_abbrev=False)
-        parser.add_argument("file", nargs="?")
-        parser.add_argument("--warm", default="99%")
-        parser.add_argument("--p99")
-        parser.add_argument("--evict", default="cost")
-        given = parser.parse_args(arguments)
-        asked = {"warm": given.warm, "p99": given.p99, "evict": given.evict}
-        return self.running().plan(given.file, **asked)
+        return self.running().plan(**_given("plan", arguments))
 
     def bench(self, arguments: Sequence[str]) -> object:
         """How fast a model is."""
-        from workbench.bench import given as said  # for few sessions
-
-        parser = _ArgumentParser(prog="workbench bench", add_help=False, allow_abbrev=False)
-        parser.add_argument("model")
-        for flag in _BENCH_LISTS:
-            parser.add_argument(f"--{flag}", default="")
-        parser.add_argument("--seconds", default="0.5")
-        parser.add_argument("--wire", choices=("http", "python"), default="http")
-        given = vars(parser.parse_args(arguments))
-        lists: dict[str, Any] = {**said({flag: given.pop(flag) for flag in _BENCH_LISTS})}
-        return self.running().bench(given.pop("model"), **given, **lists)
+        return self.running().bench(**_given("bench", arguments))
 
     def tune(self, arguments: Sequence[str]) -> object:
         """The configuration that serves most within a p99."""
-        parser = _ArgumentParser(prog="workbench tune", add_help=False, allow_abbrev=False)
-        parser.add_argument("model")
-        parser.add_argument("--p99", required=True)
-        parser.add_argument("--batch", type=int)
-        parser.add_argument("--seconds", default="0.5")
-        given = vars(parser.parse_args(arguments))
-        return self.running().tune(given.pop("model"), **given)
+        return self.running().tune(**_given("tune", arguments))
 
     def doctor(self, arguments: Sequence[str]) -> object:
         """What is wrong with this installation."""
@@ -359,14 +324,25 @@ _VERBS = (
     "load", "logs", "models", "pin", "plan", "restart", "samples", "save", "snapshot", "start",
     "status", "stop", "tune", "unload", "unpin",
 )  # fmt: skip
-_BENCH_LISTS = ("clients", "rates", "batches", "batching", "instances", "threads")
 _MODEL_VERBS = ("load", "unload", "pin", "unpin", "infer", "bench", "tune", "save")
-_FLAGS = {
-    "plan": ("--warm", "--p99", "--evict"),
-    "infer": ("--version", "--output", "--timeout", "--raw"),
-    "bench": (*(f"--{flag}" for flag in _BENCH_LISTS), "--seconds", "--wire"),
-    "tune": ("--p99", "--batch", "--seconds"),
+_LOADS = ("--clients", "--rates", "--batches", "--batching", "--instances", "--threads")
+_SETTINGS: dict[str, dict[str, Any]] = {
+    f"--{option.name.replace('_', '-')}": {} for option in declared()
 }
+_ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
+    "start": {"repository": {"nargs": "*"}, **_SETTINGS},
+    "restart": {"repository": {"nargs": "*"}, **_SETTINGS},
+    "plan": {"trace": {"nargs": "?"}, "--warm": {}, "--p99": {}, "--evict": {}},
+    "infer": {
+        "model": {}, "--version": {}, "--output": {}, "--timeout": {},
+        "--raw": {"action": "store_true"},
+    },
+    "bench": {
+        "model": {}, **{flag: {} for flag in _LOADS}, "--seconds": {},
+        "--wire": {"choices": ("http", "python")},
+    },
+    "tune": {"model": {}, "--p99": {"required": True}, "--batch": {"type": int}, "--seconds": {}},
+}  # fmt: skip
 _WORDS = {
     "evict": tuple(POLICIES),
     "keep-alive": ("off", "1min", "5min", "1h"),
@@ -463,9 +439,7 @@ def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
     values = _WORDS.get(before[0], ()) if len(before) == 1 else _VALUES.get(before[-1], ())
     if values:
         return [value for value in values if value.startswith(symbol)]
-    flags: Sequence[str] = _FLAGS.get(before[0], ())
-    if before[0] in ("start", "restart"):
-        flags = [f"--{option.name.replace('_', '-')}" for option in declared()]
+    flags = [name for name in _ARGUMENTS.get(before[0], ()) if name.startswith("--")]
     asked = symbol or before[0] in _MODEL_VERBS  # else it may be the name of a file
     return [flag for flag in flags if asked and flag.startswith(symbol)]
 
