@@ -6,7 +6,7 @@
 from workbench.bench.benchmark import bench
 from workbench.bench.client import Load
 from workbench.bench.notebook import bench_shown, tune_shown
-from workbench.bench.options import Several, given, sweep_of
+from workbench.bench.options import Several, sweep_of
 from workbench.bench.process import Pace
 from workbench.bench.report import Bench, row
 from workbench.bench.sweep import Point, Sweep
@@ -24,7 +24,6 @@ __all__ = [
     "Variant",
     "bench",
     "bench_shown",
-    "given",
     "row",
     "sweep_of",
     "tune",

@@ -52,11 +52,6 @@ def sweep_of(
     return Sweep(tuple(counts), tuple(each_rate), batch_sizes, configurations, inputs, pace)
 
 
-def given(texts: Mapping[str, str]) -> dict[str, str]:
-    """The options of a command line that are not empty: they are to have their defaults."""
-    return {name: text for name, text in texts.items() if text}
-
-
 def _several(name: str, values: Several[Any]) -> list[Any]:
     read: Callable[[str], Any] = _READ.get(name, int)
     if isinstance(values, str):

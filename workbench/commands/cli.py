@@ -322,7 +322,8 @@ def bench(
         click.echo("  ".join(benchmarks.row(point)).rstrip(), err=True)
 
     inputs = given_inputs(json_text, npy, image)
-    sweep = benchmarks.sweep_of(seconds=seconds, inputs=inputs, **benchmarks.given(lists))
+    given: dict[str, Any] = {name: text for name, text in lists.items() if text}
+    sweep = benchmarks.sweep_of(seconds=seconds, inputs=inputs, **given)
     with connect(url or only_url(), token=token) as connection:
         click.echo(benchmarks.bench(connection, model, sweep, told=told))
 
