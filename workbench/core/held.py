@@ -18,11 +18,8 @@ class Held(Protocol):
     def session(self) -> Session: ...
 
 
-class Borrowed(Protocol):
+class Borrowed(Held, Protocol):
     """As ``Held``, for a model whose session can be run: no ensemble."""
-
-    @property
-    def model(self) -> ModelId: ...
 
     @property
     def session(self) -> Runnable: ...

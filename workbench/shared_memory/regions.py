@@ -18,11 +18,11 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, TypeVar
 
 from workbench.errors import InvalidRequest, RegionNotFound
 from workbench.shared_memory.cuda import HANDLE_NBYTES, CudaMemory, CudaRuntime, load_runtime
-from workbench.shared_memory.system import map_object
+from workbench.shared_memory.system import SystemMemory, map_object
 
 _MOST = 2**63 - 1
 _NAME = re.compile(r"[^\ud800-\udfff]+")
@@ -54,20 +54,10 @@ class CudaRegion:
 Region = TypeVar("Region", SystemRegion, CudaRegion)
 
 
-class Memory(Protocol):
-    """The bytes of a region; offset and size have been checked."""
-
-    def read(self, offset: int, nbytes: int) -> memoryview: ...
-
-    def writable(self, offset: int, nbytes: int) -> memoryview | None: ...
-
-    def write(self, offset: int, data: bytes | memoryview) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class _Registered:
     region: SystemRegion | CudaRegion
-    memory: Memory
+    memory: SystemMemory | CudaMemory
 
 
 class Regions:
@@ -163,7 +153,7 @@ class Regions:
         self.unregister(SystemRegion, None)
         self.unregister(CudaRegion, None)
 
-    def _memory(self, name: str, offset: int, nbytes: int) -> Memory:
+    def _memory(self, name: str, offset: int, nbytes: int) -> SystemMemory | CudaMemory:
         with self._lock:
             entry = self._entries.get(name)
         if entry is None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
 
+from workbench.core.lifecycle.loads import Loads
 from workbench.errors import RepositoryError, WorkbenchError
 from workbench.repository import ModelRepository
 from workbench.repository.folder import Fingerprint
@@ -19,16 +19,6 @@ _log = logging.getLogger("workbench")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 60.0
 _LEISURE = 10  # the pause after a look is at least so many times as long as the look
-
-
-class Actions(Protocol):
-    """Loads and unloads models; see ``Loads`` for the methods."""
-
-    def load_all(self, name: str) -> None: ...
-
-    def unload(self, name: str, version: int | None) -> None: ...
-
-    def of_files(self) -> set[str]: ...
 
 
 @dataclass(slots=True)
@@ -44,7 +34,7 @@ class _Watched:
 
 @dataclass(slots=True)
 class Watcher:
-    """Looks at *repository*; *actions* load and unload models, in threads that *submit* finds.
+    """Looks at *repository*; *loads* load and unload models, in threads that *submit* finds.
 
     Files that are still being written differ from one look to the next, so a change is acted upon
     only if two looks see the same. A model that fails to load delays no others. It is tried again
@@ -52,7 +42,7 @@ class Watcher:
     """
 
     repository: ModelRepository
-    actions: Actions
+    loads: Loads
     submit: Callable[[Callable[[], object]], object]
     clock: Callable[[], float] = time.monotonic
     _models: dict[str, _Watched] = field(default_factory=dict, init=False)
@@ -79,7 +69,7 @@ class Watcher:
 
     def look(self) -> None:
         """Look once, and begin the loads and unloads that follow from it."""
-        loaded = self.actions.of_files()  # first: the look will see the files of all of these
+        loaded = self.loads.of_files()  # first: the look will see the files of all of these
         try:
             there = self.repository.fingerprints()
         except RepositoryError as error:  # it may be readable again later
@@ -105,9 +95,9 @@ class Watcher:
         error: Exception | None = None
         try:
             if files is None:
-                self.actions.unload(name, None)
+                self.loads.unload(name, None)
             else:
-                self.actions.load_all(name)
+                self.loads.load_all(name)
         except WorkbenchError as failure:
             error = failure
         except Exception as failure:
