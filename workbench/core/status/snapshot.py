@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import NOTHING, Absence, AbsenceKind, LoadStatistics, ResidentSnapshot
+from workbench.residency import NOTHING, Absence, AbsenceKind, LoadStatistics
 from workbench.statistics import RequestCounts
 
 
@@ -122,47 +122,6 @@ class Snapshot:
     def held_nbytes(self) -> int:
         """The bytes booked as taken by models, on all devices together."""
         return sum(device.held_nbytes for device in self.devices)
-
-
-def status_of(
-    model: ModelId,
-    resident: ResidentSnapshot | None,
-    requests: RequestCounts,
-    run_nbytes: int,
-    *,
-    pending: int = 0,
-    load_statistics: LoadStatistics | None = None,
-    absence: Absence | None = None,
-    device: Device | None = None,
-) -> ModelStatus:
-    """The status of *model*, which is *resident* in memory or, if ``None``, absent."""
-    if resident is None:
-        return ModelStatus(
-            model,
-            ModelState.UNAVAILABLE,
-            reason=absence.reason if absence else "",
-            requests=requests,
-            pending=pending,
-            load_statistics=load_statistics or NOTHING,
-            run_nbytes=run_nbytes,
-            absence=absence,
-        )
-    return ModelStatus(
-        model,
-        resident.state,
-        resident.nbytes,
-        resident.leases,
-        resident.pinned,
-        resident.idle_s,
-        resident.load_s,
-        resident.reason,
-        requests,
-        pending,
-        load_statistics or NOTHING,
-        resident.footprint,
-        max(resident.activations_nbytes, run_nbytes),
-        device,
-    )
 
 
 def broken_status(name: str, reason: str) -> ModelStatus:

@@ -11,12 +11,17 @@ from workbench.backends.ensemble import EnsembleSession, Part
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
-from workbench.core.status.snapshot import LeftOut, ModelStatus, broken_status, status_of
+from workbench.core.status.snapshot import LeftOut, ModelStatus, broken_status
 from workbench.errors import ModelNotReady, WorkbenchError
-from workbench.model import ModelId, ModelState
+from workbench.model import Footprint, ModelId, ModelState
+from workbench.residency import NOTHING, ResidentSnapshot
 from workbench.statistics import RequestCounts
 
 _NO_REQUESTS = RequestCounts()
+_NO_TAGS: Mapping[str, str] = {}
+_ABSENT = ResidentSnapshot(
+    ModelId("", 0), ModelState.UNAVAILABLE, 0, 0, 0, False, 0.0, 0.0, "", Footprint(), 0, {}, None
+)  # fmt: skip
 _LARGEST = 10  # so many of the largest models of each device are always shown
 _BEST = {ModelState.READY: 2, ModelState.LOADING: 1}
 
@@ -90,23 +95,35 @@ class Statuses:
 
     def _alone(self, model: ModelId) -> ModelStatus:
         """The status of one model, without its parts."""
-        plain = model.plain
+        plain, runtime = model.plain, self._runtime
         here, record = self._here.get(plain), self._runs.record(plain)
-        status = status_of(
+        if here is None:
+            resident, device, absence = _ABSENT, None, runtime.residency.absence(plain)
+            reason = absence.reason if absence else ""
+        else:
+            resident, absence = self._now.residents[here], None
+            device, reason = runtime.device(here).placement.device, resident.reason
+            if resident.state is ModelState.LOADING:
+                reason = reason or runtime.progress.of(here)
+        return ModelStatus(
             plain,
-            self._now.residents[here] if here else None,
+            resident.state,
+            resident.nbytes,
+            resident.leases,
+            resident.pinned,
+            resident.idle_s,
+            resident.load_s,
+            reason,
             record.requests.read() if record else _NO_REQUESTS,
-            record.run_nbytes if record else 0,
-            pending=self._pending[plain],
-            load_statistics=self._now.load_statistics.get(plain),
-            absence=None if here else self._runtime.residency.absence(plain),
-            device=self._runtime.device(here).placement.device if here else None,
+            self._pending[plain],
+            self._now.load_statistics.get(plain, NOTHING),
+            resident.footprint,
+            max(resident.activations_nbytes, record.run_nbytes if record else 0),
+            device,
+            record.stalls if record else 0,
+            record.tags if record else _NO_TAGS,
+            absence,
         )
-        if here and status.state is ModelState.LOADING:
-            status = replace(status, reason=status.reason or self._runtime.progress.of(here))
-        if record is None or not (record.stalls or record.tags):
-            return status
-        return replace(status, stalls=record.stalls, tags=record.tags)
 
     def here(self) -> tuple[ModelStatus, ...]:
         """The models in memory, in the order of their loads."""
