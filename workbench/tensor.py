@@ -112,8 +112,7 @@ class Tensor:
             array = _array_of(value, datatype)
         if datatype is None:
             datatype = datatype_of(array)
-        elif datatype_of(array) != datatype and not _carries_bf16(datatype, array):
-            found = datatype_of(array)
+        elif (found := datatype_of(array)) != datatype and (datatype, found) != ("BF16", "UINT16"):
             told = "text (BYTES)" if found == "BYTES" else found
             raise TypeError(f"{told} is not {datatype}")
         if datatype == "BYTES":
@@ -208,10 +207,6 @@ def _no_number(array: Array) -> str:
         return array.dtype.name
     found = (each for each in array.flat if not isinstance(each, Real) and each is not None)
     return type(next(found, None)).__name__
-
-
-def _carries_bf16(datatype: str, array: Array) -> bool:
-    return datatype == "BF16" and datatype_of(array) == "UINT16"
 
 
 def _as_bytes(array: Array) -> Array:

@@ -66,7 +66,8 @@ def memory_chart(
     whole = max((sample.models_nbytes + sample.other_nbytes for sample in samples), default=0)
     # what is not ours may be a hundred times the budget: the models are to be seen beside it
     needed = max(device.budget_nbytes, models, min(whole, 2 * device.budget_nbytes))
-    frame = _Frame(until_s, _span_s(samples, until_s), 1.12 * needed)
+    age_s = until_s - samples[0].at_s if samples else 0.0
+    frame = _Frame(until_s, min(WINDOW_S, max(_LEAST_S, age_s)), 1.12 * needed)
     opening = (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" {_FLUID} role="img" '
         'font-family="sans-serif" font-size="14" fill="currentColor" '
@@ -81,11 +82,6 @@ def memory_chart(
     parts += _marks(frame, events, number)
     parts.append("</svg>")
     return "".join(parts)
-
-
-def _span_s(samples: Sequence[DeviceSample], until_s: float) -> float:
-    age_s = until_s - samples[0].at_s if samples else 0.0
-    return min(WINDOW_S, max(_LEAST_S, age_s))
 
 
 def memory_charts(history: History, snapshot: Snapshot, events: Sequence[Entry]) -> Iterator[str]:

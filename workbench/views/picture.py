@@ -35,7 +35,8 @@ class Picture(Figure):
         that shows it and hides the picture on white.
         """
         png = base64.b64encode(self._repr_png_()).decode()
-        alone = f'<img alt="{self._alt()}" src="data:image/png;base64,{png}">'
+        told = "; ".join(filter(None, (axes.get_title() for axes in self.axes))) or "a figure"
+        alone = f'<img alt="{told}" src="data:image/png;base64,{png}">'
         svg = f'<div style="display:none">{self._svg()}</div>'
         return f'{_ONCE}<div class="wb-picture">{svg}{alone}</div>'
 
@@ -48,9 +49,6 @@ class Picture(Figure):
         svg = _STYLE.sub("", svg[svg.index("<svg") :]).replace(INK, "currentColor")
         width = round(self.get_figwidth() * 72)
         return _SIZE.sub(f' style="width:100%;max-width:{width}pt" role="img"', svg, count=1)
-
-    def _alt(self) -> str:
-        return "; ".join(axes.get_title() for axes in self.axes if axes.get_title()) or "a figure"
 
 
 def draw_in_ink(figure: Figure) -> None:
