@@ -48,16 +48,6 @@ class CancellationToken:
         finally:
             self.remove(callback)
 
-    @contextmanager
-    def after(self, other: CancellationToken) -> Iterator[None]:
-        """A context in which setting *other* sets this; at once if that is set already."""
-
-        def follow() -> None:
-            self.set(RequestStopped(str(other.error)))
-
-        with other.calls(follow):
-            yield
-
 
 @contextmanager
 def stop_of_all(stops: Sequence[CancellationToken | None]) -> Iterator[CancellationToken]:

@@ -357,12 +357,18 @@ def test_a_deadline_ends_an_async_function(wb: Workbench) -> None:
     assert forever.ended.wait(30)
 
 
-def test_the_end_of_a_function_ends_what_it_asked(wb: Workbench) -> None:
+@pytest.mark.parametrize("streams", [False, True])
+def test_the_end_of_a_function_ends_what_it_asked(wb: Workbench, streams: bool) -> None:
     """A function that waits for another one raises where it waits, once nobody waits for it."""
-    forever = Forever(wb)
-    wb.register(
-        lambda x: wb.infer("forever", x), name="outer", inputs=X, outputs={"y": ("FP32", [-1])}
-    )
+    forever = Forever(wb, streams=streams)
+
+    def outer(x: Any) -> Any:
+        if not streams:
+            return wb.infer("forever", x)
+        *_, last = wb.stream("forever", x)
+        return last
+
+    wb.register(outer, name="outer", inputs=X, outputs={"y": ("FP32", [-1])})
     with pytest.raises(DeadlineExceeded):
         wb.infer("outer", [1.0], timeout_s=0.2)
     assert forever.ended.wait(30)

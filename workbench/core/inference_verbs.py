@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from contextlib import nullcontext
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -64,7 +63,8 @@ class InferenceVerbs(Lifetime):
         thread. *nbytes* is the size of the request's body.
 
         *stop*, or ``cancel`` of the future, ends the request at once, even if its run cannot be
-        ended. The future raises as ``infer`` does. Raises ``ServerNotRunning``, ``TooManyWaiting``.
+        ended; so does the end of the request of the function that makes this one. The future raises
+        as ``infer`` does. Raises ``ServerNotRunning``, ``TooManyWaiting``.
         """
         asked = Asked(name, version, read, write, nbytes, quick)
         return Call(self._running().requests, asked, stop or CancellationToken()).begin()
@@ -110,32 +110,30 @@ class InferenceVerbs(Lifetime):
         stop: CancellationToken | None = None,
         timeout_s: float | None = None,
     ) -> InferResponse:
-        """As ``infer``, for the request that *read* makes.
-
-        What ends the request of the function that asks, ends this one too.
-        """
-        stop, outer = stop or CancellationToken(), stop_of_run()
-        with stop.after(outer) if outer is not None else nullcontext():
+        """As ``infer``, for the request that *read* makes."""
+        stop = stop or CancellationToken()
+        try:
+            begun = self.call(self._ask, name, version, read, stop)
+            if isinstance(begun, InferResponse):
+                return begun
             try:
-                begun = self.call(self._ask, name, version, read, stop)
-                if isinstance(begun, InferResponse):
-                    return begun
-                try:
-                    answer = begun.get(timeout=timeout_s)
-                except Empty:
-                    told = f"{name!r} did not answer in {show_duration(timeout_s or 0.0)}"
-                    stop.set(DeadlineExceeded(told))
-                    answer = begun.get()
-            except BaseException:  # an interrupt: nobody waits for the answer any more
-                stop.set(RequestStopped("interrupted"))
-                raise
-            return answer.result()
+                answer = begun.get(timeout=timeout_s)
+            except Empty:
+                told = f"{name!r} did not answer in {show_duration(timeout_s or 0.0)}"
+                stop.set(DeadlineExceeded(told))
+                answer = begun.get()
+        except BaseException:  # an interrupt: nobody waits for the answer any more
+            stop.set(RequestStopped("interrupted"))
+            raise
+        return answer.result()
 
     def _ask(
         self, name: str, version: int | None, read: Read, stop: CancellationToken
     ) -> InferResponse | SimpleQueue[Future[InferResponse]]:
         """The answer if it needs no wait, or else a queue that gets its future when it is done."""
-        response = self.infer_now(name, version, read) if stop.error is None else None
+        outer = stop_of_run()
+        is_stopped = stop.error or (outer is not None and outer.error)
+        response = None if is_stopped else self.infer_now(name, version, read)
         if response is not None:
             return response
         return queue_when_done(self.start(name, version, read, stop, write=lambda answer: answer))

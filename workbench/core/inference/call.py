@@ -25,7 +25,7 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.model import shown_name
 from workbench.residency import Lease
 from workbench.seconds import show_duration
-from workbench.stop import CancellationToken
+from workbench.stop import CancellationToken, stop_of_run
 from workbench.threads import SharedPool
 
 T = TypeVar("T")
@@ -90,6 +90,8 @@ class Answer(Future[T]):
 class Call(Generic[T]):
     """One request until its ``future`` has the answer; *stop* ends it early.
 
+    If a function makes it, the end of the function's own request ends it too.
+
     It owns its lease until the run ends. If *stop* is set, the request is answered at once; a
     Python function that cannot be stopped runs on and keeps its lease. Only one thread at a time
     works on a call. A call is its own job for threads (``threads.Job``) and its own ``Turn``.
@@ -103,6 +105,7 @@ class Call(Generic[T]):
         self._stop = stop
         self._context = copy_context()  # it knows which running function makes this request
         self._within = bool(needs.runs.parents)
+        self._outer = stop_of_run() if self._within else None
         self._next: Callable[[Call[T]], object] = Call._acquire  # what a thread will do next
         self._coming: Future[Lease] | Pending | None = None  # what it waits for
         self._lease: Lease | None = None
@@ -118,6 +121,8 @@ class Call(Generic[T]):
         future = self.future
         assert future is not None
         self._stop.add(self.stopped)
+        if self._outer is not None:
+            self._outer.add(self._outer_stopped)
         try:
             model = needs.names.known(asked.name, asked.version)
             lease = needs.leases.residency.lease_now(model) if model else None
@@ -164,6 +169,10 @@ class Call(Generic[T]):
         if coming is not None:
             coming.cancel()
         self._withdraw()
+
+    def _outer_stopped(self) -> None:
+        assert self._outer is not None
+        self._stop.set(RequestStopped(str(self._outer.error)))
 
     def _withdraw(self) -> None:
         """Leave the queue for threads, if this call is in it: it was stopped."""
@@ -309,6 +318,8 @@ class Call(Generic[T]):
         if self._waits_for:
             needs.waits.end(self.expire)
         self._stop.remove(self.stopped)
+        if self._outer is not None:
+            self._outer.remove(self._outer_stopped)
 
     def _answer(self, written: T | None, error: BaseException | None) -> None:
         """Answer the request; only the first call does anything."""
