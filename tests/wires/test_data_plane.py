@@ -128,7 +128,7 @@ def test_an_unload_of_what_does_not_end(
 ) -> None:
     """It answers the requests that are under way with an error, and returns."""
     monkeypatch.setattr("workbench.core.lifecycle.loads._END_S", 0.0)
-    rig.core._running().loads._grace_s = 0.0
+    monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.0)
     rig.serve("f")
 
     async def case(wire: Wire) -> None:
