@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.codecs import v2_binary, v2_json
 from workbench.codecs.v2_parameters import (
-    NO_TEXT,
+    SURROGATES,
     RegionSpan,
     ask_for,
     check_kinds,
@@ -181,7 +181,7 @@ def request_id(value: Json) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int)):
         raise MalformedRequest("'id' is not a string")
     text = str(value)
-    if NO_TEXT.search(text):
+    if SURROGATES.search(text):
         raise InvalidRequest("'id' is not Unicode text: it has half of a surrogate pair")
     return text
 

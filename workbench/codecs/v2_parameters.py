@@ -14,7 +14,7 @@ from workbench.codecs import v2_json
 from workbench.errors import InvalidRequest
 from workbench.inference import Parameter
 
-NO_TEXT = re.compile("[\ud800-\udfff]")
+SURROGATES = re.compile("[\ud800-\udfff]")
 """Halves of surrogate pairs, which no response can repeat."""
 
 _SIZE = re.compile(r"[0-9]{1,18}")
@@ -84,7 +84,7 @@ def _is_whole(value: Parameter) -> bool:
 
 
 def _is_sequence(value: Parameter) -> bool:
-    return _is_whole(value) or (isinstance(value, str) and not NO_TEXT.search(value))
+    return _is_whole(value) or (isinstance(value, str) and not SURROGATES.search(value))
 
 
 def _is_flag(value: Parameter) -> bool:

@@ -268,7 +268,10 @@ class ModelRepository:
                 self._overrides[name] = override
 
     def drop_override(self, name: str) -> bool:
-        """Serve the model called *name* from its folder again; whether it has none, and is gone."""
+        """Serve the model called *name* from its folder again, not as a load brought it.
+
+        Returns True if it has no folder, and so is gone.
+        """
         if self._overrides.get(name) is None:
             return False
         self.set_override(name, None)

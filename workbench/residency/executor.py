@@ -246,7 +246,7 @@ class Residency:
         self._apply(events.Pin(model, pinned))
 
     def note_read(self, name: str, error: LoadFailed | None = None) -> None:
-        """The versions of the model called *name* were to be read; *error*: why they cannot be."""
+        """Note whether the versions of the model *name* can be read: *error* says why not."""
         with self._lock:
             if error is None:
                 self._telemetry.readable(name)

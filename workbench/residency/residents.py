@@ -55,7 +55,7 @@ class Residents:
     def __init__(self, budgets: Sequence[int]) -> None:
         self.devices = tuple(DeviceBooks(number, nbytes) for number, nbytes in enumerate(budgets))
         self.pinned: set[ModelId] = set()
-        self.records_uses = False  # whether ``uses`` is asked: a journal does
+        self.records_uses = False  # whether a journal calls ``uses``
         self._touched: list[Resident] = []  # models used since the journal's last entry
         self.last_use = 0  # the number of the last use of any model
         self._admitted = 0  # how many models were

@@ -1,6 +1,6 @@
 """The history of each model: logged as events, counted, and kept for people to read.
 
-It is fed by the machine's effects; no decision depends on it.
+It is fed by the machine's effects, and told which models cannot be read; no decision depends on it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Telemetry:
         self._thrash.drop(name)
 
     def readable(self, name: str) -> None:
-        """Drop that no version of the model of that name could be read."""
+        """Forget that no version of the model called *name* could be read."""
         self._pasts.pop(ModelId(name, 0), None)
 
     def take(self, effects: Iterable[Effect], now_s: float) -> None:

@@ -200,7 +200,7 @@ def _row_values(outputs: Mapping[str, Tensor]) -> Sequence[Json]:
 
 
 def _elements(value: Json) -> list[Json]:
-    """The elements of *value*; integers are Python's, for orjson does not write each of numpy's."""
+    """The elements of *value*; integers as Python's, since orjson writes no ``numpy.longlong``."""
     if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "iu":
         listed: list[Json] = value.tolist()
         return listed

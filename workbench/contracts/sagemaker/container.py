@@ -74,14 +74,14 @@ class Container:
 
     @contextmanager
     def _claimed(
-        self, name: str, is_wrong: Callable[[], bool], refusal: Exception
+        self, name: str, is_refused: Callable[[], bool], refusal: Exception
     ) -> Iterator[None]:
-        """Context in which nobody else loads or unloads *name*. Raises *refusal* if that is wrong.
+        """Context in which nobody else loads or unloads *name*.
 
-        That is while another does, and where *is_wrong* says so.
+        Raises *refusal* while somebody else does, and if *is_refused* returns True.
         """
         with self._free:
-            if name in self._busy or is_wrong():
+            if name in self._busy or is_refused():
                 raise refusal
             self._busy.add(name)
         try:

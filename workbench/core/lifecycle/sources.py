@@ -134,11 +134,11 @@ class Sources:
         self._forget(model, session)
 
     def drop(self, model: ModelId) -> None:
-        """Drop the estimated source of *model*, which was in memory already."""
+        """Drop the source that an estimate of *model* kept, if no load has used it."""
         self._coming.pop(model, None)
 
     def keep_only(self, name: str, here: Container[ModelId]) -> None:
-        """Drop the estimated sources of models called *name* that are not among those *here*."""
+        """As ``drop``, for the models called *name* that are not among those *here*."""
         for model in list(self._coming):
             if model.name == name and model not in here:
                 self.drop(model)
