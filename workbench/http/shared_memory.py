@@ -136,12 +136,12 @@ def _routes(kind: str, status: Handler, register: Handler, unregister: Handler) 
     rows, row = f"{kind}_regions", f"{kind}_region"
     gone, named = "unregistered", (*_SHARES, 404)
     yield Route(f"GET {every}/status", status, rows, "Which regions there are", rows, _SHARES)
-    register_it = f"POST {one}/register", register, f"register_{row}"
-    yield Route(*register_it, "Use a region", "registered", _TAKES, row)
+    yield Route(f"POST {one}/register", register, f"register_{row}",
+        "Use a region", "registered", _TAKES, row)  # fmt: skip
     yield Route(f"GET {one}/status", status, row, "Whether a region is there", rows, named)
     yield Route(f"POST {one}/unregister", unregister, f"unregister_{row}", "Forget it", gone, named)
-    forget_all = f"POST {every}/unregister", unregister, f"unregister_{rows}"
-    yield Route(*forget_all, "Forget them all", gone, _SHARES)
+    yield Route(f"POST {every}/unregister", unregister, f"unregister_{rows}",
+        "Forget them all", gone, _SHARES)  # fmt: skip
 
 
 SHARED_MEMORY = Group(
