@@ -28,6 +28,7 @@ from workbench.errors import (
     ModelNotReady,
     ModelTooLarge,
     RequestStopped,
+    ServerNotRunning,
     WaitedTooLong,
 )
 from workbench.events import ModelEvicted, ModelLoaded, ModelUnloaded
@@ -528,6 +529,21 @@ def test_a_start_after_a_stop(rig: Rig) -> None:
     assert ask(core) == 2.0
     residents = core._running().residency.snapshot().residents
     assert sorted(model.name for model in residents) == ["a", "b"]
+
+
+def test_a_start_that_is_ended(rig: Rig) -> None:
+    """What was pinned is pinned after the next start, also what the ended start did not come to."""
+    core = rig.open()
+    pinned = (core.pin("a").id, core.pin("b").id)
+    core.close()
+    rig.loader.gates["a"] = threading.Event()
+    starting = rig.begin(core.open)
+    until(lambda: core.is_open and core._running().residency.state(A) is ModelState.LOADING)
+    core.end_start()
+    assert isinstance(starting.exception(30), ServerNotRunning)
+    core.close()
+    core.open()
+    assert core.pinned == pinned
 
 
 def test_an_unload_during_a_load_with_files(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

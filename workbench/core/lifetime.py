@@ -152,7 +152,9 @@ class Lifetime:
         runtime = self._runtime
         if runtime is None:
             return
-        self._pinned, self._runtime = self.pinned, None
+        if runtime.has_started:  # else it may not have come to all of them
+            self._pinned = self.pinned
+        self._runtime = None
         self.draining = CancellationToken()
         self._regions.close()
         runtime.close(timeout_s)

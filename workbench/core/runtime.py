@@ -35,7 +35,7 @@ from workbench.core.placement import Placement
 from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
-from workbench.errors import WorkbenchError
+from workbench.errors import ServerNotRunning, WorkbenchError
 from workbench.events import DeviceChosen, OptionIgnored
 from workbench.memory.eviction import POLICIES
 from workbench.memory.watch import MemoryWatch
@@ -250,6 +250,8 @@ class Runtime:
         for model in pinned:
             try:
                 self.loads.pin(model.name, model.version)
+            except ServerNotRunning:  # this start is ended
+                raise
             except WorkbenchError as error:  # its folder may be gone by now
                 _log.warning("%s is not pinned any more: %s", model, error)
         with self._repository.one_look():
