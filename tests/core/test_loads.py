@@ -619,6 +619,23 @@ def test_an_override_that_fails_for_one_version(rig: Rig) -> None:
         assert core.infer(request).outputs["y"].array[0] == 1.0
 
 
+@pytest.mark.parametrize(("name", "left"), [("b", 40), ("added", 0)])
+def test_versions_that_only_a_failed_load_brought(rig: Rig, name: str, left: int) -> None:
+    """They leave with it, and so does the whole model if it has no folder."""
+    core = rig.open(budget="400B")
+    core.load("b")
+    rig.loader.failures[name] = LoadFailed("it is broken")
+    rig.loader.failing_versions = {3}
+    files = {f"{version}/model.onnx": b"" for version in (1, 2, 3)}
+    for _ in range(2):
+        with pytest.raises(LoadFailed, match="it is broken"):
+            core.load_all(name, '{"version_policy": {"all": {}}}', files)
+        assert held(core, 40)
+        residents = core._running().residency.snapshot().residents
+        assert sum(row.nbytes for model, row in residents.items() if model.name == name) == left
+    assert core._repository.overriding(name) is None
+
+
 def test_unknown_names_leave_nothing(rig: Rig) -> None:
     """A load of what is not there, or a request for it, keeps nothing of its name."""
     core = rig.open()

@@ -26,6 +26,7 @@ from workbench.errors import (
     ModelTooLarge,
     RequestStopped,
     UsageError,
+    VersionNotFound,
     WorkbenchError,
 )
 from workbench.model import ModelId, ModelState, shown_name
@@ -36,6 +37,7 @@ from workbench.stop import CancellationToken
 _log = logging.getLogger("workbench")
 
 REDEFINED = "replaced by a new definition"
+_FAILED = "its load failed for another version"
 
 _GRACE_S = 5.0  # runs of a model that is unloaded may take so long
 _END_S = 1.0  # and so long to end after they were stopped
@@ -149,13 +151,13 @@ class Loads:
             try:
                 self._load_served(name)
             except BaseException:
-                if before is None:
-                    self._drop_override(name)
+                if before is None and self._repository.drop_override(name):
+                    self._unload(name, None, reason=_FAILED)
+                    self._gone(name)
                 else:
                     self._repository.set_override(name, before)
-                if override is not None:
-                    self._sources.keep_only(name, self.here(name))
-                    self._take_back(name)
+                    if override is not None:
+                        self._take_back(name)
                 raise
             self._by_hand.add(name)
             self._sources.keep_only(name, self.here(name))
@@ -176,11 +178,14 @@ class Loads:
             self._names.succeed(self._names.next(model))
 
     def _take_back(self, name: str) -> None:
-        """An override failed for one version: load those that it replaced as they were."""
+        """An override failed for one version: load the others as they were, or unload them."""
         here, state = self.here(name), self._residency.state
+        self._sources.keep_only(name, here)
         for model in (each for each in here if state(each) is not ModelState.UNLOADING):
             try:
                 self._load(name, model.version, None)
+            except VersionNotFound:  # only the override had it
+                self._leave(model, _FAILED)
             except WorkbenchError as error:
                 _log.warning("%s is not as it was before its load failed: %s", model, error)
 
@@ -202,8 +207,11 @@ class Loads:
         self._remember(name, None, *(model.version for model in served))
         for model in self.here(name):
             if model.plain not in served:
-                self._residency.unload(model, "not served any more")
-                self.pins.remove(model)
+                self._leave(model, "not served any more")
+
+    def _leave(self, model: ModelId, reason: str) -> None:
+        self._residency.unload(model, reason)
+        self.pins.remove(model)
 
     def _readable(self, name: str) -> FolderModel:
         """The model called *name*; if its folder or configuration is broken, the log says so."""
@@ -344,11 +352,8 @@ class Loads:
             states = map(self._residency.state, here)
             if all(state is ModelState.UNLOADING for state in states):  # or if there are none
                 self._by_hand.discard(name)
-                self._drop_override(name)
-
-    def _drop_override(self, name: str) -> None:
-        if self._repository.drop_override(name):
-            self._gone(name)
+                if self._repository.drop_override(name):
+                    self._gone(name)
 
     def _wait_until_gone(
         self, gone: Mapping[ModelId, Future[None]], grace_s: float | None = None
