@@ -22,7 +22,7 @@ _SIZE = re.compile(r"[0-9]{1,18}")
 
 @dataclass(frozen=True, slots=True)
 class RegionSpan:
-    """A part of a region of shared memory."""
+    """The *nbytes* of a *region* of shared memory from its byte *offset* on."""
 
     region: str
     offset: int

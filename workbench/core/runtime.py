@@ -238,7 +238,10 @@ class Runtime:
     # ── life ──
 
     def start(self, pinned: Iterable[ModelId]) -> None:
-        """Load the models that the settings say to load at start, and the *pinned* ones."""
+        """Load the models that the settings say to load at start, and the *pinned* ones.
+
+        Raises ``ServerNotRunning`` if the server is told to stop meanwhile.
+        """
         settings = self._settings
         for device in self.devices:
             placement = device.placement
