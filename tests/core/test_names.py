@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from ensemble_texts import ensemble_text
 
 from doubles import FakeFiles, FakeLoader
 from workbench.core import ServerCore
-from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady
+from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady, VersionNotFound
 from workbench.inference import InferRequest
 from workbench.model import ModelId, ModelState
 from workbench.settings import Settings
@@ -59,6 +60,15 @@ def test_the_highest_answers(tmp_path: Path, load: str) -> None:
     """Where all is well the highest version answers, whatever was asked before."""
     with serving(tmp_path, FakeLoader({"m": 10}), load) as core:
         assert [answering(core, version) for version in (None, 1, None, 2, None)] == [3, 1, 3, 2, 3]
+
+
+def test_a_version_whose_files_are_gone(tmp_path: Path) -> None:
+    """Who asks whether it is ready is told that there is none, also if it was known before."""
+    with serving(tmp_path, FakeLoader({"m": 10}), "on-demand") as core:
+        core.check_ready("m", 2)
+        shutil.rmtree(tmp_path / "m" / "2")
+        with pytest.raises(VersionNotFound, match="'m' has no version 2; it has"):
+            core.check_ready("m", 2)
 
 
 @pytest.mark.parametrize("load", TRITONS)

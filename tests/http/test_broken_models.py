@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from onnx_models import scaled
 
 from workbench import Workbench
 
@@ -48,6 +49,23 @@ def test_a_broken_model_is_not_the_clients_mistake(on_demand: str, name: str, ve
     """It is a 503, with the reason, whatever is asked."""
     reply = _ask(on_demand, name + verb)
     assert (reply.status_code, f"{name}/" in reply.json()["error"]) == (503, True)
+
+
+@pytest.mark.parametrize("verb", ["", "/ready", "/infer"])
+def test_a_version_that_is_gone(tmp_path: Path, verb: str) -> None:
+    """It is a 404, whether the request names it or means it, also if it was known before."""
+    for version in ("1", "2"):
+        (tmp_path / "m" / version).mkdir(parents=True)
+        scaled(tmp_path / "m" / version / "model.onnx", 2.0)
+    (tmp_path / "m" / "config.pbtxt").write_text("version_policy { all {} }")
+    with Workbench(tmp_path, device="cpu") as workbench:
+        for named in ("m", "m/versions/2"):
+            assert _ask(workbench.url, f"{named}/ready").status_code == 200
+        shutil.rmtree(tmp_path / "m" / "2")
+        for named, told in (("m", ""), ("m/versions/2", " version 2")):
+            reply = _ask(workbench.url, named + verb)
+            lead = f"Request for unknown model: 'm'{told} is not found: model 'm' has no version 2"
+            assert (reply.status_code, reply.json()["error"].partition(";")[0]) == (404, lead)
 
 
 @pytest.mark.parametrize("verb", ["", "/config"])

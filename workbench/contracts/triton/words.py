@@ -30,10 +30,10 @@ def in_tritons_words(error: Exception, model: str, version: int | None, wire: st
 
 def _lead(error: Exception, unknown: str, version: int | None) -> str:
     match error:
-        case ModelNotFound():
-            return f"{unknown} is not found"
-        case VersionNotFound():
+        case VersionNotFound() if version is not None:
             return f"{unknown} version {version} is not found"
+        case ModelNotFound() | VersionNotFound():
+            return f"{unknown} is not found"
         case ModelNotSupported():
             return ""
         case ModelNotReady() | LoadFailed() if version is None:

@@ -7,7 +7,13 @@ from collections.abc import Callable
 from workbench.core.names import Names
 from workbench.core.runtime import Runtime
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import ModelNotFound, ModelNotReady, ModelTooLarge, WorkbenchError
+from workbench.errors import (
+    ModelNotFound,
+    ModelNotReady,
+    ModelTooLarge,
+    VersionNotFound,
+    WorkbenchError,
+)
 from workbench.model import ModelId, ModelState, Need
 from workbench.residency.decision import check_fits
 
@@ -38,11 +44,14 @@ def check_ready(
 
 
 def _with_parts(runtime: Runtime, names: Names, model: ModelId) -> list[ModelId]:
-    """*model* and all its parts. Raises ``ModelNotFound`` if its files are gone."""
+    """*model* and all its parts.
+
+    Raises ``ModelNotFound`` or ``VersionNotFound`` if its files are gone, or ``ModelNotReady``.
+    """
     try:
         parts = runtime.sources.parts(model.name, model.version)
         return list(dict.fromkeys([model, *(names.find(*part) for part in parts)]))
-    except ModelNotFound:
+    except (ModelNotFound, VersionNotFound):
         raise
     except WorkbenchError as error:
         raise ModelNotReady(f"{model}: {error}") from error
