@@ -20,20 +20,25 @@ from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, UsageE
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
+from sklearn.calibration import CalibratedClassifierCV  # noqa: E402
 from sklearn.cluster import KMeans  # noqa: E402
 from sklearn.compose import ColumnTransformer  # noqa: E402
 from sklearn.datasets import load_iris  # noqa: E402
 from sklearn.decomposition import PCA  # noqa: E402
 from sklearn.ensemble import (  # noqa: E402
+    BaggingClassifier,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     IsolationForest,
     RandomForestClassifier,
+    StackingClassifier,
+    VotingClassifier,
 )
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer  # noqa: E402
 from sklearn.impute import SimpleImputer  # noqa: E402
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge  # noqa: E402
 from sklearn.model_selection import GridSearchCV  # noqa: E402
+from sklearn.naive_bayes import GaussianNB  # noqa: E402
 from sklearn.neighbors import KNeighborsRegressor  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 from sklearn.preprocessing import (  # noqa: E402
@@ -495,6 +500,7 @@ def test_texts_are_split_as_scikit_learn_does(
 @pytest.mark.skipif(sys.platform != "linux", reason="the locale C.UTF-8 is Linux's")
 @pytest.mark.parametrize("pattern", ["[a-z]+", r"(?u)\b\w+\b", r"\w+", r"\b\w\w+\b", r"\w\w+"])
 def test_texts_are_split_by_their_own_pattern(wb: Workbench, pattern: str) -> None:
+    """Patterns of words like scikit-learn's default, and others, split as they do there."""
     pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
     words = CountVectorizer(token_pattern=pattern)
     texts = ["a b äö", "c2d é", "aa", "c ü bb"]
@@ -503,6 +509,17 @@ def test_texts_are_split_by_their_own_pattern(wb: Workbench, pattern: str) -> No
     others = ["A b", "c d", "c2d", "D", "É, ü!", "äö", "bb-aa"]
     found = wb.infer("m", others)["probabilities"]
     np.testing.assert_allclose(found, model.predict_proba(others), atol=1e-5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the locale C.UTF-8 is Linux's")
+def test_texts_are_split_so_within_ensembles(wb: Workbench) -> None:
+    """Wherever an estimator has the step that splits them."""
+    pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
+    model = VotingClassifier([("a", mood())], voting="soft", flatten_transform=False)
+    texts, moods = [*TEXTS, "Äpfel gut"], [*MOODS, "+"]
+    wb.serve(model.fit(texts, moods), "m", example=TEXTS, convert=True)
+    found = wb.infer("m", ["äpfel", "GUT good"])["probabilities"]
+    np.testing.assert_allclose(found, model.predict_proba(["äpfel", "GUT good"]), atol=1e-5)
 
 
 def test_a_conversion_that_differs(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -705,6 +722,23 @@ def test_histogram_trees(wb: Workbench, kind: Any, classes: int) -> None:
             assert np.abs(answer["probabilities"] - model.predict_proba(rows)).max() < 1e-5
         else:
             assert np.abs(answer - model.predict(rows)).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        CalibratedClassifierCV(HistGradientBoostingClassifier(max_iter=9)),
+        BaggingClassifier(HistGradientBoostingClassifier(max_iter=9), 3, random_state=0),
+        StackingClassifier([("a", GaussianNB())], HistGradientBoostingClassifier(max_iter=9)),
+    ],
+    ids=["calibrated", "bag", "stack"],
+)
+def test_histogram_trees_in_other_estimators(wb: Workbench, model: Any) -> None:
+    """Their numbers are FP64 there too: those of the data may lie at a split of some of them."""
+    model.fit(X, Y)
+    served = wb.serve(model, "trees")
+    assert "FP64, for rounding may move a number across a split of its trees" in served.how
+    assert np.abs(wb.infer("trees", X)["probabilities"] - model.predict_proba(X)).max() < 1e-5
 
 
 def test_histogram_trees_on_the_numbers_that_they_split_at(wb: Workbench) -> None:

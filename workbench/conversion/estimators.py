@@ -15,6 +15,7 @@ import numpy as np
 from workbench.conversion.difference import difference
 from workbench.conversion.hints import Hint
 from workbench.conversion.kinds import kind_of
+from workbench.conversion.near import parts
 from workbench.conversion.offer import Export, Offer
 from workbench.conversion.onnx_outputs import with_outputs
 from workbench.conversion.rows import Rows, drawn_rows, is_table, rows_of
@@ -49,14 +50,16 @@ def _has_fine_splits(estimator: Any, *, is_first: bool = True) -> bool:
 
     HistGradientBoosting has, and XGBoost and LightGBM where another step makes their numbers.
     """
-    if hasattr(estimator, "best_estimator_"):
-        return _has_fine_splits(estimator.best_estimator_, is_first=is_first)
     if type(estimator).__name__.startswith("HistGradientBoosting"):
         return True
     if not is_first and kind_of(estimator) in ("xgboost", "lightgbm"):
         return True
-    steps = enumerate(getattr(estimator, "steps", ()))
-    return any(_has_fine_splits(step, is_first=number == 0) for number, (_, step) in steps)
+    steps = [step for _, step in getattr(estimator, "steps", ())]
+    inner = [(each, is_first) for each in (*steps[:1], *parts(estimator))]
+    inner += [(each, False) for each in steps[1:]]
+    if hasattr(estimator, "final_estimator_"):  # of a stack
+        inner.append((estimator.final_estimator_, False))
+    return any(_has_fine_splits(each, is_first=first) for each, first in inner)
 
 
 def tabular_offer(
@@ -220,11 +223,10 @@ def _vectorizers(estimator: Any) -> Iterator[Any]:
     """*estimator* and the parts of it that split texts into words."""
     if hasattr(estimator, "token_pattern"):
         yield estimator
-    if hasattr(estimator, "best_estimator_"):
-        yield from _vectorizers(estimator.best_estimator_)
-    for part in ("steps", "transformers_", "transformer_list"):
-        for step in getattr(estimator, part, ()):
-            yield from _vectorizers(step[1])
+    steps = ("steps", "transformers_", "transformer_list")
+    named = [step[1] for name in steps for step in getattr(estimator, name, ())]
+    for each in (*named, *parts(estimator)):
+        yield from _vectorizers(each)
 
 
 def _text_options(vectorizer: Any) -> dict[str, str]:

@@ -51,7 +51,7 @@ def _near(estimator: Any, n_features: int, count: int, draw: np.random.Generator
         at_splits = 0.5 if kind_of(estimator) == "xgboost" else 0.0
         n_features = getattr(estimator, "n_features_in_", n_features)
         return _beside(features, thresholds, (count, n_features), draw, at_splits)
-    found = (_near(part, n_features, count, draw) for part in _parts(estimator))
+    found = (_near(part, n_features, count, draw) for part in parts(estimator))
     return next((rows for rows in found if rows is not None), None)
 
 
@@ -76,8 +76,8 @@ def _back(step: Any, rows: Array) -> Array:
         return rows
 
 
-def _parts(estimator: Any) -> Iterable[Any]:
-    """The fitted estimators in *estimator*."""
+def parts(estimator: Any) -> Iterable[Any]:
+    """The fitted estimators that *estimator* asks, but not the steps of a pipeline."""
     yield from (part for name in _INNER if (part := getattr(estimator, name, None)) is not None)
     yield from (each.estimator for each in getattr(estimator, "calibrated_classifiers_", ()))
     several = getattr(estimator, "estimators_", ())
@@ -141,7 +141,7 @@ def _splits(estimator: Any) -> tuple[Array, Array]:
 
 
 def _sklearn_splits(estimator: Any) -> Iterable[tuple[Array, Array]]:
-    for each in (estimator, *_parts(estimator)):
+    for each in (estimator, *parts(estimator)):
         tree: Any = getattr(each, "tree_", None)
         if hasattr(tree, "threshold"):
             yield tree.feature, tree.threshold
