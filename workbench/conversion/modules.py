@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -35,23 +35,25 @@ def offer_of_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> 
     inputs = _inputs(kind, given, declared)
     free = {name: _free(hint) for name, hint in inputs.items()}
     arrays = {name: _of_two(tensor.numpy(), free[name]) for name, tensor in given.items()}
+    first = tuple(takewhile(given.__contains__, by_position_only(module.forward, given)))
+    run = partial(_run, module, first)
     try:
-        answer = _run(module, arrays)
+        answer = run(arrays)
     except Exception as error:  # whatever a module raises
         told = class_and_line_of(error)
         raise UsageError(f"{kind}, called with the example, raised {told}") from error
     named = _named(answer)
     others = _of_other_sizes(arrays, free)
-    varying = _varying(module, named, others)
+    varying = _varying(run, named, others)
     outputs = {name: _output(name, tensor, varying[name]) for name, tensor in named.items()}
 
     def call(**arrays: Array) -> Mapping[str, Array]:
-        return {name: tensor.cpu().numpy() for name, tensor in _named(_run(module, arrays)).items()}
+        return {name: tensor.cpu().numpy() for name, tensor in _named(run(arrays)).items()}
 
     export = Export(
         "torch.onnx",
         "serving-workbench[torch]",
-        partial(export_module, _flat(module, tuple(arrays)), arrays, free, varying),
+        partial(export_module, _flat(module, first, tuple(arrays)), arrays, free, varying),
     )
     lost = ", ".join(_lost(answer))
     return Offer(
@@ -177,22 +179,23 @@ def _one_more(array: Array, axis: int) -> Array:
 # ── what comes out ──────────────────────────────────────────────────────────
 
 
-def _run(module: Any, arrays: Mapping[str, Array]) -> Any:
-    """What *module* returns for *arrays*, on its own device and in eval mode."""
+def _run(module: Any, first: tuple[str, ...], arrays: Mapping[str, Array]) -> Any:
+    """What *module* returns for *arrays*, on its own device and in eval mode.
+
+    It takes those that are *first* by their places, and the others by their names.
+    """
     import torch
 
-    first = next(iter(module.parameters()), None)
-    device = "cpu" if first is None else first.device
+    weight = next(iter(module.parameters()), None)
+    device = "cpu" if weight is None else weight.device
     given = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
     with in_eval_mode(module), torch.inference_mode():
-        return _called(module, {name: tensor.to(device) for name, tensor in given.items()})
+        return _called(module, first, {name: value.to(device) for name, value in given.items()})
 
 
-def _called(module: Any, given: dict[str, Any]) -> Any:
-    """What *module* returns for the tensors *given*, by name where it takes names."""
-    named = dict(given)
-    first = list(takewhile(named.__contains__, by_position_only(module.forward, given)))
-    return module(*[named.pop(name) for name in first], **named)
+def _called(module: Any, first: tuple[str, ...], given: dict[str, Any]) -> Any:
+    """What *module* returns for the tensors *given*, of which it takes the *first* by place."""
+    return module(*[given.pop(name) for name in first], **given)
 
 
 def _leaves(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -220,7 +223,7 @@ def _named(answer: Any) -> dict[str, Any]:
     return named
 
 
-def _flat(module: Any, names: tuple[str, ...]) -> Any:
+def _flat(module: Any, first: tuple[str, ...], names: tuple[str, ...]) -> Any:
     """A module that takes the tensors *names* in order, and returns those of *module* in one tuple.
 
     The exporter knows neither caches nor all classes of what a module may return.
@@ -233,7 +236,7 @@ def _flat(module: Any, names: tuple[str, ...]) -> Any:
             self.module = module
 
         def forward(self, *tensors: Any) -> tuple[Any, ...]:
-            answer = _called(self.module, dict(zip(names, tensors, strict=True)))
+            answer = _called(self.module, first, dict(zip(names, tensors, strict=True)))
             return tuple(value for _, value in _leaves(answer) if _is_tensor(value))
 
     flat = Flat()
@@ -254,13 +257,15 @@ def _output(name: str, tensor: Any, axes: tuple[int, ...]) -> Hint:
 
 
 def _varying(
-    module: Any, answer: Mapping[str, Any], others: list[dict[str, Array]]
+    run: Callable[[dict[str, Array]], Any],
+    answer: Mapping[str, Any],
+    others: list[dict[str, Array]],
 ) -> dict[str, tuple[int, ...]]:
-    """The axes of *answer* that are of another size when *module* gets one of *others*."""
+    """The axes of *answer* that are of another size when *run* gets one of *others*."""
     found: dict[str, set[int]] = {name: set() for name in answer}
     for arrays in others:
         try:
-            other = _named(_run(module, arrays))
+            other = _named(run(arrays))
         except Exception:  # noqa: S112  # whatever a module raises for sizes that it does not take
             continue
         for name in answer.keys() & other.keys():
