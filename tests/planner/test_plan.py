@@ -96,6 +96,8 @@ def test_what_if() -> None:
     assert plan.what_if(policy="never", budget="10MiB").refusals == 10
     slower = {model: ModelCost(cost.nbytes, 9.0) for model, cost in COSTS.items()}
     assert plan.what_if(costs=slower).waited_s == 18.0
+    another = {**slower, ModelId("d", 1): ModelCost(MIB, 1.0)}
+    assert plan.what_if(costs=another, pinned=["d", A]).loads == 3
 
 
 def test_devices() -> None:

@@ -202,6 +202,7 @@ class Plan:
         """
         if isinstance(budget, str):
             budget = parse_nbytes(budget)
+        costs = self.costs if costs is None else costs
         budgets = self.budget_nbytes if budget is None else budget
         if isinstance(budgets, int):
             budgets = [budgets // self.parts] * self.parts
@@ -210,10 +211,10 @@ class Plan:
             raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
         return replay(
             self.trace,
-            self.costs if costs is None else costs,
+            costs,
             budgets,
             POLICIES[name],
-            pinned=self.pinned if pinned is None else [*map(self._known, pinned)],
+            pinned=self.pinned if pinned is None else [_known(model, costs) for model in pinned],
             keep_alive_s=self.keep_alive_s if keep_alive_s is None else keep_alive_s,
             wait_s=self.wait_s,
             max_waiting=self.max_waiting,
@@ -296,8 +297,11 @@ class Plan:
             curve = survey(self.trace, self.costs, finer, POLICIES[name])
 
     def pin(self, *models: ModelId | str) -> tuple[Pinned, ...]:
-        """What a pin of each of *models*, or names, alone would change, with today's budget."""
-        known = [*map(self._known, models)]
+        """What a pin of each of *models*, or names, alone would change, with today's budget.
+
+        Raises ``UsageError`` for a model without a cost, and for a name of several versions.
+        """
+        known = [_known(model, self.costs) for model in models]
         before = _waited_s(self.trace, self.today)
         pinned = []
         for model in known:
@@ -308,23 +312,11 @@ class Plan:
             pinned.append(Pinned(model, float(saved_s), others_s))
         return tuple(pinned)
 
-    def _known(self, model: ModelId | str) -> ModelId:
-        """The model of that name, such as ``"wine"`` or ``"wine:1"``; raises ``UsageError``."""
-        if isinstance(model, ModelId):
-            found = [model] if model in self.costs else []
-        else:
-            found = [known for known in self.costs if model in (known.name, str(known))]
-        if not found:
-            raise UsageError(f"no cost of {model} is known: load it once")
-        if len(found) > 1:
-            raise UsageError(f"{model} has several versions: {', '.join(map(str, found))}")
-        return found[0]
-
     def devices(self, memory: int | str, goal: Goal | None = None) -> int | None:
         """How many devices of *memory* reach the *goal*; ``None`` if 64 do not.
 
         *memory* is in bytes, or a text such as ``"16GiB"``. Models are placed as the server places
-        them, on 0.8 of each device's memory.
+        them, on 0.8 of each device's memory. Raises ``SettingError`` for what is no such amount.
         """
         goal = goal or self.goal
         budget = int(parse_nbytes(memory) * _USABLE)
@@ -393,6 +385,16 @@ def _who(cold: int, requests: int) -> str:
 def _ordinal(number: int) -> str:
     end = "th" if 10 < number % 100 < 14 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{end}"
+
+
+def _known(model: ModelId | str, costs: Mapping[ModelId, ModelCost]) -> ModelId:
+    """The one of *costs* that *model* is or names, as ``"a"`` or ``"a:1"``; or ``UsageError``."""
+    found = [known for known in costs if model in (known, known.name, str(known))]
+    if not found:
+        raise UsageError(f"no cost of {model} is known: load it once")
+    if len(found) > 1:
+        raise UsageError(f"{model} has several versions: {', '.join(map(str, found))}")
+    return found[0]
 
 
 def _waited_s(trace: Trace, outcome: Outcome) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -91,9 +91,8 @@ def replay(
 
     *loaders* is how many models load at once on each device. Requests are sent at their times; if
     all came one by one (``Trace.is_one_by_one``), none is sent before the answer to the one before.
-    Models *pinned* are loaded first and stay;
-    others are unloaded after *keep_alive_s* idle. A request is refused after *wait_s*, or at once
-    if *max_waiting* others wait.
+    Models *pinned* are loaded first and stay; others are unloaded after *keep_alive_s* idle. A
+    request is refused after *wait_s*, or at once if *max_waiting* others wait.
 
     Raises ``UsageError`` for times out of order, a model without a cost, or a wrong number.
     """
