@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import threading
@@ -31,10 +32,11 @@ def path(tmp_path: Path) -> Path:
     """A file on which the system gives leases."""
     made = tmp_path / "file"
     made.write_bytes(b"x" * NBYTES)
-    try:
-        file_lease._give_back(file_lease._leased(made))
-    except OSError as error:
-        pytest.skip(f"the system gives no lease on files there: {error.strerror}")
+    with made.open("rb") as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError as error:
+            pytest.skip(f"the system gives no lease on files there: {error.strerror}")
     return made
 
 
