@@ -102,9 +102,6 @@ def test_binary_answers_tell_their_length(client: httpx.Client) -> None:
     assert struct.unpack("<2d", response.content[start:]) == (1.0, 2.0)
 
 
-# ── around it ───────────────────────────────────────────────────────────────
-
-
 # ── beside the body ─────────────────────────────────────────────────────────
 
 

@@ -10,13 +10,13 @@ import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workbench.contracts.sagemaker.endpoint import ContainerReply, Endpoint, Invoke, ModelClaim
+from workbench.contracts.sagemaker.endpoint import ContainerReply, Endpoint, ModelClaim
 from workbench.contracts.sagemaker.endpoint import store as store_module
 from workbench.contracts.sagemaker.endpoint import unpack as unpack_module
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
@@ -50,9 +50,6 @@ class Room:
         with self._lock:
             self.taken.remove(target)
         return ContainerReply(200)
-
-    def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
-        raise NotImplementedError
 
 
 @pytest.fixture
