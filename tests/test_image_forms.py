@@ -77,10 +77,10 @@ def test_scale(text: str, scale: float) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"image_order": "rgb"}, "parameter image_order is 'rgb'; it must be RGB or BGR"),
-        ({"image_order": ""}, "parameter image_order is ''; it must be RGB or BGR"),
+        ({"image_order": "rgb"}, "parameter 'image_order' is 'rgb'; it must be RGB or BGR"),
+        ({"image_order": ""}, "parameter 'image_order' is ''; it must be RGB or BGR"),
         *(
-            ({"image_scale": text}, f"parameter image_scale is {text!r}; it must be a number")
+            ({"image_scale": text}, f"parameter 'image_scale' is {text!r}; it must be a number")
             for text in ("", "a", "0", "-1", "nan", "inf", "1e999", "1/255", "0,5")
         ),
     ],

@@ -61,14 +61,14 @@ def image_options(parameters: Mapping[str, str]) -> tuple[bool, float]:
     """Whether the order is RGB, and the scale; ``LoadFailed`` names a bad value."""
     order = parameters.get(ORDER, "BGR")
     if order not in _ORDERS:
-        raise LoadFailed(f"parameter {ORDER} is {order!r}; it must be RGB or BGR")
+        raise LoadFailed(f"parameter {ORDER!r} is {order!r}; it must be RGB or BGR")
     text = parameters.get(SCALE, "1")
     try:
         scale = float(text)
     except ValueError:
         scale = math.nan
     if not 0 < scale < math.inf:
-        raise LoadFailed(f"parameter {SCALE} is {text!r}; it must be a number above 0")
+        raise LoadFailed(f"parameter {SCALE!r} is {text!r}; it must be a number above 0")
     return order == "RGB", scale
 
 

@@ -246,24 +246,6 @@ def accelerator(kind: str, name: str, option: str = "x") -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("optimization { graph { level: 3 } }",
-         "optimization.graph.level is 3; it must be -1, 0, 1 or 2"),
-        (accelerator("gpu", "tensorrt"),
-         "execution accelerator 'tensorrt' is not served here; cuda is, on GPUs"),
-        (accelerator("cpu", "openvino"),
-         "execution accelerator 'openvino' is not served here; cuda is, on GPUs"),
-        (accelerator("gpu", "cuda", "device_id"),
-         "option 'device_id' of accelerator 'cuda' is chosen by the server"),
-    ],
-)  # fmt: skip
-def test_engine_options_that_cannot_be(folder: Path, text: str, message: str) -> None:
-    """A value that is none is refused by the name of its field."""
-    assert refusal(folder, text) == message
-
-
-@pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
         ("intra_op_thread_count", "-1", "a number up to 1024"),
@@ -272,6 +254,8 @@ def test_engine_options_that_cannot_be(folder: Path, text: str, message: str) ->
         ("enable_mem_arena", "", "one of 0, 1, false, true"),
         ("memory.enable_memory_arena_shrinkage", "x", "like cpu:0;gpu:0"),
         ("tier", "fast", "one of auto, plain, prepared, mapped"),
+        ("image_order", "GBR", "RGB or BGR"),
+        ("image_scale", "x", "a number above 0"),
     ],
 )
 def test_values_that_cannot_be(folder: Path, name: str, value: str, rule: str) -> None:
@@ -339,6 +323,16 @@ def test_graphs(folder: Path, text: str) -> None:
         ('output { name: "x" data_type: TYPE_FP32 } output { name: "x" data_type: TYPE_FP32 }',
          "input or output 'x' is declared twice"),
         ("version_policy { specific { } }", "version_policy names no specific version"),
+        ("optimization { graph { level: 3 } }",
+         "optimization.graph.level is 3; it must be -1, 0, 1 or 2"),
+        (accelerator("gpu", "tensorrt"),
+         "execution accelerator 'tensorrt' is not served here; cuda is, on GPUs"),
+        (accelerator("cpu", "openvino"),
+         "execution accelerator 'openvino' is not served here; cuda is, on GPUs"),
+        (accelerator("gpu", "cuda", "device_id"),
+         "option 'device_id' of accelerator 'cuda' is chosen by the server"),
+        ('parameters { key: "image_order" }',
+         "parameter 'image_order' is ''; it must be RGB or BGR"),
     ],
 )  # fmt: skip
 def test_contradictions(folder: Path, text: str, message: str) -> None:
@@ -398,20 +392,6 @@ def test_tier(folder: Path, value: str) -> None:
     """How a model is loaded again can be chosen; by itself it is 'auto'."""
     assert read(folder, parameter("tier", value)).tier == value
     assert read(folder, "").tier == "auto"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (parameter("image_order", "GBR"), "parameter image_order is 'GBR'; it must be RGB or BGR"),
-        (parameter("image_scale", "x"),
-         "parameter image_scale is 'x'; it must be a number above 0"),
-        ('parameters { key: "image_order" }', "parameter image_order is ''; it must be RGB or BGR"),
-    ],
-)  # fmt: skip
-def test_parameters_that_cannot_be(folder: Path, text: str, message: str) -> None:
-    """A parameter's bad value is refused when the configuration is read."""
-    assert refusal(folder, text) == message
 
 
 @pytest.mark.parametrize("dim", [0, -2, -(2**63)])
