@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import httpx
@@ -268,44 +268,34 @@ def test_a_name_that_is_taken(container: httpx.Client, artifact: Path) -> None:
     assert load(container, "b", artifact).status_code == 200
 
 
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """``of_the_test`` to the code of an artifact, which sets *begun* and waits for *go_on*."""
+    events = SimpleNamespace(begun=threading.Event(), go_on=threading.Event())
+    monkeypatch.setitem(sys.modules, "of_the_test", events)
+    yield events
+    events.go_on.set()
+
+
 GATED = """
-import pathlib, threading, time
+import of_the_test
 def model_fn(model_dir):
-    folder = pathlib.Path(model_dir)
-    (folder / "begun").touch()
-    while not (folder / "go").exists():
-        time.sleep(0.005)
-    return None
+    of_the_test.begun.set()
+    assert of_the_test.go_on.wait(30)
 def predict_fn(data, model):
     return data
 """
 
 
-class Gate:
-    """A load that lasts until ``open``, or the context's end; ``wait`` until it has begun."""
-
-    def __init__(self, folder: Path) -> None:
-        self.url = with_code(folder, GATED)
-
-    def wait(self) -> None:
-        until((self.url / "begun").exists)
-
-    def open(self) -> None:
-        (self.url / "go").touch()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.open()
-
-
-def test_during_a_load(container: httpx.Client, artifact: Path, tmp_path: Path) -> None:
+def test_during_a_load(
+    container: httpx.Client, artifact: Path, tmp_path: Path, events: SimpleNamespace
+) -> None:
     """While a model loads its name is taken, it is in no list, and all others are served."""
     load(container, "other", artifact)
-    with ThreadPoolExecutor(1) as pool, Gate(tmp_path / "gated") as gate:
-        loading = pool.submit(load, container, "a", gate.url)
-        gate.wait()
+    url = with_code(tmp_path / "gated", GATED)
+    with ThreadPoolExecutor(1) as pool:
+        loading = pool.submit(load, container, "a", url)
+        assert events.begun.wait(30)
         assert refused(load(container, "a", artifact), 409) == "Model a is already registered."
         assert listed(container) == ["other"]
         refused(container.get("/models/a"), 404)
@@ -314,7 +304,7 @@ def test_during_a_load(container: httpx.Client, artifact: Path, tmp_path: Path) 
         assert container.get("/ping").status_code == 200
         assert invoke(container, "other").json() == [1, 2]
         assert not loading.done()
-        gate.open()
+        events.go_on.set()
         assert loading.result().status_code == 200
     assert listed(container) == ["a", "other"]
 
@@ -612,7 +602,7 @@ def predict_fn(data, model):
     try:
         if data[0] == 1:
             of_the_test.begun.set()
-            of_the_test.goes_on.wait(10)
+            of_the_test.go_on.wait(10)
         return data
     finally:
         taken.release()
@@ -620,21 +610,18 @@ def predict_fn(data, model):
 
 
 def test_code_runs_one_request_at_a_time(
-    container: httpx.Client, server: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    container: httpx.Client, server: Workbench, tmp_path: Path, events: SimpleNamespace
 ) -> None:
     """Requests to one model's code take turns, brief ones too, as in a worker of the toolkit."""
-    begun, goes_on = threading.Event(), threading.Event()
-    events = SimpleNamespace(begun=begun, goes_on=goes_on)
-    monkeypatch.setitem(sys.modules, "of_the_test", events)
     load(container, "a", coded(tmp_path / "a", 1, ONE_AT_A_TIME)).raise_for_status()
     for _ in range(20):  # so that its runs are known to be brief
         invoke(container, "a", "[0]").raise_for_status()
     with ThreadPoolExecutor(4) as pool:
         long = pool.submit(invoke, container, "a", "[1]")
-        assert begun.wait(10)
+        assert events.begun.wait(10)
         others = [pool.submit(invoke, container, "a", "[0]") for _ in range(3)]
         until(lambda: server._core.status("sagemaker/a").leases == 4)
-        goes_on.set()
+        events.go_on.set()
         assert [each.result().text for each in (long, *others)] == ["[1]", *["[0]"] * 3]
 
 
@@ -805,17 +792,15 @@ def model_fn(model_dir): ...
 def predict_fn(data, model):
     if data[0] == 1:
         of_the_test.begun.set()
-        of_the_test.goes_on.wait(30)
+        of_the_test.go_on.wait(30)
     return data
 """
 
 
 def test_a_load_beside_a_run_that_does_not_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, events: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that nothing can end holds its memory, but neither the unload nor the name."""
-    begun, goes_on = threading.Event(), threading.Event()
-    monkeypatch.setitem(sys.modules, "of_the_test", SimpleNamespace(begun=begun, goes_on=goes_on))
     url = with_code(made(tmp_path / "a"), ENDLESS)
     with (url / "weights").open("wb") as file:
         file.truncate(6 * 2**20)
@@ -828,7 +813,7 @@ def test_a_load_beside_a_run_that_does_not_end(
         monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.1)
         load(client, "a", url).raise_for_status()
         run = pool.submit(invoke, client, "a", "[1]")
-        assert begun.wait(10)
+        assert events.begun.wait(10)
         assert client.delete("/models/a").status_code == 200
         refused(run.result(10), 503)
         told = refused(load(client, "a", url), 507)
@@ -837,7 +822,7 @@ def test_a_load_beside_a_run_that_does_not_end(
         load(client, "a", url).raise_for_status()
         assert invoke(client, "a", "[2]").json() == [2]
         held_nbytes = workbench._core.snapshot().held_nbytes
-        goes_on.set()
+        events.go_on.set()
         until(lambda: workbench._core.snapshot().held_nbytes < held_nbytes)
         assert invoke(client, "a", "[3]").json() == [3]
         assert listed(client) == ["a"]
@@ -1096,22 +1081,22 @@ def test_invocations_of_the_repository(sample_models: Path) -> None:
         assert client.post("/endpoints/wine/invocations", content=row).status_code == 200
 
 
-def test_first_requests_of_a_single_model(tmp_path: Path) -> None:
+def test_first_requests_of_a_single_model(tmp_path: Path, events: SimpleNamespace) -> None:
     """Requests that come while the only model is being loaded wait for it, its code's too."""
+    with_code(made(tmp_path / "artifacts") / "model", GATED)
     with (
-        Gate(made(tmp_path / "artifacts") / "model") as gate,
         Workbench(artifacts=tmp_path / "artifacts", device="cpu", artifact_code="on") as workbench,
         httpx.Client(base_url=workbench.url, timeout=30) as client,
         ThreadPoolExecutor(3) as pool,
     ):
         given = {"content": "[1]", "headers": {"content-type": "application/json"}}
         first = pool.submit(client.post, "/invocations", **given)
-        gate.wait()
+        assert events.begun.wait(30)
         later = pool.submit(client.post, "/invocations", **given)
         with pytest.raises(TimeoutError):
             later.result(0.2)
         assert client.get("/ping").status_code == 200
-        gate.open()
+        events.go_on.set()
         assert first.result().text == later.result().text == "[1]"
 
 
