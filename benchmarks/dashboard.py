@@ -132,7 +132,7 @@ def live(repeat: int, seconds: float) -> None:
         with tempfile.TemporaryDirectory() as folder:
             post = load.Post(url, Path(folder, "requests"))
             load.write_requests(post.requests, _requests(url))
-            print("clients  without, ms  with the dashboard, ms  ratio  and its range")
+            print("clients  without, ms  with the dashboard, ms  ratio  95 % interval")
             for clients in (1, 16):
                 pairs = _pairs(client, post, clients, repeat, seconds)
                 figures = zip(*pairs, strict=True)
@@ -155,19 +155,19 @@ def _pairs(
     pairs = []
     for number in range(repeat):
         p99_s = {}
-        for live in (False, True) if number % 2 else (True, False):
-            _said(client, "display(wb.dashboard())" if live else "wb.close_dashboard()")
+        for is_shown in (False, True) if number % 2 else (True, False):
+            _said(client, "display(wb.dashboard())" if is_shown else "wb.close_dashboard()")
             time.sleep(SETTLES_S)
-            p99_s[live] = load.wrk(post, seconds, core=0, clients=clients).p99_s
+            p99_s[is_shown] = load.wrk(post, seconds, core=0, clients=clients).p99_s
         pairs.append((p99_s[False], p99_s[True]))
     return pairs
 
 
 def _middle(ratios: list[float]) -> tuple[float, float, float]:
-    """The median, and the range in which that of endless turns would be 19 times of 20."""
+    """The median of *ratios*, and its 95 % confidence interval, from their ranks."""
     ratios = sorted(ratios)
-    middle, beside = (len(ratios) - 1) / 2, math.sqrt(len(ratios))  # two standard deviations
-    least, most = max(0, round(middle - beside)), min(len(ratios) - 1, round(middle + beside))
+    middle, away = (len(ratios) - 1) / 2, math.sqrt(len(ratios))  # two standard deviations
+    least, most = max(0, round(middle - away)), min(len(ratios) - 1, round(middle + away))
     return statistics.median(ratios), ratios[least], ratios[most]
 
 
