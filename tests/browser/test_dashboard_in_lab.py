@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import ipykernel
 import pytest
@@ -19,11 +19,9 @@ START = """%load_ext workbench
 wb = %workbench start sample_models --port 0 --budget 16MiB
 for name in wb.names:
     wb.load(name)"""
-BUSY = """import pathlib, time
-for _ in range(600):
-    if pathlib.Path("go").exists():
-        break
-    time.sleep(0.1)
+BUSY = """import fcntl
+with open("gate") as gate:
+    fcntl.flock(gate, fcntl.LOCK_SH)
 print("cell ended")"""
 WAITS = ipykernel.version_info[0] < 7
 RUN_ABOVE = "() => { window.jupyterapp.commands.execute('notebook:run-all-above'); }"
@@ -31,26 +29,26 @@ CELLS = (START, "%workbench dashboard", BUSY, "%workbench stop")
 
 
 @pytest.fixture(scope="module")
-def board(context: Any, lab: Lab) -> Iterator[tuple[Any, Path]]:
-    """A notebook whose third cell is busy until there is a file ``go``, and its folder."""
-    if WAITS:
-        (lab.root / "go").touch()
+def board(context: Any, lab: Lab) -> Iterator[tuple[Any, IO[str]]]:
+    """A notebook whose third cell is busy while a file is open, and that file."""
     write(lab.root / "board.ipynb", CELLS)
-    with opened(context, lab, "board.ipynb") as page:
+    with (lab.root / "gate").open("w") as gate, opened(context, lab, "board.ipynb") as page:
+        if not WAITS:
+            fcntl.flock(gate, fcntl.LOCK_EX)
         page.locator(".jp-CodeCell .cm-content").last.click()
         page.evaluate(RUN_ABOVE)
-        yield page, lab.root
+        yield page, gate
         shots = os.environ.get("LAB_SCREENSHOT")
         if shots:
             page.screenshot(path=shots, full_page=True)
 
 
-def test_the_dashboard_in_lab(board: tuple[Any, Path]) -> None:
+def test_the_dashboard_in_lab(board: tuple[Any, IO[str]]) -> None:
     """It is drawn, obeys while a cell is busy, evicts by its slider, and ends as a picture.
 
     With ipykernel 6 it says that it obeys only when the cell has ended.
     """
-    page, folder = board
+    page, gate = board
     output = page.locator(".jp-OutputArea-output")
     shown = page.locator(".wbd")
     shown.filter(has_text="7 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
@@ -78,7 +76,7 @@ def test_the_dashboard_in_lab(board: tuple[Any, Path]) -> None:
     page.locator(".wbd.e", has_text="largest, to fit the budget of 1.0 MiB").first.wait_for()
     assert output.filter(has_text="cell ended").count() == WAITS  # all that while a cell was busy
 
-    (folder / "go").touch()
+    gate.close()
     page.locator(".jp-CodeCell .cm-content").last.click()
     page.keyboard.press("Shift+Enter")
     output.filter(has_text="stopped").last.wait_for(timeout=TIMEOUT_MS)
