@@ -24,8 +24,9 @@ from workbench.tensor import Array, Tensor, datatype_of
 
 Call = Callable[[Any], Any]
 
-_TIE = 1e-6
-_WORDS = re.compile(r"(\(\?u\))?(\\b)?\\w(\\w)?\+(\\b)?")  # scikit-learn's default and its like
+_TIE = 1e-6  # between the two largest probabilities of a row
+# Scikit-learn's default pattern of words, and its like; if *second*, no word of one letter.
+_WORDS = re.compile(r"(\(\?u\))?(\\b)?\\w(?P<second>\\w)?\+(\\b)?")
 
 
 class Converter(NamedTuple):
@@ -237,7 +238,7 @@ def _text_options(vectorizer: Any) -> dict[str, str]:
     options = {"locale": "C.UTF-8"} if sys.platform == "linux" else {}
     words = _WORDS.fullmatch(vectorizer.token_pattern or "")
     if vectorizer.analyzer == "word" and words:
-        options["tokenexp"] = rf"[\p{{L}}\p{{N}}_]{'{2,}' if words[3] else '+'}"
+        options["tokenexp"] = rf"[\p{{L}}\p{{N}}_]{'{2,}' if words['second'] else '+'}"
     return options
 
 
