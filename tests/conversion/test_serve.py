@@ -331,6 +331,11 @@ def test_columns_that_no_step_takes(wb: Workbench) -> None:
             served = wb.serve(model, "few", example=table, convert=convert)
             assert [spec.name for spec in served.inputs] == ["age", "city"]
             assert np.abs(wb.infer("few", table)["probabilities"] - expected).max() < 1e-5
+    search = GridSearchCV(model, {}, cv=2).fit(pd.concat([table] * 2), [0, 1, 0, 1] * 2)
+    served = wb.serve(search, "few", example=table, convert=True)
+    assert [spec.name for spec in served.inputs] == ["age", "city"]
+    with pytest.raises(UsageError, match="GridSearchCV chooses columns: pass example="):
+        wb.serve(search, "few")
     model = make_pipeline(ColumnTransformer(columns[:1]), LogisticRegression())
     wb.serve(model.fit(table, [0, 1, 0, 1]), "one", example=table)
     for given in (table, table[["city"]], {"city": table["city"]}):

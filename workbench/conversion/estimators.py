@@ -301,13 +301,15 @@ def _is_fitted(estimator: Any) -> bool:
 
 
 def _is_by_column(estimator: Any) -> bool:
-    """Whether it, or a step of it, chooses columns by their names."""
+    """Whether it, a step of it, or what a search found chooses columns by their names."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
     steps = [step for _, step in getattr(estimator, "steps", ())]
     return type(estimator).__name__ == "ColumnTransformer" or any(map(_is_by_column, steps))
 
 
 def _used_columns(estimator: Any) -> set[str] | None:
     """The columns that the ColumnTransformer at the beginning takes; ``None`` if not known."""
+    estimator = getattr(estimator, "best_estimator_", estimator)
     steps = getattr(estimator, "steps", None)
     if steps:
         return _used_columns(steps[0][1])
