@@ -211,6 +211,17 @@ def test_named_floats_in(datatype: str) -> None:
     np.testing.assert_array_equal(decode(datatype, strict), [math.nan, math.nan, inf, -inf, 1])
 
 
+@pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64", "BF16"])
+def test_numbers_beside_a_nan(datatype: str) -> None:
+    """They are written as they are without it: as short as the datatype allows."""
+    numbers = [0.1, -0.0, 1e-7, 3.0]
+    alone, beside = (
+        Tensor.cast(np.array(each), datatype) for each in (numbers, [*numbers, math.nan])
+    )
+    assert named(beside) == named(alone)[:-1] + b',"NaN"]'
+    assert named(alone) == v2_json.write(v2_json.encode("y", alone))
+
+
 def test_what_needs_no_names() -> None:
     """Naming what JSON lacks leaves alone what is no float, and outputs without data."""
     outputs: list[dict[str, Any]] = [

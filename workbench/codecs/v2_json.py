@@ -393,12 +393,12 @@ def name_non_numbers(outputs: Iterable[dict[str, Any]]) -> None:
     for output in outputs:
         data = output.get("data")
         if isinstance(data, np.ndarray) and data.dtype.kind == "f":
-            output["data"] = [_writable(value) for value in data.tolist()]
+            output["data"] = named = list(data)  # numpy's numbers, written as in an array
+            for index in np.flatnonzero(~np.isfinite(data)):
+                named[index] = _name(named[index])
 
 
-def _writable(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
+def _name(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
