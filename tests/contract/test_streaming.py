@@ -129,6 +129,18 @@ def test_an_error_is_the_last_event(http: httpx.Client, count: int, status: int)
     assert told[-1] == {"error": "fails:1 raised ValueError: no more"}
 
 
+def test_a_stop_is_the_last_event(rig: Rig, http: httpx.Client) -> None:
+    """A stream that a stop of the server ends says so, and is whole."""
+    with http.stream("POST", "/v2/models/slow/generate_stream", json={"n": 2}) as reply:
+        told = events(reply.iter_lines())
+        assert next(told)["y"] == 0
+        stopping = threading.Thread(target=rig.workbench.stop, args=(0.01,))
+        stopping.start()
+        assert list(told) == [{"error": "the server is stopping"}]
+    rig.gate.release()
+    stopping.join()
+
+
 def test_a_request_that_does_not_fit_is_plain_json(http: httpx.Client) -> None:
     """An error from before the run is no event."""
     reply = http.post("/v2/models/count/generate_stream", json={"m": "x"})

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from workbench.codecs.generate import decode_request, encode_response
 from workbench.core import Describe
-from workbench.errors import NotSupported, RunFailed
+from workbench.errors import NotSupported, RunFailed, ServerNotRunning
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane, unless
@@ -82,6 +82,9 @@ async def _events(answers: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:
                 yield _event(data)
         except Exception as error:  # the client must hear of it; the status was sent long ago
             yield _event(b"".join(error_reply(error).parts))
+        except asyncio.CancelledError:  # the server stops, and did not wait longer
+            stopping = ServerNotRunning("the server is stopping")
+            yield _event(b"".join(error_reply(stopping).parts))
 
 
 def _event(data: bytes) -> bytes:
