@@ -99,6 +99,7 @@ def test_each_yield_is_an_event(http: httpx.Client) -> None:
     with http.stream("POST", "/v2/models/count/generate_stream", json={"n": 3}) as reply:
         assert reply.status_code == 200
         assert reply.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert reply.headers["x-accel-buffering"] == "no"  # or nginx would collect them
         told = list(events(reply.iter_lines()))
     assert told == [{"model_name": "count", "model_version": "1", "y": y} for y in range(3)]
 

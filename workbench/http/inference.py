@@ -14,7 +14,7 @@ from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane, unless
 from workbench.http.paths import Target
-from workbench.http.reply import Reply, StreamedReply, json_reply
+from workbench.http.reply import EVENTS, Reply, StreamedReply, json_reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import (
     BINARY,
@@ -36,7 +36,6 @@ from workbench.http.shapes import (
 from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
 
-_EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 _RUNS = (*v2.READS, 413, 500, 501, 507)
 
 
@@ -69,9 +68,9 @@ async def _generate_stream(plane: DataPlane, call: HttpCall) -> Reply:
         first = await anext(answers, None)
     except RunFailed as error:
         reply = error_reply(error)
-        return Reply(reply.status, (_EVENTS,), (_event(b"".join(reply.parts)),))
+        return Reply(reply.status, EVENTS, (_event(b"".join(reply.parts)),))
     parts = () if first is None else (_event(first),)
-    return StreamedReply(200, (_EVENTS,), parts, _events(answers))
+    return StreamedReply(200, EVENTS, parts, _events(answers))
 
 
 async def _events(answers: AsyncGenerator[bytes]) -> AsyncGenerator[bytes]:

@@ -20,6 +20,12 @@ _HTML = (
         b"default-src 'self' 'unsafe-inline'; img-src 'self' data:; frame-ancestors 'self'",
     ),
 )
+EVENTS = (
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),  # nginx would collect the events
+)
+"""The headers of a stream of server-sent events."""
 BY_ACCEPT = (b"vary", b"accept")
 """The header of a reply that differs for browsers."""
 

@@ -16,20 +16,13 @@ from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.infer import unless
-from workbench.http.reply import BY_ACCEPT, Reply, StreamedReply, html_reply, prefers_html
+from workbench.http.reply import BY_ACCEPT, EVENTS, Reply, StreamedReply, html_reply, prefers_html
 from workbench.http.route import Group, Route
 from workbench.http.shapes import JSON, TEXT, ref
 from workbench.views.pace import LIVE_S, Pace
 
 if TYPE_CHECKING:
     from workbench.views.history import History
-
-_EVENT_STREAM = b"text/event-stream"
-_STREAM_HEADERS = (
-    (b"content-type", _EVENT_STREAM + b"; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx would collect the events
-)
 
 
 class StatusPage:
@@ -94,8 +87,8 @@ class StatusPage:
 async def _root(page: StatusPage, call: HttpCall) -> Reply:
     """The page for browsers, its changes for its script, V2's metadata for all others."""
     accept = call.header(b"accept")
-    if accept.strip() == _EVENT_STREAM:
-        return StreamedReply(200, (*_STREAM_HEADERS, BY_ACCEPT), (), page.changes(call.gone))
+    if accept.strip() == b"text/event-stream":
+        return StreamedReply(200, (*EVENTS, BY_ACCEPT), (), page.changes(call.gone))
     core = page.core
     if prefers_html(accept):
         reply = html_reply((await asyncio.wrap_future(core.soon(page.document))).encode())
@@ -118,7 +111,7 @@ STATUS_PAGE = Group(
             "name, version, extensions for others.",
             "content": {
                 "text/html": {"schema": TEXT},
-                _EVENT_STREAM.decode(): {"schema": TEXT},
+                "text/event-stream": {"schema": TEXT},
                 JSON: {"schema": ref("server")},
             },
         },
