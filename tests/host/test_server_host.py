@@ -292,6 +292,24 @@ def test_nothing_is_printed(host: ServerHost, capfd: pytest.CaptureFixture[str])
     assert capfd.readouterr() == ("", "")
 
 
+def test_nothing_is_printed_of_a_client_that_does_not_read(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A reply that its client does not take ends with the server, and nobody is told."""
+    begun = threading.Event()
+
+    async def large(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        begun.set()
+        await send({"type": "http.response.body", "body": bytes(2**26)})
+
+    with running(large) as host, closing(connected(host.url)) as connection:
+        connection.request("GET", "/x")
+        assert begun.wait(10)
+        host.stop()
+    assert capfd.readouterr() == ("", "")
+
+
 def test_log_ring_keeps_the_last_records() -> None:
     """What the server's loggers say while the ring is attached is kept, up to its capacity."""
     ring = LogRing(capacity=2)

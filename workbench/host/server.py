@@ -108,8 +108,21 @@ class _UvicornServer(uvicorn.Server):
             if time.monotonic() >= self.until_s:
                 break
             await asyncio.sleep(_PAUSE_S)  # uvicorn has no event for it
+        await self._abandon_unread()
         for task in state.tasks:
             task.cancel()
+
+    async def _abandon_unread(self) -> None:
+        """Close connections whose clients do not read.
+
+        Their tasks wait to write: to cancel these would be logged as an error of the application.
+        """
+        connections: list[Any] = [*self.server_state.connections]  # of our own protocol
+        unread = [each.transport for each in connections if each.flow.write_paused]
+        if unread:
+            for transport in unread:
+                transport.abort()
+            await asyncio.sleep(_PAUSE_S)  # their tasks end in this time
 
     def end(self) -> None:
         """End soon; for any thread."""
