@@ -157,6 +157,12 @@ def _accepts(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 HIGHEST_VERSION = 2**63 - 1  # which Triton's clients can name
+_VERSION = re.compile("[1-9][0-9]{0,18}")
+
+
+def is_version(text: str) -> bool:
+    """Whether *text* is the number of a version, as folders and clients write it."""
+    return bool(_VERSION.fullmatch(text)) and int(text) <= HIGHEST_VERSION
 
 
 @dataclass(frozen=True, slots=True)

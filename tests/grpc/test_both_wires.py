@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from google.protobuf import json_format
 from grpc_calls import Caller, message
 
 from workbench import Workbench
+from workbench.errors import InvalidRequest, VersionNotFound
+from workbench.grpc.convert import version_of
 from workbench.grpc.status import STATUS
+from workbench.http.paths import read_version
 from workbench.http.status import STATUS as HTTP
 
 MODELS = "diabetes", "digits", "digits_conv", "digits_label", "digits_reader", "two", "echo_bf16"
@@ -45,6 +49,21 @@ def test_a_model(client: httpx.Client, call: Caller, model: str) -> None:
         told = call("ModelConfig", message("ModelConfigRequest", name=model, version=version))
         said = {"config": said_over_http(client, "GET", f"{at}/config")}
         assert told == as_message("ModelConfigResponse", said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["1", "1763000000000000000", str(2**63 - 1), str(2**63), "0" * 20, "01", "0", "-1", "1.0", "x"],
+)
+def test_the_same_texts_are_versions(text: str) -> None:
+    """What names a version over one of them names the same over the other."""
+    found = []
+    for read in (version_of, partial(read_version, "m")):
+        try:
+            found.append(read(text))
+        except (InvalidRequest, VersionNotFound):
+            found.append(None)
+    assert found[0] == found[1]
 
 
 def test_the_server(client: httpx.Client, call: Caller) -> None:

@@ -24,7 +24,7 @@ from workbench.codecs.v2_parameters import (
 from workbench.core import Describe, WireTimes
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
-from workbench.model import ModelId
+from workbench.model import ModelId, is_version
 from workbench.protobuf_fields import varint
 from workbench.protos import message_class
 from workbench.tensor import DATATYPES, Tensor, element_count
@@ -73,7 +73,7 @@ def version_of(text: str) -> int | None:
     """The version in a client's *text*, ``None`` if it is empty. Raises ``InvalidRequest``."""
     if not text:
         return None
-    if not text.isdecimal() or not text.isascii() or len(text) > 18:
+    if not is_version(text):
         raise InvalidRequest(f"a version is a whole number from 1, not {text[:100]!r}")
     return int(text)
 

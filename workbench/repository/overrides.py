@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from google.protobuf import json_format
 
 from workbench.errors import InvalidRequest, LoadFailed, ModelNotSupported, reason_of
-from workbench.model import HIGHEST_VERSION, ModelConfig
+from workbench.model import ModelConfig, is_version
 from workbench.nbytes import show_nbytes
 from workbench.own_folder import OwnFolder
 from workbench.protos import message_class
@@ -20,7 +19,6 @@ from workbench.repository.config import MOST_NBYTES, model_config
 from workbench.repository.fields import is_plain
 from workbench.stamps import Stamp
 
-_VERSION = re.compile("[1-9][0-9]{0,18}")
 _MOST_FILES = 1000
 _NESTING = 100
 
@@ -103,8 +101,7 @@ def _place(path: str) -> tuple[str, str]:
     """The version and the file name in *path*. Raises ``InvalidRequest``."""
     version, slash, filename = path.partition("/")
     plain = is_plain(filename) and "\\" not in filename
-    is_version = _VERSION.fullmatch(version) and int(version) <= HIGHEST_VERSION
-    if not slash or not is_version or not plain:
+    if not slash or not is_version(version) or not plain:
         raise InvalidRequest(
             f"load parameter {f'file:{path}'!r} must be file:<version>/<file name>, such as "
             "file:1/model.onnx"
