@@ -542,6 +542,7 @@ def test_a_start_that_is_ended(rig: Rig) -> None:
     core.end_start()
     assert isinstance(starting.exception(30), ServerNotRunning)
     core.close()
+    del rig.loader.gates["a"]
     core.open()
     assert core.pinned == pinned
 
