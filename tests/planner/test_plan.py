@@ -56,10 +56,33 @@ def test_the_wait() -> None:
 
 
 def test_refusals_are_told() -> None:
-    """Requests that are refused for want of room are counted in the sentence."""
+    """Requests that are refused for want of room are counted in the sentence, the first one too."""
     told = str(Plan(trace("aaaa"), COSTS, 5 * MIB))
     assert told.startswith("10.0 MiB would make 99 % of these requests warm; ")
-    assert told.endswith("at 5.0 MiB 3 are refused for want of room")
+    assert told.endswith("at 5.0 MiB 4 are refused for want of room")
+
+
+@pytest.mark.parametrize("goal", [Goal(), Goal(p99_s=0.5)])
+@pytest.mark.parametrize("parts", [1, 2])
+def test_no_model_becomes_too_large(goal: Goal, parts: int) -> None:
+    """A model that loads today has room in the budget that is named, even if it is used once."""
+    costs = {**COSTS, C: ModelCost(70 * MIB, 2.0)}
+    plan = Plan(trace("ab" * 200 + "c" + "ab" * 200), costs, 300 * MIB, goal=goal, parts=parts)
+    for policy in ("lru", "cost"):
+        needed = plan.needed_nbytes(policy=policy)
+        assert needed is not None
+        assert parts * 70 * MIB <= needed < 300 * MIB
+        assert plan.what_if(needed, policy=policy).refusals == 0
+
+
+def test_a_model_that_is_too_large_today() -> None:
+    """It does not raise the budget if few requests are for it, but is told as refused."""
+    plan = Plan(trace("ab" * 200 + "c"), COSTS, 29 * MIB)
+    assert plan.needed_nbytes() == 30 * MIB
+    assert str(plan).endswith(" and 1 is refused for want of room")
+    few = Plan(trace("aabb" * 200 + "c"), {**COSTS, C: ModelCost(200 * MIB, 1.0)}, 100 * MIB)
+    assert few.needed_nbytes() == 30 * MIB
+    assert few.met(100 * MIB).later.refusals == 1
 
 
 def test_what_a_pin_costs() -> None:

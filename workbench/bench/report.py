@@ -144,6 +144,7 @@ def figure(points: Sequence[Point]) -> Picture:
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.margins(y=0.1)  # for the words below the lowest point
     axes.set_xlim(left=0)
     axes.set_xlabel("elements a second; beside each point, how many clients")
     axes.set_ylabel("ms: p50, and p99 dashed")

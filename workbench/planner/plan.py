@@ -37,7 +37,8 @@ CARDS: Mapping[str, int] = MappingProxyType(
 class Goal(NamedTuple):
     """What a budget must reach: a share of *warm* requests, or *p99_s* of the wait for loads.
 
-    The first request for each model does not count, because no budget makes it warm.
+    The first request for each model does not count, because no budget makes it warm, unless it is
+    refused.
     """
 
     warm: float = 0.99
@@ -70,7 +71,7 @@ _GOAL = Goal()
 
 
 class Later(NamedTuple):
-    """The later requests, without the first one for each model: how many *requests* they are.
+    """The requests without the first one for each model, unless it was refused: how many they are.
 
     *cold_waits_s* (float64): the seconds that each cold one waited. *p99_s*: 99 % of those that
     were not refused wait at most so long.
@@ -233,9 +234,10 @@ class Plan:
         return self._met[asked]
 
     def later(self, outcome: Outcome) -> Later:
-        """The waits of the requests of *outcome*, without the first one for each model."""
-        waits, cold = (each[self.trace.later] for each in (outcome.waits_s, outcome.cold))
-        refused = np.isnan(waits)
+        """What *outcome* has of the requests that count: see ``Later``."""
+        refused = np.isnan(outcome.waits_s)
+        counted = self.trace.later | refused
+        waits, cold, refused = (each[counted] for each in (outcome.waits_s, outcome.cold, refused))
         answered = waits[~refused]
         p99_s = float(np.quantile(answered, 0.99, method="higher")) if len(answered) else 0.0
         return Later(len(waits), waits[cold & ~refused], int(refused.sum()), p99_s)
@@ -244,7 +246,8 @@ class Plan:
         """The smallest budget whose replay reaches the *goal*, to a hundredth; ``None``: none does.
 
         It is rounded up to the amount that is shown. If today's budget misses the goal, only larger
-        ones are tried. 0 if no model takes memory. Each is computed once.
+        ones are tried. No model of the trace that loads today is too large for it. 0 if no model
+        takes memory. Each is computed once.
         """
         asked = goal or self.goal, policy or self.policy
         if asked not in self._needed:
@@ -259,7 +262,7 @@ class Plan:
         most = self._most_nbytes
         if not most:
             return 0 if reaches(self.budget_nbytes) else None
-        misses, enough = 0, most
+        misses, enough = self._least_nbytes - 1, most
         if name == self.policy:
             if reaches(self.budget_nbytes):
                 enough = self.budget_nbytes
@@ -271,6 +274,13 @@ class Plan:
             return None
         needed = _smallest(reaches, misses, enough, self._surveyed_nbytes(goal, name))
         return needed if reaches(needed) else None
+
+    @property
+    def _least_nbytes(self) -> int:
+        """A budget that is enough for each model of the trace for which today's is, alone."""
+        needs = (self.costs[model].need_nbytes for model in self.trace.models)
+        today_nbytes = self.budget_nbytes // self.parts
+        return self.parts * max(1, *(need for need in needs if need <= today_nbytes), 1)
 
     @property
     def _most_nbytes(self) -> int:
@@ -370,7 +380,8 @@ def _cold(met: Later) -> str:
         wait_s = float(f"{np.median(met.cold_waits_s):.2g}")
         parts.append(f"{_who(len(met.cold_waits_s), met.requests)} {show_duration(wait_s)}")
     if met.refusals:
-        parts.append(f"{met.refusals} are refused for want of room")
+        are = "is" if met.refusals == 1 else "are"
+        parts.append(f"{met.refusals} {are} refused for want of room")
     return " and ".join(parts) or "none waits"
 
 

@@ -43,14 +43,15 @@ class Curve:
     requests: np.ndarray[Any, np.dtype[np.int64]]
     load_s: np.ndarray[Any, np.dtype[np.float64]]
 
-    # The following leave out the first request for each model: no budget makes it warm.
+    # The following leave out the first request for each model, which no budget makes warm; but not if
+    # it is refused, as then are all of them.
 
     @property
     def cold_rate(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """For each budget, the share of the later requests that were cold or refused."""
-        missed = (self._later_cold + self._later_refused).sum(1)
+        missed = (self._later_cold + self.refused).sum(1)
         share: np.ndarray[Any, np.dtype[np.float64]]
-        share = missed / max(1, np.maximum(self.requests - 1, 0).sum())
+        share = missed / np.maximum(1, self._later_answered + self.refused.sum(1))
         return share
 
     @property
@@ -62,9 +63,8 @@ class Curve:
         if not len(self.models):
             return np.zeros(len(self.budgets))
         order = np.argsort(self.load_s)[::-1]
-        answered = np.maximum(self.requests - 1, 0).sum() - self._later_refused.sum(1)
         slower = np.cumsum(self._later_cold[:, order], 1)  # that wait as long, or longer
-        allowed = np.floor(0.01 * answered + 1e-9)
+        allowed = np.floor(0.01 * self._later_answered + 1e-9)
         first = (slower > allowed[:, None]).argmax(1)
         waits: np.ndarray[Any, np.dtype[np.float64]]
         waits = np.where(slower[:, -1] > allowed, self.load_s[order][first], 0.0)
@@ -77,11 +77,11 @@ class Curve:
         return later
 
     @property
-    def _later_refused(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """*refused*, less the first request for each model that is always refused."""
-        later: np.ndarray[Any, np.dtype[np.int64]]
-        later = np.maximum(self.refused - (self.refused > 0), 0)
-        return later
+    def _later_answered(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """For each budget, how many of the later requests were answered."""
+        answered: np.ndarray[Any, np.dtype[np.int64]]
+        answered = np.where(self.refused, 0, np.maximum(self.requests - 1, 0)).sum(1)
+        return answered
 
 
 def survey(

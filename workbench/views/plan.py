@@ -126,10 +126,11 @@ def figure(plan: Plan) -> Picture:
     drawn = Picture(figsize=(9.5, 3.4), layout="constrained")
     rate, wait = drawn.subplots(1, 2)
     unit, name = (2**30, "GiB") if plan.all_nbytes >= 2**30 else (2**20, "MiB")
-    for colour, (policy, curve) in zip(_COLOURS, plan.curves.items(), strict=False):
-        budgets = curve.budgets / unit
-        rate.plot(budgets, curve.cold_rate * 100, color=colour, label=policy)
-        wait.plot(budgets, curve.p99_s * 1e3, color=colour, label=policy)
+    for number, (policy, curve) in enumerate(plan.curves.items()):
+        budgets, colour = curve.budgets / unit, _COLOURS[number]
+        width = 1.5 * (len(plan.curves) - number)  # a line is seen below an equal one
+        for axes, values in ((rate, curve.cold_rate * 100), (wait, curve.p99_s * 1e3)):
+            axes.plot(budgets, values, color=colour, label=policy, linewidth=width)
         if needed := plan.needed_nbytes(policy=policy):
             for axes in (rate, wait):
                 axes.axvline(needed / unit, color=colour, linestyle=":", linewidth=1)
