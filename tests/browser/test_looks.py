@@ -218,6 +218,17 @@ def test_a_view_is_readable_and_whole(page: Any) -> None:
     assert_readable_and_whole(page, 730, 900, 1400)
 
 
+@pytest.mark.parametrize("view", ["dashboard", "gpus"])
+def test_a_narrow_output_is_scrolled(browser: Any, views: Mapping[str, str], view: str) -> None:
+    """JupyterLab's list of files leaves 440 of 900 pixels: no word or number is cut for that."""
+    tab = browser.new_page(viewport={"width": 440, "height": 700})
+    tab.set_content(document("lab-light", views[view]))
+    for unwanted in (BROKEN, CUT, UNEQUAL):
+        assert tab.evaluate(unwanted) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") < 730
+    tab.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_status_page_is_readable_and_whole(
     browser: Any, views: Mapping[str, str], scheme: str

@@ -21,7 +21,7 @@ from workbench.dashboard import Dashboard, controls, playground
 from workbench.dashboard import feed as feed_module
 from workbench.dashboard.controls import budget_steps
 from workbench.dashboard.feed import Feed
-from workbench.errors import MemoryExhausted
+from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.events import ModelEvicted
 from workbench.memory import eviction
 from workbench.views.calls import answer_html, calls
@@ -146,6 +146,22 @@ def test_buttons_do_what_they_say(
     found = [(each.id.name, each.pinned) for each in server.snapshot().models]
     assert found == ([("wine", pinned)] if there else [])
     assert f"{verb} wine: done" in dashboard._note.value  # and not of the example for the choice
+
+
+def test_a_model_that_works_is_chosen_at_first(tmp_path: Path) -> None:
+    """It is one that is loaded, or else the first that is not known as broken."""
+    (tmp_path / "a.onnx").write_bytes(b"no model")
+    for name in ("b", "c"):
+        identity(tmp_path / f"{name}.onnx")
+    with Workbench(tmp_path, device="cpu", port=0) as server:
+        with pytest.raises(WorkbenchError):
+            server.load("a")
+        for chosen in ("b", "c"):
+            dashboard = server.dashboard()
+            after(dashboard, dashboard.draw)
+            assert dashboard._controls.chosen == chosen
+            assert dashboard._note.value == ""
+            server.load("c")
 
 
 def test_a_failed_order_is_one_line(server: Workbench) -> None:

@@ -285,7 +285,9 @@ def test_memory_that_is_not_ours_is_grey() -> None:
 
 def test_a_device_that_says_nothing_is_still_a_sentence() -> None:
     """Where the driver's calls fail, the figures are left out."""
-    assert board.device_words(DeviceStatus(GPU, "a card", MIB)) == "cuda:0: a card"
+    assert board.device_words(DeviceStatus(GPU, "a card", MIB)) == (
+        "cuda:0: a card · the driver does not report its memory in use"
+    )
 
 
 def test_events_are_folded_by_model() -> None:

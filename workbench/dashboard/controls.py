@@ -136,10 +136,12 @@ class Controls:
         most_nbytes: int,
         evict: str,
         keep_alive_s: float | None,
+        *,
+        first: str = "",
     ) -> None:
         """Offer the *wanted* of *names*, budgets up to *most_nbytes*, and show the settings in use.
 
-        What did not change stays.
+        What did not change stays. If no model is chosen yet, it is *first*, or the first one.
         """
         self.find.layout.display = "none" if len(names) <= MODELS else None
         if wanted := self.wanted:
@@ -147,9 +149,9 @@ class Controls:
         self._writing = True
         try:
             if self.chooser.options != tuple(names):
-                chosen = self.chosen
+                liked = (self.chosen, first, *names)
                 self.chooser.options = tuple(names)
-                self.chooser.value = chosen if chosen in names else next(iter(names), None)
+                self.chooser.value = next((name for name in liked if name in names), None)
             if self._budget_nbytes != budget_nbytes:
                 self._budget_nbytes = budget_nbytes
                 options = budget_steps(budget_nbytes, most_nbytes)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ from workbench.dashboard.feed import Feed
 from workbench.dashboard.marks import Marks
 from workbench.errors import WorkbenchError
 from workbench.events import Entry
+from workbench.model import ModelState
 from workbench.views import board
 from workbench.views.calls import answer_html
 from workbench.views.chart import as_image, is_mark, legend, memory_charts
@@ -262,9 +264,19 @@ class Dashboard:
             min(device.device.total_nbytes for device in devices),
             self._server.evict,
             self._server.keep_alive,
+            first=self._first,
         )
         self._marks.show(self._marked, self._snapshot.at_s)
         return ""
+
+    @property
+    def _first(self) -> str:
+        """The model to begin with: one that is loaded, or else one that is not known as broken."""
+        models = self._snapshot.models
+        broken = {m.id.name for m in models if m.absence is not None and m.absence.failed}
+        loaded = (m.id.name for m in models if m.state is ModelState.READY)
+        sound = (name for name in self._names if name not in broken)
+        return next(chain(loaded, sound), "")
 
     def _safely(self, draw: Callable[[], str]) -> str:
         """What *draw* returns; if it fails, a line that says so."""

@@ -43,8 +43,8 @@ class Curve:
     requests: np.ndarray[Any, np.dtype[np.int64]]
     load_s: np.ndarray[Any, np.dtype[np.float64]]
 
-    # The following leave out the first request for each model, which no budget makes warm; but not if
-    # it is refused, as then are all of them.
+    # The following leave out the first request for each model, which no budget makes warm. If it is
+    # refused, it counts: all requests for that model are refused then.
 
     @property
     def cold_rate(self) -> np.ndarray[Any, np.dtype[np.float64]]:

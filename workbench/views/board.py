@@ -57,7 +57,8 @@ STYLE = f"""<style>
   color:var(--jp-ui-font-color1, var(--vscode-foreground, #222))}}
 .wbd a {{color:inherit; text-decoration:underline}}
 .wbd small, .wbd .q {{font-size:12px; color:var(--jp-ui-font-color1, inherit); opacity:.78}}
-.wbd table.m {{width:100%; table-layout:fixed; border-collapse:collapse; font-size:12px}}
+.wbd table.m {{width:100%; min-width:680px; table-layout:fixed; border-collapse:collapse;
+  font-size:12px}}
 .wbd table.m td, .wbd table.m th {{text-align:left; padding:3px 4px; overflow:hidden;
   text-overflow:ellipsis; white-space:nowrap; vertical-align:middle; line-height:18px;
   border-top:1px solid #8883}}
@@ -119,6 +120,8 @@ def device_words(status: DeviceStatus) -> str:
     """A device in a sentence: why models run there, and how full and busy it is."""
     device, system, gpu = status.device, status.system, status.gpu
     words = [f"{device}: {status.reason}" if device.kind == "cuda" else status.reason]
+    if system is None and device.kind == "cuda":
+        words.append("the driver does not report its memory in use")
     if system is not None:
         whole = "card" if device.kind == "cuda" else "computer"
         used, total = show_nbytes(system.used_nbytes), show_nbytes(system.total_nbytes)
