@@ -105,12 +105,12 @@ def test_top_shows_what_cannot_be_read(tmp_path: Path, run: Run) -> None:
             config.write_text("max_batch_size: many")
             with pytest.raises(LoadFailed):
                 workbench.load("odd")
-            told = run("top", "--once", "--url", workbench.url).output
+            told = run("top", "--once", "--every", "0.1", "--url", workbench.url).output
             assert re.search(r"^odd +broken ", told, re.MULTILINE)
             assert "odd broken: " in told
             config.unlink()
             workbench.load("odd")
-            told = run("top", "--once", "--url", workbench.url).output
+            told = run("top", "--once", "--every", "0.1", "--url", workbench.url).output
             assert not re.search(r"^odd +broken ", told, re.MULTILINE)
             assert re.search(r"^odd:1 +ready ", told, re.MULTILINE)
 

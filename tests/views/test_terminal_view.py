@@ -11,9 +11,13 @@ import pytest
 from rich.console import Console
 
 from workbench import Workbench
+from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.errors import LoadFailed
 from workbench.events import Entry, ToldEvent
-from workbench.model import ModelId
+from workbench.http.exposition import write
+from workbench.http.metrics import families
+from workbench.memory.device import Device, GpuReading, MemoryReading
+from workbench.model import ModelId, ModelState
 from workbench.views.history import History
 from workbench.views.scraped import Scrapes
 from workbench.views.terminal import screen
@@ -70,6 +74,52 @@ def test_the_screen(sample_models: Path) -> None:
     assert {"in flight", "loads", "evicted"} <= set(
         re.split(r"\s{2,}", wide.splitlines()[2].strip())
     )
+
+
+def test_the_first_look_knows_no_last_use(sample_models: Path) -> None:
+    """Requests before it may be hours old: only later ones say when a model was used."""
+    with Workbench(sample_models, device="cpu", port=0) as server:
+        scrapes, history = Scrapes(), History()
+        server.infer("wine", np.zeros((1, 13), np.float32))
+        assert " ago" not in shown(server, scrapes, history, 1000.0)
+        assert " ago" not in shown(server, scrapes, history, 1001.0)
+        server.infer("wine", np.zeros((1, 13), np.float32))
+        assert "0 s ago" in shown(server, scrapes, history, 1002.0)
+
+
+def test_each_gpu_has_its_figures() -> None:
+    """How busy it is, its power and temperature stand beside its bar, if its driver tells."""
+    gpus = [Device("cuda", n, "H100", 80 * 2**30, f"GPU-{n}") for n in range(3)]
+    memory = MemoryReading(80 * 2**30, 2**30)
+    readings = (GpuReading(0.5, 200.0, 700.0, temperature_celsius=41.0), GpuReading(power_watts=7))
+    told = tuple(
+        DeviceStatus(gpu, "", 2**30, system=system, gpu=reading)
+        for gpu, system, reading in zip(
+            gpus, (memory, None, memory), (readings[0], GpuReading(), readings[1]), strict=True
+        )
+    )
+    text = write(families(Snapshot(1.0, told, ()))).decode()
+    now = Scrapes().snapshot(text, 2.0)
+    console = Console(width=110)
+    with console.capture() as captured:
+        console.print(screen("", now, History(), ()))
+    first, second, third = captured.get().splitlines()[1:4]
+    assert first.endswith("0 B of 1.0 GiB budget · 50% busy · 200 of 700 W · 41 °C")
+    assert second.rstrip().endswith("0 B of 1.0 GiB budget")
+    assert third.rstrip().endswith("0 B of 1.0 GiB budget · 7 W")
+
+
+def test_long_names_are_told_apart() -> None:
+    """Names that begin alike are, by their ends; a wide terminal has room for more of them."""
+    ids = [ModelId(f"team/{'customer_' * 6}{number}", 1) for number in range(3)]
+    models = tuple(ModelStatus(model, ModelState.READY) for model in ids)
+    for width, whole in ((80, False), (110, False), (160, True)):
+        console = Console(width=width)
+        with console.capture() as captured:
+            console.print(screen("", Snapshot(1.0, (), models), History(), ()))
+        for model in ids:
+            assert (str(model) in captured.get()) == whole
+            assert f"{model.name[-9:]}:1 " in captured.get()
 
 
 def test_a_model_that_failed_is_broken(tmp_path: Path) -> None:

@@ -200,6 +200,8 @@ def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
         return screen(wb.url, now, history, seen, rows)
 
     if once or not console.is_terminal:
+        look()  # rates are of the time between two looks
+        time.sleep(every_s)
         console.print(look())
         return
     with Live(look(), console=console, screen=True, auto_refresh=False) as live:

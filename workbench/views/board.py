@@ -27,6 +27,7 @@ from workbench.events import (
     ModelUnloading,
     Thrashing,
 )
+from workbench.memory.device import GpuReading
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
@@ -118,7 +119,7 @@ def head(
 
 def device_words(status: DeviceStatus) -> str:
     """A device in a sentence: why models run there, and how full and busy it is."""
-    device, system, gpu = status.device, status.system, status.gpu
+    device, system = status.device, status.system
     words = [f"{device}: {status.reason}" if device.kind == "cuda" else status.reason]
     if system is None and device.kind == "cuda":
         words.append("the driver does not report its memory in use")
@@ -128,6 +129,12 @@ def device_words(status: DeviceStatus) -> str:
         words.append(f"{used} of the {whole}'s {total} in use")
     if device.kind == "cpu":
         words.append(f"{show_nbytes(other_nbytes(status))} by the rest of this process")
+    return " · ".join([*words, *gpu_words(status.gpu)])
+
+
+def gpu_words(gpu: GpuReading) -> list[str]:
+    """How busy a GPU is, its power and its temperature, as far as its driver tells."""
+    words = []
     if gpu.utilization is not None:
         words.append(f"{gpu.utilization:.0%} busy")
     if gpu.power_watts is not None:
@@ -135,7 +142,7 @@ def device_words(status: DeviceStatus) -> str:
         words.append(f"{gpu.power_watts:.0f}{limit} W")
     if gpu.temperature_celsius is not None:
         words.append(f"{gpu.temperature_celsius:.0f} °C")
-    return " · ".join(words)
+    return words
 
 
 def models_table(

@@ -16,7 +16,7 @@ from workbench.events import (
     ModelLoadFailed,
     ModelUnloaded,
 )
-from workbench.memory.device import Device, MemoryReading
+from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
 from workbench.residency import Absence, AbsenceKind, LoadStatistics
 from workbench.scrape import Labels, samples
@@ -76,7 +76,7 @@ class Scrapes:
         succeeded = count("workbench_request_duration_seconds_count")
         failed = count("nv_inference_request_failure")
         ended = succeeded + failed
-        if ended > self._ended.get(model, 0):
+        if ended > self._ended.setdefault(model, ended):  # those before the first look are older
             self._last_s[model] = at_s
         self._ended[model] = ended
         state = next(
@@ -134,6 +134,9 @@ def _devices(figures: _Figures) -> tuple[DeviceStatus, ...]:
         found = (v for labels, v in figures[name] if labels.get("device") == device)
         return int(next(found, 0))
 
+    uuids = (labels["gpu_uuid"] for labels, _ in figures["nv_gpu_memory_total_bytes"])
+    totals = (labels["device"] for labels, _ in figures["workbench_memory_system_total_bytes"])
+    gpus = dict(zip((name for name in totals if name != "cpu"), uuids, strict=False))
     rows = []
     for labels, budget_nbytes in figures["workbench_memory_budget_bytes"]:
         name = labels["device"]
@@ -150,6 +153,22 @@ def _devices(figures: _Figures) -> tuple[DeviceStatus, ...]:
                 system=MemoryReading(
                     total_nbytes, figure("workbench_memory_system_used_bytes", name)
                 ),
+                gpu=_gpu(figures, gpus.get(name, "")),
             )
         )
     return tuple(rows)
+
+
+def _gpu(figures: _Figures, uuid: str) -> GpuReading:
+    """The driver's figures of the GPU *uuid*; none if there is no such GPU."""
+
+    def figure(name: str) -> float | None:
+        found = (value for labels, value in figures[name] if labels["gpu_uuid"] == uuid)
+        return next(found, None)
+
+    return GpuReading(
+        utilization=figure("nv_gpu_utilization"),
+        power_watts=figure("nv_gpu_power_usage"),
+        power_limit_watts=figure("nv_gpu_power_limit"),
+        temperature_celsius=figure("workbench_gpu_temperature_celsius"),
+    )

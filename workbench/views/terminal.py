@@ -13,6 +13,7 @@ from rich.text import Text
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.nbytes import show_nbytes
+from workbench.views.board import gpu_words
 from workbench.views.folds import folded
 from workbench.views.history import History
 from workbench.views.states import is_absent, state_words
@@ -63,7 +64,8 @@ def _device(device: DeviceStatus) -> RenderableType:
     row = Table.grid(padding=(0, 1))
     held = f"{show_nbytes(device.held_nbytes)} of {show_nbytes(device.budget_nbytes)} budget"
     bar = ProgressBar(max(1, device.budget_nbytes), device.held_nbytes, width=30)
-    row.add_row(Text(str(device.device)), bar, Text(held))
+    words = Text(" · ".join([held, *gpu_words(device.gpu)]), no_wrap=True, overflow="ellipsis")
+    row.add_row(Text(str(device.device)), bar, words)
     return row
 
 
@@ -78,14 +80,15 @@ class _Models:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
         columns = self._columns(wide=options.max_width >= _WIDE)
         table = Table(box=None, pad_edge=False, header_style="dim")
-        table.add_column("model", no_wrap=True, max_width=_NAME)
+        width = _NAME + max(0, options.max_width - _WIDE)
+        table.add_column("model", no_wrap=True, max_width=width)
         table.add_column("state", no_wrap=True)
         for head in columns:
             table.add_column(head, justify="right", no_wrap=True)
         for model, *cells in zip(self.models, *columns.values(), strict=True):
             words = state_words(model)
-            name = Text(str(model.id), overflow="ellipsis")
-            table.add_row(name, Text(words.word, style=words.shade), *cells)
+            name = shortened(str(model.id), width)
+            table.add_row(Text(name), Text(words.word, style=words.shade), *cells)
         yield table
 
     def _columns(self, *, wide: bool) -> dict[str, list[str]]:
@@ -111,6 +114,14 @@ class _Models:
 
     def _used(self, last_s: float) -> str:
         return f"{show_age(max(0.0, self.snapshot.at_s - last_s))} ago" if last_s else "-"
+
+
+def shortened(name: str, most: int) -> str:
+    """A *name* of at most so many characters: both ends, as long names often begin alike."""
+    if len(name) <= most:
+        return name
+    end = most // 2
+    return f"{name[: most - end - 1]}…{name[-end:]}"
 
 
 def _in_flight(model: ModelStatus) -> str:
