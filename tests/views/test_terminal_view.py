@@ -77,14 +77,16 @@ def test_the_screen(sample_models: Path) -> None:
 
 
 def test_the_first_look_knows_no_last_use(sample_models: Path) -> None:
-    """Requests before it may be hours old: only later ones say when a model was used."""
+    """Requests before it may be hours old: only later ones are of the last seconds."""
     with Workbench(sample_models, device="cpu", port=0) as server:
         scrapes, history = Scrapes(), History()
-        server.infer("wine", np.zeros((1, 13), np.float32))
+        for _ in range(100):
+            server.infer("wine", np.zeros((1, 13), np.float32))
         assert " ago" not in shown(server, scrapes, history, 1000.0)
         assert " ago" not in shown(server, scrapes, history, 1001.0)
         server.infer("wine", np.zeros((1, 13), np.float32))
         assert "0 s ago" in shown(server, scrapes, history, 1002.0)
+        assert history.all_traffic.rate == history.traffic(ModelId("wine", 1)).rate == 0.5
 
 
 def test_each_gpu_has_its_figures() -> None:

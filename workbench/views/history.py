@@ -145,7 +145,7 @@ class History:
         is_new = False
         at_s, before_s = snapshot.at_s, self._last_s
         ends_s = self._ends_s
-        changed = [m for m in snapshot.models if ends_s.get(m.id, 0.0) != m.requests.last_at_s]
+        changed = [m for m in snapshot.models if ends_s.get(m.id) != m.requests.last_at_s]
         for model in changed:
             self._count(model.id, model.requests, at_s, before_s)
         self._sum = self._sum._replace(at_s=at_s)
