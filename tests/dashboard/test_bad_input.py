@@ -7,11 +7,17 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import pynvml
 import pytest
 
+from doubles import UUIDS, ScriptedNvml
 from workbench import Workbench
+from workbench.core import lifetime
+from workbench.core.placement import Placement, place
 from workbench.dashboard import Dashboard
 from workbench.errors import LoadFailed
+from workbench.memory.device import Gpus
+from workbench.settings import Settings
 from workbench.tensor import Array
 
 DECLARED = {"x": ("FP32", [-1])}
@@ -115,4 +121,29 @@ def test_a_model_that_fails_every_second(tmp_path: Path) -> None:
         assert dashboard._events.value.count("data-of=") == 1
         assert len(dashboard._events.value) < 20_000
         assert not dashboard._told
+        assert is_live(server)
+
+
+def test_gpus_whose_driver_begins_to_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each GPU has a band and its figures; once its calls fail, that is said, and all goes on."""
+    nvml = ScriptedNvml(UUIDS[:2])
+
+    def place_on_gpus(settings: Settings) -> tuple[Placement, ...]:
+        return place(settings, lambda: Gpus(nvml, {}), lambda _: None, dict)
+
+    monkeypatch.setattr(lifetime, "place", place_on_gpus)
+    with Workbench(None, budget="64MiB", device="cuda", port=0) as server:
+        server.register(echo, name="a", inputs=DECLARED, outputs=DECLARED, memory="1MiB")
+        dashboard = server.dashboard()
+        dashboard.draw()
+        for number, figures in enumerate(("50% busy · 100 of 700 W · 40 °C", "51% busy")):
+            assert f"cuda:{number}: GPU model {number}" in dashboard._head.value
+            assert figures in dashboard._head.value
+            assert f">cuda:{number}: budget for models 64.0 MiB" in dashboard._chart.value
+        nvml.failures["by_uuid"] = pynvml.NVML_ERROR_GPU_IS_LOST
+        dashboard.draw()
+        assert dashboard._head.value.count("the driver does not report its memory in use") == 2
+        assert "busy" not in dashboard._head.value
+        assert not dashboard._told
+        assert server.infer("a", [1.0]).tolist() == [1.0]
         assert is_live(server)

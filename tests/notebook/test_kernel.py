@@ -316,6 +316,38 @@ def test_the_dashboard_outlives_interrupts(kernel: Kernel) -> None:
     assert told == "True set()\n"
 
 
+@pytest.mark.parametrize(
+    ("busy", "asks"),
+    [
+        ("while True: wb.plan()._repr_mimebundle_()", False),
+        ("wb.bench('wine', clients=1, batching=[True], seconds=60)", True),
+        ("wb.tune('wine', p99='20ms', seconds=60)", True),
+    ],
+    ids=["plan", "bench", "tune"],
+)
+def test_a_measurement_that_is_interrupted(kernel: Kernel, busy: str, *, asks: bool) -> None:
+    """Only the cell ends: no process is left, the model has its own configuration, all works."""
+    url = kernel.start()
+    look = "print(len(psutil.Process().children()), wb['wine'].config)"
+    before = kernel.run(
+        "import psutil\n"
+        "for _ in range(99):\n"
+        "    _ = wb.infer('wine', [[0.0] * 13]), wb.infer('digits', [[0.0] * 64])\n" + look
+    )
+
+    def answered() -> int:
+        statistics = httpx.get(f"{url}/v2/models/wine/stats", timeout=10).json()
+        return int(statistics["model_stats"][0]["inference_count"])
+
+    message, count = kernel.begin(busy), answered()
+    while asks and answered() == count:
+        assert is_live(url)
+    kernel.interrupt(message)
+    assert kernel.run(look) == before
+    assert "99 % of these requests warm" in kernel.run("print(wb.plan())")
+    assert "elements/s" in kernel.run("print(wb.bench('wine', clients=1, seconds=0.05))")
+
+
 def test_a_snapshot_is_a_picture_for_files(kernel: Kernel) -> None:
     """It takes the place of the live dashboard; without one, it is the output of its own cell."""
     kernel.start()

@@ -192,6 +192,16 @@ def test_a_mark_is_in_the_band_of_its_gpu() -> None:
     assert "needs 9 GiB" not in second
 
 
+def test_a_model_on_a_gpu_says_on_which() -> None:
+    """So does the table of the status page; on the CPU there is only one device to name."""
+    gpus = [replace(GPU, index=index) for index in range(2)]
+    models = [ready(name, device=gpu) for name, gpu in zip("ab", gpus, strict=True)]
+    html = page_parts(snapshot(*models), ["a", "b"], [], History())["models"]
+    assert ">cuda:0<" in html
+    assert ">cuda:1<" in html
+    assert "device" not in page_parts(snapshot(ready("a")), ["a"], [], History())["models"]
+
+
 def test_each_band_of_several_gpus_has_its_name() -> None:
     """The chart of a GPU says of which it is, and the legend whose the grey memory is."""
     now = snapshot(ready("a"), device=GPU)

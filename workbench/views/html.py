@@ -59,11 +59,13 @@ def model_columns(
 ) -> list[Column]:
     """Those that have something to say of *models*, and the one *kept*; *names* are the first."""
     states = [state_words(model) for model in models]
+    gpus = [str(m.device) if m.device and m.device.kind == "cuda" else "" for m in models]
     return said(
         (
             Column("model", tuple(names)),
             Column("version", tuple(str(model.id.version or "") for model in models), numbers=True),
             Column("state", tuple(board.pill(s.word, s.shade, s.title) for s in states)),
+            Column("device", tuple(gpus)),
             *figure_columns(models),
         ),
         kept,
