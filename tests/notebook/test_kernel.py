@@ -316,6 +316,29 @@ def test_the_dashboard_outlives_interrupts(kernel: Kernel) -> None:
     assert told == "True set()\n"
 
 
+def test_a_plan_outlives_its_kernel(kernel: Kernel) -> None:
+    """It is an output without widgets; a button is one of its own, where there is what to set."""
+    kernel.start()
+    kernel.run(
+        "wb.budget = '1GiB'\n"
+        "for _ in range(9): _ = wb.infer('wine', [[0.0] * 13]), wb.infer('digits', [[0.0] * 64])"
+    )
+    shown: list[dict[str, Any]] = []
+
+    def hear(message: dict[str, Any]) -> None:
+        if message["msg_type"] in ("display_data", "execute_result"):
+            shown.append(message["content"]["data"])
+
+    cell = "plan = wb.plan(); plan"
+    for setting in ("", "plan.apply(); "):
+        shown.clear()
+        kernel.client.execute_interactive(setting + cell, output_hook=hear, timeout=60)
+        plan, *button = [each for each in shown if any(each.values())]
+        assert set(plan) == {"text/plain", "text/html"}
+        assert len(button) == (not setting)
+    assert kernel.run("print(plan is Out.get(max(Out)))") == "True\n"
+
+
 @pytest.mark.parametrize(
     ("busy", "asks"),
     [

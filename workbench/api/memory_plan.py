@@ -15,6 +15,7 @@ from workbench.model import PLATFORM_PREFIX, ModelId
 from workbench.nbytes import show_nbytes
 from workbench.planner import ModelCost, Plan, Trace, TraceRequest, measured
 from workbench.views import plan as views
+from workbench.views.progress import in_notebook
 
 if TYPE_CHECKING:
     from workbench.views.picture import Picture
@@ -65,7 +66,7 @@ def pinned_of(core: ServerCore, costs: Mapping[ModelId, ModelCost]) -> tuple[Mod
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MemoryPlan(Plan):
-    """A plan that a notebook shows, with a button that sets the budget it names."""
+    """A plan that a notebook shows, and below it a button that sets the budget it names."""
 
     set_budget: Callable[[int], object] = lambda _: None
 
@@ -96,21 +97,24 @@ class MemoryPlan(Plan):
     def __repr__(self) -> str:
         return views.text(self, self.rows)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        bundle: dict[str, Any] = {
-            "text/plain": repr(self),
-            "text/html": views.html(self, self.rows),
-        }
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": views.html(self, self.rows)}
+
+    def _ipython_display_(self) -> None:
+        """Show the plan, and below it the button, which alone is lost when the kernel ends."""
+        _display(self._repr_mimebundle_())
         needed = self.needed_nbytes()
-        if needed and needed != self.budget_nbytes:
-            root = with_button(bundle["text/html"], needed // self.parts, self.apply)
-            view = {"version_major": 2, "version_minor": 0, "model_id": root.model_id}
-            bundle["application/vnd.jupyter.widget-view+json"] = view
-        return bundle
+        if needed and needed != self.budget_nbytes and in_notebook():
+            nbytes = needed // self.parts
+            row = budget_button(nbytes, self.apply)
+            words = f"plan.apply() sets the budget to {show_nbytes(nbytes)}"
+            view = {"version_major": 2, "version_minor": 0, "model_id": row.model_id}
+            bundle = {"text/plain": words, "application/vnd.jupyter.widget-view+json": view}
+            _display(bundle)
 
 
-def with_button(html: str, nbytes: int, apply: Callable[[], None]) -> Any:
-    """A widget that shows *html*, and a button that calls *apply*, which sets *nbytes*."""
+def budget_button(nbytes: int, apply: Callable[[], None]) -> Any:
+    """A button that calls *apply*, which sets a budget of *nbytes*, and a place for its answer."""
     import ipywidgets as widgets  # it takes its time
 
     button = widgets.Button(
@@ -127,4 +131,11 @@ def with_button(html: str, nbytes: int, apply: Callable[[], None]) -> Any:
             note.value = f"the budget is {show_nbytes(nbytes)}"
 
     button.on_click(pressed)
-    return widgets.VBox([widgets.HTML(html), widgets.HBox([button, note])])
+    return widgets.HBox([button, note])
+
+
+def _display(bundle: Mapping[str, Any]) -> None:
+    from IPython import display as ipython  # it takes its time
+
+    show: Any = ipython.display
+    show(bundle, raw=True)

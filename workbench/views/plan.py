@@ -94,11 +94,10 @@ def html(plan: Plan, table: Sequence[Row]) -> str:
     body = "".join(f"<tr>{cells_html(row, 'td', cells)}</tr>" for row in table)
     notes = "".join(f"<div>{escape(note)}</div>" for note in [*_notes(plan), _SURVEYED])
     return (
-        '<div style="line-height:1.5">'  # widgets have lines of 28 pixels
         f'<div style="font-size:15px"><b>{escape(str(plan))}.</b></div>{notes}'
         f"{figure(plan)._repr_html_()}"
         f'<table style="border-collapse:collapse;font-size:13px">'
-        f"<tr>{heads}</tr>{body}</table></div>"
+        f"<tr>{heads}</tr>{body}</table>"
     )
 
 
