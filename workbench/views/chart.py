@@ -25,7 +25,7 @@ _WIDTH, _HEIGHT = 1000, 210
 _LEFT, _RIGHT, _TOP, _BOTTOM = 88, 12, 22, 26
 _LEAST_S = 30.0  # that the picture shows, also just after the start
 _MARKS, _NEAR = 100, 12  # marks that are nearer to each other cannot be told apart
-_FLUID = 'width="100%" style="min-width:680px;max-width:1200px"'
+_FLUID = 'width="100%" style="max-width:1200px"'
 _PAPER = "var(--jp-layout-color0, var(--vscode-editor-background, #fff))"
 _HALO = f'style="stroke:{_PAPER}" stroke-width="4" paint-order="stroke"'
 
