@@ -280,7 +280,7 @@ class Plan:
         """A budget that is enough for each model of the trace for which today's is, alone."""
         needs = (self.costs[model].need_nbytes for model in self.trace.models)
         today_nbytes = self.budget_nbytes // self.parts
-        return self.parts * max(1, *(need for need in needs if need <= today_nbytes), 1)
+        return self.parts * max([1, *(need for need in needs if need <= today_nbytes)])
 
     @property
     def _most_nbytes(self) -> int:
