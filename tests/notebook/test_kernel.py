@@ -363,7 +363,7 @@ def test_a_measurement_that_is_interrupted(kernel: Kernel, busy: str, *, asks: b
         return int(statistics["model_stats"][0]["inference_count"])
 
     message, count = kernel.begin(busy), answered()
-    while asks and answered() == count:
+    while asks and answered() < count + 100:  # the process sends requests
         assert is_live(url)
     kernel.interrupt(message)
     assert kernel.run(look) == before
