@@ -19,8 +19,8 @@ class Pace:
     """When to draw: at once after an event, soon after requests, else every ``IDLE_S``.
 
     For requests a dear draw is repeated later, so that they do not feel it. An update of 2.5 ms
-    each second leaves the p99 of one client within a tenth of what it is without
-    (``benchmarks/dashboard.py --live``); twice a second it makes it 1.4 times as long.
+    each second makes the p99 of one client 1.1 to 1.2 times as long
+    (``benchmarks/dashboard.py --live``), twice a second 1.4 times.
     """
 
     def __init__(self) -> None:
