@@ -85,8 +85,9 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 def _given(verb: str, arguments: Sequence[str]) -> dict[str, Any]:
     """What *arguments* give, by name, without what they leave out."""
+    marks = "%" if verb == "infer" else ""  # a cell magic has two
     parser = _ArgumentParser(
-        prog=f"{'%' * (verb == 'infer')}workbench {verb}",
+        prog=f"{marks}workbench {verb}",
         add_help=False,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,

@@ -277,7 +277,7 @@ class Plan:
 
     @property
     def _least_nbytes(self) -> int:
-        """A budget that is enough for each model of the trace for which today's is, alone."""
+        """The least budget that holds, one at a time, all models of the trace that today's does."""
         needs = (self.costs[model].need_nbytes for model in self.trace.models)
         today_nbytes = self.budget_nbytes // self.parts
         return self.parts * max([1, *(need for need in needs if need <= today_nbytes)])

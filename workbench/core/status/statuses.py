@@ -20,8 +20,20 @@ from workbench.statistics import RequestCounts
 _NO_REQUESTS = RequestCounts()
 _NO_TAGS: Mapping[str, str] = {}
 _ABSENT = ResidentSnapshot(
-    ModelId("", 0), ModelState.UNAVAILABLE, 0, 0, 0, False, 0.0, 0.0, "", Footprint(), 0, {}, None
-)  # fmt: skip
+    id=ModelId("", 0),
+    state=ModelState.UNAVAILABLE,
+    nbytes=0,
+    claimed_nbytes=0,
+    leases=0,
+    pinned=False,
+    idle_s=0.0,
+    load_s=0.0,
+    reason="",
+    footprint=Footprint(),
+    activations_nbytes=0,
+    parts={},
+    busy_s=None,
+)
 _LARGEST = 10  # so many of the largest models of each device are always shown
 _BEST = {ModelState.READY: 2, ModelState.LOADING: 1}
 

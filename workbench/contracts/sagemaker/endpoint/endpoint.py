@@ -238,7 +238,7 @@ class Endpoint:
             stays = self._keeps and self._current[model.artifact.target] == model.name
             leaves = model.is_idle and not stays
             self._changed.notify_all()
-        if leaves:  # if it has not left already
+        if leaves:  # ``_unload`` looks whether it has left already
             with suppress(ServerNotRunning):  # its stop unloads all models
                 self._submit(partial(self._unload, model, discard=True))
 
