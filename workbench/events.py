@@ -160,7 +160,7 @@ class ModelExpired(ModelUnloaded):
 
 @dataclass(frozen=True, slots=True)
 class Thrashing:
-    """Of the last *loads* loads, *returned* were of models just evicted; *models* need *nbytes*."""
+    """Of *loads* loads, *returned* were of models just evicted; *models* take *nbytes* together."""
 
     kind: ClassVar[str] = "thrash"
     returned: int

@@ -70,7 +70,7 @@ def test_a_life(rig: Rig) -> None:
     """Each event has its effects, in the order in which they are to be told and done."""
     assert rig.apply(events.Requested(1, (A,))) == [Estimate(1, (A,))]
     assert rig.apply(events.Estimated(1, {A: 60})) == [Tell(ModelLoading(A, 60)), Load(A, 0)]
-    assert rig.came(A, 40) == [Tell(ModelLoaded(A, 40, 1.0), 1.0, 100), Grant(1, (A,))]
+    assert rig.came(A, 40) == [Tell(ModelLoaded(A, 40, 1.0), 1.0, 60), Grant(1, (A,))]
     assert rig.apply(events.Unload(A, "by hand", 2)) == [Tell(ModelUnloading(A, "by hand", 1))]
     assert rig.apply(events.Released((A,))) == [Close(A, 0, 40)]
     assert Left(2, A) in rig.apply(events.Closed(A))

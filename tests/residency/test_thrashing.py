@@ -14,15 +14,29 @@ def rounds(watch: ThrashWatch, count: int, begin_s: float = 0.0, apart_s: float 
     told = []
     for number in range(count):
         model, now_s = MODELS[number % 3], begin_s + number * apart_s
-        if watch.loaded(model, 40, 100, now_s):
+        if watch.loaded(model, 40, 20, now_s):
             told.append(number)
-        watch.evicted(model, now_s + apart_s / 2)
+        watch.evicted(model, 40, now_s + apart_s / 2)
     return told
 
 
 def test_told_once() -> None:
     """It is told when nine of the last loads brought back what had left, and only once."""
     assert rounds(ThrashWatch(), 100) == [11]
+
+
+def test_who_is_told_of() -> None:
+    """The model that is out just now is told of too, and others leave less room for all these."""
+    watch, told = ThrashWatch(), None
+    models = [ModelId(str(number), 1) for number in range(14)]
+    for number in range(23):  # there is room for 13 of them
+        out = models[(number + 1) % 14]
+        if number >= 13:
+            watch.evicted(out, 10, number)
+        told = watch.loaded(models[number % 14], 10, 0, number)
+    assert told is not None
+    assert set(models).difference(told.models) == {models[10]}
+    assert (told.nbytes, told.room_nbytes) == (130, 120)
 
 
 def test_told_again() -> None:
@@ -44,7 +58,7 @@ def test_first_loads_are_no_thrashing() -> None:
     watch = ThrashWatch()
     for number in range(50):
         assert watch.loaded(ModelId(str(number), 1), 1, 10, number) is None
-        watch.evicted(ModelId(str(number), 1), number)
+        watch.evicted(ModelId(str(number), 1), 1, number)
 
 
 def test_what_is_told() -> None:

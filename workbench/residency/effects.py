@@ -67,12 +67,12 @@ class Left(NamedTuple):
 class Tell(NamedTuple):
     """*event* happened, which took *seconds*.
 
-    *room_nbytes*, for a loaded model: the part of the budget that pinned models do not take.
+    *free_nbytes*, for a loaded model: what is left of its device's budget.
     """
 
     event: Any  # of workbench.events
     seconds: float = 0.0
-    room_nbytes: int = 0
+    free_nbytes: int = 0
 
 
 class TellFailed(NamedTuple):

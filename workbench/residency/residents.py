@@ -246,11 +246,7 @@ class Residents:
         resident.load_s = seconds
         device.book(resident, nbytes, nbytes)
         device.enter(resident, READY)
-        room_nbytes = device.budget_nbytes
-        if self.pinned:
-            pinned = self.among(self.pinned - {model})
-            room_nbytes -= sum(each.held_nbytes for each in pinned if each.device is device)
-        self.out.append(Tell(ModelLoaded(model, nbytes, seconds), seconds, room_nbytes))
+        self.out.append(Tell(ModelLoaded(model, nbytes, seconds), seconds, device.free_nbytes))
         if nbytes > claimed_nbytes:
             self.out.append(Tell(ModelOutgrown(model, nbytes, claimed_nbytes)))
 

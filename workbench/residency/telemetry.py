@@ -102,7 +102,7 @@ class Telemetry:
         old = past.counts
         past.counts = old._replace(loads=old.loads + 1, load_s=old.load_s + tell.seconds)
         model, nbytes = tell.event.model.plain, tell.event.nbytes
-        if told := self._thrash.loaded(model, nbytes, tell.room_nbytes, moment.now_s):
+        if told := self._thrash.loaded(model, nbytes, tell.free_nbytes, moment.now_s):
             self._log.append(told)
 
     def _unloaded(
@@ -116,7 +116,7 @@ class Telemetry:
         self._unloaded(past, tell, moment, AbsenceKind.EVICTED)
         old, s = past.counts, tell.seconds
         past.counts = old._replace(evictions=old.evictions + 1, eviction_s=old.eviction_s + s)
-        self._thrash.evicted(tell.event.model.plain, moment.now_s)
+        self._thrash.evicted(tell.event.model.plain, tell.event.nbytes, moment.now_s)
 
     def _cancelled(self, past: _Past, tell: Tell, moment: _Moment) -> None:
         past.absence = Absence(AbsenceKind.CANCELLED, tell.event.reason, moment.at_s)

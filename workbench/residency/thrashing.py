@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 from workbench.events import Thrashing
@@ -17,28 +18,28 @@ class ThrashWatch:
     """Looks at evictions and loads as they happen; under the residency's lock."""
 
     def __init__(self) -> None:
-        self._evicted_s: dict[ModelId, float] = {}
+        self._evicted: dict[ModelId, tuple[float, int]] = {}  # when, and of how many bytes
         self._loads: deque[tuple[ModelId, int, bool]] = deque()
         self._back = 0  # how many of them loaded again what had been evicted soon before
         self._told = False
 
-    def evicted(self, model: ModelId, now_s: float) -> None:
-        """Note that *model* was evicted for another."""
-        self._evicted_s[model] = now_s
+    def evicted(self, model: ModelId, nbytes: int, now_s: float) -> None:
+        """Note that *model*, which took *nbytes*, was evicted for another."""
+        self._evicted[model] = now_s, nbytes
 
     def drop(self, name: str) -> None:
         """Forget the models called *name*, which are no longer served."""
-        drop_name(self._evicted_s, name)
+        drop_name(self._evicted, name)
 
     def loaded(
-        self, model: ModelId, nbytes: int, room_nbytes: int, now_s: float
+        self, model: ModelId, nbytes: int, free_nbytes: int, now_s: float
     ) -> Thrashing | None:
         """Note that *model* was loaded, with *nbytes*; returns an event when thrashing begins.
 
-        *room_nbytes*: the memory for models that are not pinned.
+        *free_nbytes*: what is left of the budget.
         """
-        left_s = self._evicted_s.pop(model, None)
-        soon = left_s is not None and now_s - left_s < _SOON_S
+        left_s, _ = self._evicted.pop(model, (-math.inf, 0))
+        soon = now_s - left_s < _SOON_S
         self._loads.append((model, nbytes, soon))
         self._back += soon
         if len(self._loads) > _WINDOW:
@@ -51,4 +52,8 @@ class ThrashWatch:
             return None
         self._told = True
         sizes = {model: nbytes for model, nbytes, _ in self._loads}
+        room_nbytes = free_nbytes + sum(sizes[each] for each in sizes if each not in self._evicted)
+        for each, (left_s, size) in self._evicted.items():
+            if now_s - left_s < _SOON_S:
+                sizes[each] = size
         return Thrashing(back, len(self._loads), tuple(sizes), sum(sizes.values()), room_nbytes)
