@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, text_format
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
 
 import workbench.protos
-from workbench.protos import message_class
+from workbench.protos import file_pool, message_class
 
 FOLDER = Path(workbench.protos.__file__).parent
 FILES = sorted(path.stem for path in FOLDER.glob("*.proto"))
@@ -119,6 +122,57 @@ def test_our_messages_are_not_in_the_default_pool() -> None:
     pool = descriptor().file.pool
     assert pool is not descriptor_pool.Default()
     assert message_class("model_config", CONFIG) is message_class("model_config", CONFIG)
+
+
+# Threads may read a field during a collection: here the callback of a weak reference does.
+_READ_IN_A_COLLECTION = """
+import gc, weakref
+import numpy as np
+from workbench.protos import message_class
+
+message = message_class("model_config", "inference.ModelConfig")()
+message.dynamic_batching.preserve_ordering = True
+batching = message.dynamic_batching
+read = []
+
+class Garbage:
+    pass
+
+gc.collect()
+gc.disable()
+garbage = Garbage()
+garbage.itself, garbage.array = garbage, np.zeros(3)
+reference = weakref.ref(garbage.array, lambda _: read.append(batching.default_queue_policy))
+del garbage
+batching.default_queue_policy
+gc.collect()
+assert read
+print(read[0].DESCRIPTOR.name)
+"""
+
+
+def test_a_message_that_is_read_during_a_garbage_collection() -> None:
+    """A message that is read while the garbage collector runs is whole afterwards."""
+    run = subprocess.run(
+        [sys.executable, "-c", _READ_IN_A_COLLECTION], capture_output=True, text=True, check=False
+    )
+    assert (run.returncode, run.stdout) == (0, "ModelQueuePolicy\n"), run.stderr
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_class_of_a_message_is_collected(file: str) -> None:
+    """The garbage collector leaves the classes of all messages, also of those that nobody uses."""
+
+    def classes(messages: Iterable[Descriptor]) -> Iterator[weakref.ref[Any]]:
+        for message in messages:
+            yield weakref.ref(message_factory.GetMessageClass(message))
+            yield from classes(message.nested_types)
+
+    messages = file_pool(file).FindFileByName(f"{file}.proto").message_types_by_name.values()
+    found = list(classes(messages))
+    gc.collect()
+    assert len(found) >= 5
+    assert None not in [each() for each in found]
 
 
 _OURS = """
