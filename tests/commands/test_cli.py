@@ -165,6 +165,10 @@ def test_errors_of_models_code_are_printed(tmp_path: Path, own: str) -> None:
     [
         (["endpoint", ".", "--container", "nowhere"], "is not the URL of a container"),
         (["serve", "nowhere"], "does not exist; workbench samples --out FOLDER makes one"),
+        (["serve", "modles"], "/modles' does not exist; did you mean '"),
+        (["endpoint", "modles"], "the folder 'modles' does not exist; did you mean 'models'?"),
+        (["endpoint", "nowhere"], "the folder 'nowhere' does not exist"),
+        (["endpoint", __file__], "is a file, not a folder"),
         (["serve", __file__], "is a file, not a folder: name the folder of the models"),
         (["pack", "wine", "--run-code"], "--run-code goes with --check"),
         (["serve", ".", "--budget", "much"], "budget: 'much' is not an amount of memory"),
@@ -194,6 +198,7 @@ def test_mistakes_end_with_status_2(
 ) -> None:
     """A mistake is one clear line on stderr, and status 2."""
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
     result = CliRunner().invoke(main, arguments, prog_name="workbench")
     assert result.exit_code == 2
     assert message in result.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -126,6 +127,15 @@ def test_a_root_that_is_not_there(tmp_path: Path) -> None:
     """A folder that does not exist is a RepositoryError that names it in full."""
     with pytest.raises(RepositoryError, match=r"'/.*nope' does not exist"):
         ModelRepository(tmp_path / "nope")
+
+
+def test_a_misspelt_root(tmp_path: Path) -> None:
+    """A folder that does not exist is told the folder beside it that is spelt like it."""
+    (tmp_path / "sample_models").mkdir()
+    (tmp_path / "sample_model.txt").touch()
+    meant = re.escape(f"does not exist; did you mean '{tmp_path / 'sample_models'}'?")
+    with pytest.raises(RepositoryError, match=meant):
+        ModelRepository(tmp_path / "sample_model")
 
 
 def test_a_root_that_is_a_file(tmp_path: Path) -> None:

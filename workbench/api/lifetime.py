@@ -8,7 +8,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -19,6 +18,7 @@ from workbench.errors import PortInUse, SettingError
 from workbench.host.serving import Serving
 from workbench.repository import hidden_files, too_deep
 from workbench.settings import Folders, Settings, declared
+from workbench.spelling import meant
 from workbench.views.times import show_age
 
 
@@ -36,8 +36,7 @@ class Lifetime:
 
     def __setattr__(self, name: str, value: object) -> None:
         if not hasattr(type(self), name) and not name.startswith("_"):
-            near = get_close_matches(name, dir(type(self)), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
+            hint = meant(name, dir(type(self)))
             if any(option.name == name for option in declared()):
                 hint = f": wb.restart({name}=...) changes it"
             raise AttributeError(f"a workbench has no attribute {name!r} to set{hint}")

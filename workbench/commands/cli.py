@@ -30,6 +30,7 @@ from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.running import find_token, running_servers
 from workbench.seconds import show_duration
 from workbench.settings import declared, variable_name
+from workbench.spelling import meant_folder
 from workbench.version import __version__
 
 _PORT = "8000"  # what clients of other servers try first
@@ -123,13 +124,16 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
 
 
 @main.command()
-@click.argument("prefix", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("prefix", type=click.Path(path_type=Path))
 @_setting_options
 def endpoint(prefix: Path, **settings: str | None) -> None:
     """Serve a SageMaker multi-model endpoint of the artifacts below PREFIX until Ctrl-C.
 
     Its models run in this process, or in the container that --container names.
     """
+    if not prefix.is_dir():
+        wrong = "is a file, not a folder" if prefix.exists() else "does not exist"
+        raise UsageError(f"the folder {str(prefix)!r} {wrong}{meant_folder(prefix)}")
     if settings["port"] is None and not os.environ.get(variable_name("port")):
         settings["port"] = _PORT
     _let_requests_finish(settings)

@@ -27,6 +27,7 @@ from workbench.notebook import completion
 from workbench.notebook.cell import value_of
 from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import Settings, declared, difference, kept
+from workbench.spelling import meant
 from workbench.views.text import addresses, models_count
 from workbench.views.times import show_age
 
@@ -392,9 +393,8 @@ def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
         print(_help())  # noqa: T201
         return None
     if verb not in _VERBS:
-        close = get_close_matches(verb, _VERBS, 1)
-        hint = f"did you mean {close[0]!r}?" if close else f"it knows {', '.join(_VERBS)};"
-        raise IPythonUsageError(f"%workbench does not know {verb!r}; {hint} see %workbench?")
+        hint = meant(verb, _VERBS) or f"; it knows {', '.join(_VERBS)};"
+        raise IPythonUsageError(f"%workbench does not know {verb!r}{hint} see %workbench?")
     if {"--help", "-h"} & {*arguments}:
         print(_help_of(verb))  # noqa: T201
         return None

@@ -34,6 +34,7 @@ from workbench.model import (
 )
 from workbench.own_folder import OwnFolder
 from workbench.repository.config import CONFIG_FILENAME, ConfigFiles
+from workbench.spelling import meant_folder
 from workbench.stamps import Stamp, stamp
 
 Fingerprint = tuple[tuple[str, Stamp], ...]
@@ -296,10 +297,8 @@ def unreadable(root: Path, error: OSError) -> RepositoryError:
 def _checked(root: Path) -> Path:
     root = root.absolute()
     if not root.exists():
-        raise RepositoryError(
-            f"the repository folder {str(root)!r} does not exist; "
-            "workbench samples --out FOLDER makes one of sample models"
-        )
+        cure = meant_folder(root) or "; workbench samples --out FOLDER makes one of sample models"
+        raise RepositoryError(f"the repository folder {str(root)!r} does not exist{cure}")
     if not root.is_dir():
         raise RepositoryError(
             f"the repository {str(root)!r} is a file, not a folder: name the folder of the models"

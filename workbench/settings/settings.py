@@ -17,6 +17,7 @@ from typing import Any, Self
 from workbench.errors import SettingError
 from workbench.settings import parsers, sagemaker
 from workbench.settings.parsers import GROUPS, Folders, Parse, Share
+from workbench.spelling import meant
 from workbench.tokens import parse_token
 
 _PREFIX = "WORKBENCH_"  # of environment variables
@@ -254,9 +255,8 @@ class Settings:
         options = {option.name: option for option in declared()}
         for name in given:
             if name not in options:
-                near = get_close_matches(name, options, 1, _NEAR)
-                told = f"did you mean {near[0]!r}?" if near else f"available: {', '.join(options)}"
-                raise SettingError(f"there is no setting {name!r}; {told}")
+                cure = meant(name, options, _NEAR) or f"; available: {', '.join(options)}"
+                raise SettingError(f"there is no setting {name!r}{cure}")
         values: dict[str, Any] = {}
         platform = {
             name: _parsed(options[name], value, variable)

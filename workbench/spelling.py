@@ -1,0 +1,26 @@
+"""What a person meant by a word that does not exist: "did you mean ...?"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+
+def meant(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """``"; did you mean 'budget'?"`` of the one of *known* that is most like *word*; or nothing.
+
+    *cutoff*: how alike they have to be, from 0.0 to 1.0.
+    """
+    near = get_close_matches(word, list(known), 1, cutoff)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def meant_folder(path: Path) -> str:
+    """As ``meant``, of a folder that does not exist and those beside it."""
+    try:
+        beside = [each.name for each in path.parent.iterdir() if each.is_dir()]
+    except OSError:  # the folder above does not exist either, or may not be read
+        return ""
+    near = get_close_matches(path.name, beside, 1)
+    return f"; did you mean {str(path.with_name(near[0]))!r}?" if near else ""
