@@ -35,7 +35,7 @@ def drawn_tree() -> dict[str, str | None]:
 
 def real_tree() -> dict[str, str | None]:
     return {
-        name: None if cls.__base__ is Exception else cls.__base__.__name__
+        name: None if cls.__base__ is Exception else cls.__bases__[0].__name__
         for name, cls in PUBLIC.items()
     }
 

@@ -36,7 +36,10 @@
     └── UsageError               a call, a setting or the repository makes no sense
         ├── SettingError         there is no such setting, or its value is not valid
         ├── RepositoryError      the model repository cannot be read
-        └── PortInUse            the port is taken
+        ├── PortInUse            the port is taken
+        ├── AttributeUnknown     an object has no such attribute; it is an AttributeError too
+        ├── ArgumentError        a method is called with wrong arguments; it is a TypeError too
+        └── FileRefused          a file cannot be written or read; it is an OSError too
 
 Each adapter holds one table from these classes to its own codes. A message is
 one line that says what is wrong and, where there is one, what to do.
@@ -45,6 +48,7 @@ one line that says what is wrong and, where there is one, what to do.
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 
 TYPE_CHECKING = False  # as in typing, whose import takes its time
 if TYPE_CHECKING:
@@ -291,6 +295,18 @@ class PortInUse(UsageError):
     """The port is taken, by this process or another."""
 
 
+class AttributeUnknown(UsageError, AttributeError):
+    """An object has no such attribute. An ``AttributeError``, as Python raises for it."""
+
+
+class ArgumentError(UsageError, TypeError):
+    """A method is called with wrong arguments. A ``TypeError``, as Python raises for it."""
+
+
+class FileRefused(UsageError, OSError):
+    """A file cannot be written or read. An ``OSError``, as Python raises for it."""
+
+
 def line_of(error: BaseException) -> str:
     """The message of *error*, which may be of any class, on one line."""
     try:
@@ -307,6 +323,19 @@ def class_and_line_of(error: BaseException) -> str:
 def reason_of(error: OSError) -> str:
     """The system's words for *error*, without its number and the file."""
     return error.strerror or type(error).__name__
+
+
+@contextmanager
+def refused_in_one_line(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raises an ``OSError`` about *path*, or a file below it, as ``FileRefused``."""
+    try:
+        yield
+    except FileRefused:
+        raise
+    except OSError as error:
+        refused = FileRefused(f"{error.filename or path}: {reason_of(error)}")
+        refused.errno = error.errno
+        raise refused from error
 
 
 def forget_frames(error: BaseException) -> None:

@@ -31,7 +31,6 @@ from workbench.errors import (
     ServerNotRunning,
     SettingError,
     UsageError,
-    VersionNotFound,
 )
 from workbench.events import ModelUnloading
 from workbench.model import ModelId, ModelState
@@ -215,7 +214,7 @@ def test_what_is_no_folder(repository: Any) -> None:
 
 def test_a_version_that_is_a_text(server: Workbench) -> None:
     """The error shows that it is one, since "1" is not 1."""
-    with pytest.raises(VersionNotFound, match=r"^model 'wine' has no version '1'; it has 1$"):
+    with pytest.raises(UsageError, match=r"^the version of a model is an int, such as 1, not '1'$"):
         server.infer("wine", np.zeros((1, 13)), version="1")  # type: ignore[arg-type]
 
 

@@ -8,13 +8,13 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from workbench.api import cells
 from workbench.core import ServerCore
 from workbench.engines import overwritten
-from workbench.errors import PortInUse, SettingError
+from workbench.errors import AttributeUnknown, PortInUse, SettingError, UsageError
 from workbench.host.serving import Serving
 from workbench.repository import hidden_files, too_deep
 from workbench.settings import Folders, Settings, declared
@@ -39,8 +39,15 @@ class Lifetime:
             hint = meant(name, dir(type(self)))
             if any(option.name == name for option in declared()):
                 hint = f": wb.restart({name}=...) changes it"
-            raise AttributeError(f"a workbench has no attribute {name!r} to set{hint}")
+            raise AttributeUnknown(f"a workbench has no attribute {name!r} to set{hint}")
         super().__setattr__(name, value)
+
+    if not TYPE_CHECKING:  # else every attribute would exist
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name) or name.startswith("_"):
+                return object.__getattribute__(self, name)  # raises what it raised before
+            raise AttributeUnknown(f"a workbench has no attribute {name!r}{meant(name, dir(self))}")
 
     def start(self) -> Self:
         """Start the server and return; a running server is left as it is.
@@ -93,6 +100,8 @@ class Lifetime:
         New requests are refused at once; running ones have *timeout_s* to finish, by default the
         setting *exit_timeout*. An interrupt ends that wait.
         """
+        if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s >= 0):
+            raise UsageError(f"timeout_s is {timeout_s!r}: it must be seconds, 0 or more")
         self._serving.stop(timeout_s)
         _stop_all(self._stops[1:])
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, SupportsIndex
 
 from workbench.api.reading import Reading
-from workbench.errors import UsageError
+from workbench.arguments import path_of
+from workbench.asking.given import check_model
+from workbench.errors import UsageError, refused_in_one_line
 from workbench.seconds import parse_seconds
 from workbench.views.progress import Progress
 
@@ -50,13 +52,14 @@ class Measuring(Reading):
         Raises ``UsageError`` for a trace without requests for known models, and ``SettingError``.
         """
         from workbench.api.memory_plan import MemoryPlan, costs_of, pinned_of
-        from workbench.planner import Goal, read_trace
+        from workbench.planner import Goal, Trace, read_trace
 
         goal = Goal.of(warm, p99)
-        policies = tuple(evict.split(",")) if isinstance(evict, str) else tuple(evict)
+        listed = evict.split(",") if isinstance(evict, str) else evict
+        policies = tuple(listed) if isinstance(listed, Iterable) else (listed,)
         asked = self.trace if trace is None else trace
-        if isinstance(asked, str | Path):
-            asked = read_trace(asked)
+        if not isinstance(asked, Trace):
+            asked = read_trace(path_of("trace", asked))
         costs = self._core.call(costs_of, self._core, asked)
         known = asked.named(costs).only(costs)
         with Progress() as progress:
@@ -108,6 +111,7 @@ class Measuring(Reading):
         from workbench.asking.connection import connect  # httpx takes its time
         from workbench.bench import bench_shown, sweep_of
 
+        check_model(model)
         if wire not in ("http", "python"):
             raise UsageError(f"wire: {wire!r} is neither 'http' nor 'python'")
         inputs = self._example(model) if inputs is None else inputs
@@ -146,6 +150,9 @@ class Measuring(Reading):
         from workbench.asking.connection import connect
         from workbench.bench import sweep_of, tune_shown
 
+        check_model(model)
+        if batch is not None and not isinstance(batch, SupportsIndex):
+            raise UsageError(f"batch is a number of elements, such as 8, not {batch!r}")
         batches = () if batch is None else (batch,)
         inputs = self._example(model) if inputs is None else inputs
         sweep = sweep_of(clients=clients, batches=batches, inputs=inputs, seconds=seconds)
@@ -156,8 +163,9 @@ class Measuring(Reading):
         """Write the last 10,000 or more decisions about memory into a file, for a bug report.
 
         It has the names, sizes and errors of models, and no requests. ``workbench replay`` decides
-        all of it again. Raises ``ServerNotRunning``, and ``OSError`` for another place.
+        all of it again. Raises ``ServerNotRunning``, ``FileRefused``.
         """
-        written = Path(path)
-        written.write_bytes(self._core.journal())
+        written = path_of("path", path)
+        with refused_in_one_line(written):
+            written.write_bytes(self._core.journal())
         return written

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from workbench.api.inference import Inference
-from workbench.asking.given import Config, Files, config_text, file_contents
+from workbench.arguments import path_of
+from workbench.asking.given import Config, Files, check_model, config_text, file_contents
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import UsageError, WorkbenchError
+from workbench.errors import UsageError, WorkbenchError, refused_in_one_line
 from workbench.model import ModelId, Signature
 from workbench.stop import CancellationToken, stopped_by_interrupt
 from workbench.views import Model, ModelList
@@ -150,11 +151,14 @@ class Models(Inference):
         as ``config.pbtxt.before``. Returns the folder, or the archive.
 
         Raises ``UsageError`` for a Python function, which has no file; ``ModelNotFound``,
-        ``VersionNotFound``, ``LoadFailed``, ``ServerNotRunning``, ``OSError``.
+        ``VersionNotFound``, ``LoadFailed``, ``ServerNotRunning``, ``FileRefused``.
         """
         from workbench.saving import save
 
-        return self._core.call(save, self._core, model, Path(to), version)
+        check_model(model, version)
+        folder = path_of("to", to)
+        with refused_in_one_line(folder):
+            return self._core.call(save, self._core, model, folder, version)
 
     def load(
         self,
@@ -172,6 +176,7 @@ class Models(Inference):
         versions, and *files* (bytes or paths, by ``"<version>/<name>"``) replace the folder, until
         the model is unloaded. With files, or as an ensemble, a model needs no folder.
         """
+        check_model(model, version)
         if config is not None or files is not None:
             return self._load_with(model, version, config_text(config), file_contents(files))
         stop, core = CancellationToken(), self._core
@@ -200,6 +205,7 @@ class Models(Inference):
         another ensemble and models that were loaded by hand. Returns ``None`` if the files of the
         model are gone.
         """
+        check_model(model, version)
         unload = partial(self._core.unload, model, version, dependents=dependents)
         self._core.call(unload)
         if model not in self.names:
@@ -208,10 +214,12 @@ class Models(Inference):
 
     def pin(self, model: str, version: int | None = None) -> Model:
         """Load *model* and never evict it. Raises as ``infer`` does."""
+        check_model(model, version)
         return self._model(self._core.call(self._core.pin, model, version))
 
     def unpin(self, model: str, version: int | None = None) -> Model:
         """Allow the eviction of *model* again. Raises ``ModelNotFound``."""
+        check_model(model, version)
         return self._model(self._core.call(self._core.unpin, model, version))
 
     @property

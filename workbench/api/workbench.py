@@ -6,9 +6,11 @@ import inspect
 from typing import ClassVar
 
 from workbench.api.measuring import Measuring
+from workbench.arguments import explains_arguments
 from workbench.settings import help_of_settings, signature_of_settings
 
 
+@explains_arguments
 class Workbench(Measuring):
     """Serves the models of a *repository*, one folder or several, on a background thread.
 

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from workbench import errors
+from workbench.arguments import explained, explains_arguments
 from workbench.asking.answers import answer_of
 from workbench.asking.asks import Asks
 from workbench.asking.given import tensors_of
@@ -29,6 +30,7 @@ from workbench.asking.replies import (
 from workbench.codecs import generate, v2_binary, v2_json
 from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import (
+    AttributeUnknown,
     ModelNotFound,
     ModelNotReady,
     NotSupported,
@@ -40,6 +42,7 @@ from workbench.events import Entry, ToldEvent
 from workbench.image_forms import image_forms
 from workbench.model import ModelId, ModelState, Signature
 from workbench.running import find_token
+from workbench.spelling import meant
 from workbench.tensor import Tensor
 from workbench.views import EventList, Model, ModelList
 from workbench.views.scraped import absences
@@ -56,6 +59,7 @@ _CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """How a request ends on a connection that was kept, and that the server closed meanwhile."""
 
 
+@explained
 def connect(url: str | int, *, token: str | None = None, timeout_s: float = 60.0) -> Connection:
     """The server at *url*: a workbench in another process or on another machine, Triton, KServe.
 
@@ -90,6 +94,7 @@ def _is_address(text: str) -> bool:
         return False
 
 
+@explains_arguments
 class Connection(Asks):
     """The models of the server at *url*. It may be used by several threads, and by ``with``.
 
@@ -338,18 +343,19 @@ class Connection(Asks):
         self.close()
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(self._lacks(name), name=name, obj=self)
+        raise self._lacks(name)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name != "url" and not name.startswith("_") and not hasattr(type(self), name):
-            raise AttributeError(self._lacks(name), name=name, obj=self)
+            raise self._lacks(name)
         super().__setattr__(name, value)
 
-    def _lacks(self, name: str) -> str:
-        return (
-            f"a connection has no {name!r} to use or set: serving, pinning, settings and measuring "
-            "are for the Workbench itself, in the process of the server"
+    def _lacks(self, name: str) -> AttributeUnknown:
+        cure = meant(name, dir(type(self))) or (
+            ": serving, pinning, settings and measuring are for the Workbench itself, in the "
+            "process of the server"
         )
+        return AttributeUnknown(f"a connection has no {name!r} to use or set{cure}")
 
     def __repr__(self) -> str:
         return f"connection to {self._about.get('name', 'a server')} at {self.url}"

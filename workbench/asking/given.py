@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex
 
 import numpy as np
 
@@ -24,7 +24,13 @@ Files = Mapping[str, bytes | str | PathLike[str]]
 
 _OPTIONS = ("version", "timeout_s", "output", "raw")  # of ``infer``, beside its inputs
 
-NO_INPUTS: object = object()
+
+class _NoInputs:
+    def __repr__(self) -> str:  # in the signature of ``infer``
+        return "..."
+
+
+NO_INPUTS: object = _NoInputs()
 """What ``infer`` takes for its inputs where they are given by keyword, or not at all."""
 
 
@@ -44,6 +50,15 @@ def inputs_of(model: object, inputs: object, by_keyword: Mapping[str, object]) -
         hint = f"; did you mean {meant[0]}=?" if meant else ""
         raise UsageError(f"give the inputs as one value or by keyword, not both: {names}{hint}")
     return inputs
+
+
+def check_model(model: object, version: object = None) -> None:
+    """Raise ``UsageError`` if *model* is no name or *version* no number."""
+    if not isinstance(model, str):
+        kind = type(model).__name__
+        raise UsageError(f"the name of a model is a str, such as 'digits', not {kind}")
+    if isinstance(version, bool) or not isinstance(version, SupportsIndex | None):
+        raise UsageError(f"the version of a model is an int, such as 1, not {version!r}")
 
 
 def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
@@ -242,9 +257,16 @@ def config_text(config: Config | None) -> str | None:
 def file_contents(files: Files | None) -> dict[str, bytes]:
     """The content of each of *files*, which is that, or a path to it. Raises ``UsageError``."""
     contents = {}
+    if files is not None and not isinstance(files, Mapping):
+        raise UsageError(
+            f"files are bytes or paths by '<version>/<name>', not {type(files).__name__}: "
+            "{'1/model.onnx': 'model.onnx'}"
+        )
     for place, file in (files or {}).items():
         try:
             contents[place] = bytes(file) if isinstance(file, bytes) else Path(file).read_bytes()
+        except TypeError:
+            raise UsageError(f"the file for {place!r} is bytes or a path, not {file!r}") from None
         except OSError as error:
             raise UsageError(f"the file {str(file)!r} for {place!r}: {reason_of(error)}") from None
     return contents

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.asking.answers import Outputs, answer_of
-from workbench.asking.given import tensors_of
+from workbench.asking.given import check_model, tensors_of
 from workbench.core import AnswerStream, Describe, Read, ServerCore
 from workbench.errors import DeadlineExceeded, RequestStopped, UsageError
 from workbench.inference import InferRequest, InferResponse
@@ -23,7 +23,8 @@ class Question:
 
     *raw* is whether BYTES stay bytes.
 
-    Raises ``UsageError`` for a *timeout_s* that is not a number above 0.
+    Raises ``UsageError`` for a *model* that is no name, a *version* that is no number, and a
+    *timeout_s* that is not a number above 0.
     """
 
     model: str
@@ -34,6 +35,7 @@ class Question:
     raw: bool = False
 
     def __post_init__(self) -> None:
+        check_model(self.model, self.version)
         if self.timeout_s is not None and not _is_positive(self.timeout_s):
             raise UsageError(f"timeout_s is {self.timeout_s!r}: it must be seconds, above 0")
 

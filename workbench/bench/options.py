@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from operator import index
+from typing import Any, SupportsIndex, TypeAlias, TypeVar
 
 from workbench.bench.process import Pace
 from workbench.bench.sweep import CLIENTS, Sweep
@@ -17,10 +18,14 @@ T = TypeVar("T")
 Several: TypeAlias = Iterable[T] | T | str
 """What a person gives for several values: a list of them, one alone, or a text such as "1,8"."""
 
-_READ: Mapping[str, Callable[[str], Any]] = {
-    "rates": float,
-    "batching": {"off": False, "on": True}.__getitem__,
-}
+_SWITCHES: Mapping[object, bool] = {"off": False, "on": True, False: False, True: True}
+
+
+def _whole_number(value: str | SupportsIndex) -> int:
+    return int(value) if isinstance(value, str) else index(value)
+
+
+_READ: Mapping[str, Callable[[Any], Any]] = {"rates": float, "batching": _SWITCHES.__getitem__}
 
 
 def sweep_of(
@@ -53,14 +58,10 @@ def sweep_of(
 
 
 def _several(name: str, values: Several[Any]) -> list[Any]:
-    read: Callable[[str], Any] = _READ.get(name, int)
-    if isinstance(values, str):
-        values = [word.strip() for word in values.split(",")]
-    elif not isinstance(values, Iterable):
-        values = [values]
+    read = _READ.get(name, _whole_number)
+    listed = [word.strip() for word in values.split(",")] if isinstance(values, str) else values
     try:
-        return [read(each) if isinstance(each, str) else each for each in values]
-    except (ValueError, KeyError):
+        return [read(each) for each in (listed if isinstance(listed, Iterable) else [listed])]
+    except (ValueError, KeyError, TypeError):
         example = {"batching": "off,on", "rates": "50,100"}.get(name, "1,2,4")
-        told = ",".join(map(str, values))
-        raise UsageError(f"{name}: {told!r} is not a list such as {example}") from None
+        raise UsageError(f"{name}: {values!r} is not a list such as {example}") from None

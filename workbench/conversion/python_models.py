@@ -200,7 +200,7 @@ class PythonModels:
                 warnings.warn(
                     f"{name} as ONNX differs from the original on {offer.rows} by {made.differs}; "
                     "serve the original with convert=False",
-                    stacklevel=4,
+                    stacklevel=5,
                 )
             return self._served_file(
                 name, path, folder, f"{told} {offer.rows}: {made.differs}", made.differs

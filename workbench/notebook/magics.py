@@ -216,11 +216,7 @@ class Verbs:
         _expect(arguments, 2, "save")
         if len(arguments) < 2:
             raise IPythonUsageError("%workbench save: which model, and where? save MODEL FOLDER")
-        try:
-            return self.running().save(*arguments)
-        except OSError as error:
-            told = f"{error.filename or arguments[1]}: {error.strerror}"
-            raise IPythonUsageError(f"%workbench save: {told}") from None
+        return self.running().save(*arguments)
 
     def infer(self, arguments: Sequence[str], body: str = "") -> object:
         """Run a model on the value at the end of *body*."""

@@ -12,7 +12,8 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from workbench.errors import UsageError
+from workbench.arguments import path_of
+from workbench.errors import UsageError, refused_in_one_line
 from workbench.model import ModelId
 
 _FORM = 1  # of the file's format
@@ -160,9 +161,13 @@ class Trace:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write it to *path*, about 10 bytes a request (an npz file; ``load`` reads it)."""
+        """Write it to *path*, about 10 bytes a request (an npz file; ``load`` reads it).
+
+        Raises ``FileRefused``.
+        """
         names = json.dumps([[model.name, model.version] for model in self.models])
-        with Path(path).open("wb") as file:
+        path = path_of("path", path)
+        with refused_in_one_line(path), path.open("wb") as file:
             np.savez_compressed(
                 file,
                 form=np.array(_FORM),

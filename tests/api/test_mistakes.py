@@ -1,0 +1,111 @@
+"""Plausible mistakes in calls of a workbench: each is one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench
+from workbench import Workbench
+from workbench.errors import AttributeUnknown, FileRefused, WorkbenchError
+
+
+@pytest.fixture(scope="module")
+def served(sample_models: Path) -> Iterator[Any]:
+    with Workbench(sample_models) as wb:
+        yield wb
+
+
+def connected(wb: Workbench) -> Any:
+    """A connection to *wb*, closed already."""
+    with workbench.connect(wb.url) as connection:
+        return connection
+
+
+MISTAKES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda wb: wb.bench("digits", client=[1]), "no argument 'client'; did you mean 'clients'?"),
+    (lambda wb: wb.bench("digits", clients=[1.5]), "clients: [1.5] is not a list such as 1,2,4"),
+    (lambda wb: wb.bench("digits", clients=None), "clients: None is not a list such as 1,2,4"),
+    (lambda wb: wb.bench("digits", rates=[None]), "rates: [None] is not a list such as 50,100"),
+    (lambda wb: wb.bench("digits", batching=["x"]), "batching: ['x'] is not a list such as off,on"),
+    (lambda wb: wb.bench(5), "the name of a model is a str, such as 'digits', not int"),
+    (lambda wb: wb.tune("digits", "20ms"), "'p99'; it takes (model, inputs=None, *, p99, "),
+    (lambda wb: wb.tune("digits", p99="1s", batch="x"), "batch is a number of elements, such as 8"),
+    (lambda wb: wb.tune(None, p99="20ms"), "the name of a model is a str"),
+    (lambda wb: wb.plan(warmth=0.9), "no argument 'warmth'; did you mean 'warm'?"),
+    (lambda wb: wb.plan(5), "trace: 5 is not a path"),
+    (lambda wb: wb.plan(evict=5), "evict: 5 is none of lru, lfu"),
+    (lambda wb: wb.serve(len, "f", exmple=[1]), "no argument 'exmple'; did you mean 'example'?"),
+    (lambda wb: wb.load(5), "the name of a model is a str, such as 'digits', not int"),
+    (lambda wb: wb.load(["digits"]), "the name of a model is a str, such as 'digits', not list"),
+    (lambda wb: wb.load("digits", "1"), "the version of a model is an int, such as 1, not '1'"),
+    (lambda wb: wb.load("digits", 1.0), "the version of a model is an int, such as 1, not 1.0"),
+    (lambda wb: wb.load("digits", versoin=1), "no argument 'versoin'; did you mean 'version'?"),
+    (lambda wb: wb.load("digits", files=5), "files are bytes or paths by '<version>/<name>'"),
+    (lambda wb: wb.load("m", files={"1/m": 5}), "the file for '1/m' is bytes or a path, not 5"),
+    (lambda wb: wb.unload(None), "the name of a model is a str"),
+    (lambda wb: wb.pin("digits", "x"), "the version of a model is an int, such as 1, not 'x'"),
+    (lambda wb: wb.unpin(3), "the name of a model is a str"),
+    (lambda wb: wb.save("digits", 5), "to: 5 is not a path"),
+    (lambda wb: wb.infer(), "infer: missing a required argument: 'model'; it takes (model, "),
+    (lambda wb: wb.infer("wine", [[0.0] * 13], version="1"), "the version of a model is an int"),
+    (lambda wb: wb.stop("soon"), "timeout_s is 'soon': it must be seconds, 0 or more"),
+    (lambda wb: wb.stop(-1), "timeout_s is -1: it must be seconds, 0 or more"),
+    (lambda wb: wb.save_journal(5), "path: 5 is not a path"),
+    (lambda wb: wb.trace.save(5), "path: 5 is not a path"),
+    (lambda wb: wb.dashbord(), "a workbench has no attribute 'dashbord'; did you mean 'dashboard'"),
+    (lambda wb: wb.connect, "a workbench has no attribute 'connect'"),
+    (lambda wb: workbench.connect(wb.url, tokn="x"), "connect: there is no argument 'tokn'; did"),
+    (lambda wb: connected(wb).lod("x"), "has no 'lod' to use or set; did you mean 'load'?"),
+    (lambda wb: connected(wb).serve(len), "has no 'serve' to use or set: serving, pinning"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "told"), MISTAKES)
+def test_a_mistake_is_one_line(served: Any, call: Callable[[Any], object], told: str) -> None:
+    """A wrong argument or attribute is one line, in a cell too, and the server goes on."""
+    with pytest.raises(WorkbenchError) as caught:
+        call(served)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(caught.value._render_traceback_()) == 1
+    assert served.is_running
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda wb, path: wb.save("wine", path),
+        lambda wb, path: wb.save("wine", path / "model.tar.gz"),
+        lambda wb, path: wb.save_journal(path / "journal"),
+        lambda wb, path: wb.trace.save(path / "trace.npz"),
+    ],
+)
+def test_a_file_that_cannot_be_written(
+    served: Any, call: Callable[[Any, Path], object], tmp_path: Path
+) -> None:
+    """What the system says of the file is one line; it is an OSError with its number."""
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(OSError, match=f"^{file}.*: (Not a directory|File exists)$") as caught:
+        call(served, file / "below")
+    assert isinstance(caught.value, FileRefused)
+    assert caught.value.errno
+
+
+def test_errors_of_properties_are_kept() -> None:
+    """An AttributeError inside a property is told as it is."""
+
+    class Broken(Workbench):
+        @property
+        def broken(self) -> object:
+            return object().missing  # type: ignore[attr-defined]
+
+    wb = Broken()
+    with pytest.raises(AttributeError, match="'object' object has no attribute 'missing'"):
+        _ = wb.broken
+    with pytest.raises(AttributeUnknown):
+        _ = wb.brokn  # type: ignore[attr-defined]

@@ -1,0 +1,82 @@
+"""Public methods that are called with wrong arguments: one line, as for other mistakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from inspect import (
+    Parameter,
+    Signature,
+    getattr_static,
+    iscoroutinefunction,
+    isfunction,
+    signature,
+)
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from workbench.errors import ArgumentError
+from workbench.spelling import meant
+
+Class = TypeVar("Class", bound=type)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def explains_arguments(cls: Class) -> Class:
+    """Let the public methods of *cls* that take arguments raise ``ArgumentError`` for wrong ones.
+
+    Inherited methods are wrapped for *cls* alone. ``async`` methods stay as they are.
+    """
+    for name in dir(cls):
+        method = getattr_static(cls, name)
+        is_public = name == "__init__" or not name.startswith("_")
+        if not is_public or not isfunction(method) or iscoroutinefunction(method):
+            continue
+        if len(signature(method).parameters) > 1:
+            setattr(cls, name, explained(method, cls.__name__ if name == "__init__" else name))
+    return cls
+
+
+def explained(function: Function, called: str = "") -> Function:
+    """*function*; a call that does not fit its parameters raises ``ArgumentError``.
+
+    *called*: its name in the message.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            trace = error.__traceback__
+            if trace is not None and trace.tb_next is not None:
+                raise  # by the body of the function
+        raise ArgumentError(_mistake(function, called or function.__name__, args, kwargs))
+
+    return cast("Function", call)
+
+
+def path_of(name: str, value: object) -> Path:
+    """The path *value* of the argument *name*, from a person. Raises ``ArgumentError``."""
+    if not isinstance(value, str | PathLike) or not str(value):
+        raise ArgumentError(f"{name}: {value!r} is not a path, such as 'models'")
+    return Path(value).expanduser()
+
+
+def _mistake(
+    function: Callable[..., Any], called: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> str:
+    """What is wrong with a call of *function*, and what was meant, or what it takes."""
+    taken = signature(function)
+    named = [each.replace(annotation=Parameter.empty) for each in taken.parameters.values()]
+    named = named[1:] if named[0].name == "self" else named
+    for word in kwargs:
+        if word not in taken.parameters and (cure := meant(word, [each.name for each in named])):
+            return f"{called}: there is no argument {word!r}{cure}"
+    shown = str(Signature(named))
+    try:
+        taken.bind(*args, **kwargs)
+    except TypeError as error:
+        return f"{called}: {error}; it takes {shown}"
+    return f"{called}: wrong arguments; it takes {shown}"
