@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,15 @@ def test_a_container_is_a_url(value: object) -> None:
     assert Settings.of(environ={}, container="http://a:80/").container == "http://a:80"
     with pytest.raises(SettingError, match="container: "):
         Settings.of(environ={}, container=value)
+
+
+def test_the_help_says_the_default() -> None:
+    """The help of each option ends with its default, as a person would write it."""
+    for option in declared():
+        told = re.search(r"\(default: ([^;()]+)[^()]*\)$", option.metadata["help"])
+        assert told, option.name
+        if option.default not in (None, (), "", 2**59):
+            assert option.metadata["parse"](told[1]) == option.default, option.name
 
 
 def test_every_option_is_declared_with_help() -> None:

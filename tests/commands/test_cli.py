@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import click
 import httpx
 import pytest
 from click.testing import CliRunner
@@ -158,6 +159,16 @@ def test_errors_of_models_code_are_printed(tmp_path: Path, own: str) -> None:
         _, err = process.communicate(timeout=30)
     assert err.count("return data[9]") == 1  # not twice if the code has set up logging
     assert "open(folder + '/missing')" in err
+
+
+def test_every_option_says_its_default() -> None:
+    """The help of a command says the default of each option that takes a value."""
+    for name, command in main.commands.items():
+        with click.Context(command) as context:
+            for option in command.params:
+                if isinstance(option, click.Option) and not option.is_flag:
+                    _, told = option.get_help_record(context) or ("", "")
+                    assert "default: " in told, f"{name} {option.opts}"
 
 
 @pytest.mark.parametrize(

@@ -254,9 +254,14 @@ def samples(out: Path, count: int | None, size: str | None) -> None:
     show_default=True,
     help="file to write",
 )
-@click.option("--function", help="which function of a Python file is served")
 @click.option(
-    "--example", type=click.Path(path_type=Path), help="a request that the model answers, to put in"
+    "--function", show_default="the only one", help="which function of a Python file is served"
+)
+@click.option(
+    "--example",
+    type=click.Path(path_type=Path),
+    show_default="none",
+    help="a request that the model answers, to put in",
 )
 @click.option("--check", is_flag=True, help="find out whether the artifact MODEL would deploy")
 @click.option("--run-code", is_flag=True, help="with --check: run the code that it brings")
@@ -291,15 +296,31 @@ def pack(
 @main.command()
 @click.argument("model")
 @url_option
-@click.option("--token", help="what the server asks for; that of your own server is found")
+@click.option("--token", show_default="that of your own server", help="what the server asks for")
 @click.option(
     "--clients", default="1,2,4,8,16,32,64", show_default=True, help="how many ask at a time"
 )
-@click.option("--rates", default="", help="requests a second, such as 50,100, at random times")
-@click.option("--batches", default="", help="elements of a request, such as 1,8")
-@click.option("--batching", default="", help="dynamic batching: off,on")
-@click.option("--instances", default="", help="runs at once, such as 1,2")
-@click.option("--threads", default="", help="threads of a run, such as 1,4")
+@click.option(
+    "--rates",
+    default="",
+    show_default="none",
+    help="requests a second, such as 50,100, at random times",
+)
+@click.option(
+    "--batches",
+    default="",
+    show_default="those of the inputs",
+    help="elements of a request, such as 1,8",
+)
+@click.option(
+    "--batching", default="", show_default="as configured", help="dynamic batching: off,on"
+)
+@click.option(
+    "--instances", default="", show_default="as configured", help="runs at once, such as 1,2"
+)
+@click.option(
+    "--threads", default="", show_default="as configured", help="threads of a run, such as 1,4"
+)
 @click.option("--seconds", default=0.5, show_default=True, help="of a period; three must agree")
 @inputs_options
 def bench(

@@ -38,11 +38,26 @@ _TOP_KEPT = 200  # events
 _JSON_WORDS = ("true", "false", "null")
 _NUMPYS = DATATYPES.keys() - {"BF16"}  # the datatypes of numpy
 
-url_option = click.option("--url", help="the server  [default: the only one on this machine]")
+url_option = click.option("--url", show_default="the only one on this machine", help="the server")
 _INPUTS = (
-    click.option("--json", "json_text", help="inputs as JSON, or a file of it, or - for stdin"),
-    click.option("--npy", type=click.Path(path_type=Path), help="inputs in an .npy or .npz file"),
-    click.option("--image", type=click.Path(path_type=Path), help="an image file, as it is"),
+    click.option(
+        "--json",
+        "json_text",
+        show_default="none",
+        help="inputs as JSON, or a file of it, or - for stdin",
+    ),
+    click.option(
+        "--npy",
+        type=click.Path(path_type=Path),
+        show_default="none",
+        help="inputs in an .npy or .npz file",
+    ),
+    click.option(
+        "--image",
+        type=click.Path(path_type=Path),
+        show_default="none",
+        help="an image file, as it is",
+    ),
 )
 
 
@@ -89,7 +104,7 @@ def models(url: str | None) -> None:
 @click.command()
 @click.argument("model")
 @inputs_options
-@click.option("--output", help="which output (default: all)")
+@click.option("--output", show_default="all", help="which output")
 @url_option
 def infer(
     model: str,

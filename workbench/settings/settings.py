@@ -46,7 +46,7 @@ class Settings:
         "lru",
         "which model is unloaded when room is needed: the least recently used (lru), the least "
         "often used (lfu), the largest, the one that takes the least time to load again for "
-        "its memory (cost), or none (never)",
+        "its memory (cost), or none (never) (default: lru)",
         parsers.one_of("lru", "lfu", "largest", "cost", "never"),
     )
     keep_alive: float | None = _option(
@@ -59,35 +59,41 @@ class Settings:
         "on-demand",
         "when models are loaded: at their first request (on-demand), only when asked for "
         "(explicit), or at the start (all); watch is like all, and also follows changes in the "
-        "repository",
+        "repository (default: on-demand)",
         parsers.one_of("on-demand", "explicit", "all", "watch"),
     )
     watch_every: float = _option(
-        2.0, "how often load=watch looks for changes in the repository, such as 10s", parsers.span
+        2.0,
+        "how often load=watch looks for changes in the repository, such as 10s (default: 2s)",
+        parsers.span,
     )
     reload: str = _option(
         "availability",
         "what happens when the files of a loaded model change: it answers until the new files "
         "are loaded (availability), or is unloaded first if there is no memory for both "
-        "(memory)",
+        "(memory) (default: availability)",
         parsers.one_of("availability", "memory"),
     )
     follow_links: bool = _option(
-        False, "whether links in the repository may lead out of it", parsers.switch
+        False, "whether links in the repository may lead out of it (default: off)", parsers.switch
     )
     device: str = _option(
         "auto",
         "where models run: auto (GPUs if there are any), cpu, cuda, cuda:1 (the second GPU), "
-        "or the beginning of a GPU's UUID (GPU-..., MIG-...)",
+        "or the beginning of a GPU's UUID (GPU-..., MIG-...) (default: auto)",
         parsers.device,
     )
     host: str = _option(
         "127.0.0.1",
-        "the address to listen on, or unix:PATH for a socket in the file system",
+        "the address to listen on, or unix:PATH for a socket in the file system "
+        "(default: 127.0.0.1)",
         parsers.address,
     )
     port: int = _option(
-        0, "the port to listen on; 0 takes a free one", parsers.whole_number(0, 65535)
+        0,
+        "the port to listen on; 0 takes a free one (default: 0; 8000 for workbench serve and "
+        "workbench endpoint)",
+        parsers.whole_number(0, 65535),
     )
     grpc_port: int | None = _option(
         None,
@@ -96,7 +102,8 @@ class Settings:
     )
     grpc_uds: str = _option(
         "",
-        "the path of a socket in the file system for gRPC, which only this user can open",
+        "the path of a socket in the file system for gRPC, which only this user can open "
+        "(default: there is none)",
         parsers.socket_file,
     )
     modelmesh: str = _option(
@@ -116,26 +123,30 @@ class Settings:
     )
     allow_hosts: tuple[str, ...] = _option(
         (),
-        "other host names that requests may be sent to, such as lab.example.org; * allows any",
+        "other host names that requests may be sent to, such as lab.example.org; * allows any "
+        "(default: none)",
         parsers.hosts,
     )
     allow_origins: tuple[str, ...] = _option(
         (),
-        "web sites whose pages may send requests, such as https://lab.example.org",
+        "web sites whose pages may send requests, such as https://lab.example.org (default: none)",
         parsers.origins,
     )
     restrict: tuple[tuple[str, str], ...] = _option(
         (),
         "groups of requests that are off, or need a token of their own, such as "
-        f"model-repository=off,functions=TOKEN; the groups are {', '.join(GROUPS)}",
+        f"model-repository=off,functions=TOKEN; the groups are {', '.join(GROUPS)} "
+        "(default: none)",
         parsers.restrictions,
         secret=True,
     )
-    threads: int = _option(1, "threads that one model's run may use", parsers.whole_number(1, 1024))
+    threads: int = _option(
+        1, "threads that one model's run may use (default: 1)", parsers.whole_number(1, 1024)
+    )
     cache: int = _option(
         5 * 2**30,
         "disk space for prepared models, which load faster, such as 5GiB (never more than a "
-        "tenth of the free disk), or off",
+        "tenth of the free disk), or off (default: 5GiB)",
         parsers.amount_or_off,
     )
     response_cache: int = _option(
@@ -147,7 +158,7 @@ class Settings:
     wait: float = _option(
         60.0,
         "how long a request may wait for a load, a thread or its turn, such as 30s; after that "
-        "the client is told to try again",
+        "the client is told to try again (default: 60s)",
         parsers.span,
     )
     exit_timeout: float = _option(
@@ -158,35 +169,39 @@ class Settings:
     )
     max_waiting: int = _option(
         1024,
-        "how many requests may wait at the same time; more are refused",
+        "how many requests may wait at the same time; more are refused (default: 1024)",
         parsers.whole_number(1, 10**6),
     )
     max_request: int = _option(
         64 * 2**20,
-        "the largest request body, before and after decompression, such as 64MiB",
+        "the largest request body, before and after decompression, such as 16MiB (default: 64MiB)",
         parsers.amount,
     )
     max_image: int = _option(
-        256 * 2**20, "the memory that a request's images may take once decoded", parsers.amount
+        256 * 2**20,
+        "the memory that a request's images may take once decoded (default: 256MiB)",
+        parsers.amount,
     )
     max_nesting: int = _option(
         100,
-        "how deep arrays and objects may be nested in a request's JSON",
+        "how deep arrays and objects may be nested in a request's JSON (default: 100)",
         parsers.whole_number(1, 500),
     )
     max_elements: int = _option(
         2**59,
-        "the most elements that one tensor of a request may have",
+        "the most elements that one tensor of a request may have (default: as many as numpy holds)",
         parsers.whole_number(1, 2**59),
     )
     strict_triton: bool = _option(
         False,
-        "whether requests that cannot be parsed get Triton's status, 500, instead of 400",
+        "whether requests that cannot be parsed get Triton's status, 500, instead of 400 "
+        "(default: off)",
         parsers.switch,
     )
     strict_readiness: bool = _option(
         True,
-        "whether the server is reported as not ready if load=all could not load a model",
+        "whether the server is reported as not ready if load=all could not load a model "
+        "(default: on)",
         parsers.switch,
     )
     trace_file: Path | None = _option(  # noqa: RUF009  # as all others are made
@@ -196,7 +211,9 @@ class Settings:
         parsers.file,
     )
     shared_memory: bool = _option(
-        False, "whether clients on this machine may pass tensors in shared memory", parsers.switch
+        False,
+        "whether clients on this machine may pass tensors in shared memory (default: off)",
+        parsers.switch,
     )
     default_accept: str | None = _option(
         None,
@@ -206,17 +223,18 @@ class Settings:
     )
     artifacts: Path | None = _option(  # noqa: RUF009  # as all others are made
         None,
-        "the folder of the artifacts that X-Amzn-SageMaker-Target-Model names, tar.gz or folders",
+        "the folder of the artifacts that X-Amzn-SageMaker-Target-Model names, tar.gz or folders "
+        "(default: there is none)",
         parsers.path,
     )
     artifact_code: bool = _option(
         False,
-        "whether code in artifacts (code/inference.py) is run, in this process",
+        "whether code in artifacts (code/inference.py) is run, in this process (default: off)",
         parsers.switch,
     )
     artifact_script: str = _option(
         "inference.py",
-        "the file in an artifact's folder code that has model_fn",
+        "the file in an artifact's folder code that has model_fn (default: inference.py)",
         parsers.script,
     )
     endpoints: tuple[str, ...] = _option(
@@ -226,7 +244,8 @@ class Settings:
     )
     model_cache: str = _option(
         "enabled",
-        "whether the endpoint keeps models for later requests: SageMaker's ModelCacheSetting",
+        "whether the endpoint keeps models for later requests: SageMaker's ModelCacheSetting "
+        "(default: enabled)",
         parsers.one_of("enabled", "disabled"),
     )
     container: str | None = _option(
