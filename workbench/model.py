@@ -59,6 +59,11 @@ class ModelState(Enum):
 
     __hash__ = object.__hash__  # members are single objects; the hash of Enum is slow
 
+    @property
+    def words(self) -> str:
+        """The state in sentences for people, such as ``"not loaded"``."""
+        return "not loaded" if self is ModelState.UNAVAILABLE else self.value.lower()
+
 
 LEGAL_STEPS: Mapping[ModelState, frozenset[ModelState]] = MappingProxyType(
     {

@@ -142,7 +142,7 @@ def test_readiness_where_loading_is_explicit(sample_models: Any) -> None:
         workbench.unload("wine")
         response = httpx.get(ready)
         assert response.status_code == 503
-    assert error_of(response).endswith("wine:1 is UNAVAILABLE (unloaded by hand)")
+    assert error_of(response).endswith("wine:1 is not loaded (unloaded by hand)")
 
 
 def test_infer_where_loading_is_explicit(sample_models: Any) -> None:

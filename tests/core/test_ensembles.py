@@ -286,7 +286,7 @@ def test_an_ensemble_of_ensembles(rig: Rig) -> None:
     state = core.status("e")
     assert state.state is ModelState.UNAVAILABLE
     assert state.reason == (
-        "its part inner:1 is UNAVAILABLE (its part b:1 is UNAVAILABLE (unloaded by hand))"
+        "its part inner:1 is not loaded (its part b:1 is not loaded (unloaded by hand))"
     )
 
 
@@ -484,11 +484,11 @@ def test_a_part_goes_and_comes_back(pair: Rig) -> None:
     core.unload("b")
     status = core.status("e")
     assert status.state is ModelState.UNAVAILABLE
-    assert status.reason == "its part b:1 is UNAVAILABLE (unloaded by hand)"
+    assert status.reason == "its part b:1 is not loaded (unloaded by hand)"
     told = r"^e:1 needs its parts: b:1 is not loaded: load it first \(unloaded by hand\)$"
     with pytest.raises(ModelNotReady, match=told):
         ask(core)
-    with pytest.raises(ModelNotReady, match=r"its part b:1 is UNAVAILABLE \(unloaded by hand\)"):
+    with pytest.raises(ModelNotReady, match=r"its part b:1 is not loaded \(unloaded by hand\)"):
         core.check_ready("e")
     core.load_all("b")
     assert core.status("e").state is ModelState.READY
@@ -857,7 +857,7 @@ def test_a_part_that_was_broken_since(pair: Rig, sample_models: Path) -> None:
     file.write_bytes(b"no model")
     with pytest.raises(LoadFailed, match=r"^g:1 needs its parts: "):
         ask(core, "g", np.zeros((1, 13), np.float32))
-    with pytest.raises(ModelNotReady, match="g:1 is UNAVAILABLE"):
+    with pytest.raises(ModelNotReady, match="g:1 is not loaded"):
         core.check_ready("g")
     shutil.rmtree(pair.root / "wine")
     with pytest.raises(ModelNotReady, match=r"^g:1 needs its parts: there is no model 'wine'"):
@@ -977,7 +977,7 @@ def test_a_part_that_leaves_is_told_without_a_look_at_files(
     core.unload("b")
     monkeypatch.setattr(type(core._repository), "find", None)
     reasons = {model.id.name: model.reason for model in core.counted().models}
-    assert reasons["e"] == "its part b:1 is UNAVAILABLE (unloaded by hand)"
+    assert reasons["e"] == "its part b:1 is not loaded (unloaded by hand)"
 
 
 def test_a_broken_part_is_not_loaded_with_it(pair: Rig) -> None:

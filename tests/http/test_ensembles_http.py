@@ -134,7 +134,7 @@ def test_a_part_takes_it_down_and_brings_it_back(triton: InferenceServerClient) 
     triton.unload_model("digits_label")
     assert states(triton)["digits_reader"] == (
         "UNAVAILABLE",
-        "its part digits_label:1 is UNAVAILABLE (unloaded by hand)",
+        "its part digits_label:1 is not loaded (unloaded by hand)",
     )
     assert not triton.is_model_ready("digits_reader")
     with pytest.raises(InferenceServerException, match="needs its parts: digits_label:1 is not"):

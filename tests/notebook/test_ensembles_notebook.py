@@ -31,7 +31,7 @@ def test_a_function_helps(outputs: dict[str, str]) -> None:
 def test_a_part_goes_and_comes_back(outputs: dict[str, str]) -> None:
     """Which part is missing is told, by way of the ensemble between; and it comes back."""
     told = outputs['wb.unload("digits_conv")']
-    assert "its part digits_reader:1 is UNAVAILABLE (its part digits_conv:1 is" in told
+    assert "its part digits_reader:1 is not loaded (its part digits_conv:1 is" in told
     assert "'2'" in outputs['wb.infer("photo_reader", photos[:3])']
 
 

@@ -238,7 +238,7 @@ def test_memory_of_no_model_does_not_look_like_that_of_models() -> None:
 def test_columns_of_the_page_stay() -> None:
     """The column of the requests that run now is there without one, so that the others stay."""
     html = page_parts(snapshot(ready("a")), ["a"], [], History())["models"]
-    assert '<th class="n">in use</th>' in html
+    assert '<th class="n">in flight</th>' in html
 
 
 def test_a_large_model_has_a_row() -> None:

@@ -20,5 +20,5 @@ def test_a_column_has_one_unit() -> None:
 
 def test_empty_columns_are_left_out() -> None:
     """A column whose numbers are all nothing is not shown."""
-    columns = (Column("model", ("a", "b")), count_column("in use", [0, 0]))
+    columns = (Column("model", ("a", "b")), count_column("in flight", [0, 0]))
     assert said(columns) == [columns[0]]

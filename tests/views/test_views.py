@@ -98,7 +98,7 @@ def assert_is_html(text: str) -> None:
 def test_models_text() -> None:
     """A model has a line; a pin is a star, numbers are at the right, in one unit a column."""
     head, first, second, legend = models_text(MODELS).splitlines()
-    heads = ["model", "version", "state", "memory, MiB", "per run, MiB", "in use", "requests"]
+    heads = ["model", "version", "state", "memory, MiB", "per run, MiB", "in flight", "requests"]
     assert re.split("  +", head) == [*heads, "failed", "p50, µs", "p99, s", "why"]
     assert re.split("  +", first) == [
         "a *",
@@ -289,8 +289,8 @@ def test_the_card() -> None:
     assert "Triton&#x27;s state: READY" in text
     assert "<details>" in text
     assert "per run, MiB" in text
-    assert "in use</th>" in text
-    assert "in use</th>" not in models_html([MODELS[1]])
+    assert "in flight</th>" in text
+    assert "in flight</th>" not in models_html([MODELS[1]])
 
 
 def test_a_figure_has_the_colours_of_its_page() -> None:

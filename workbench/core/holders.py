@@ -25,5 +25,5 @@ def _holding(resident: ResidentSnapshot) -> str:
     if resident.busy_s is not None:
         return f"{held} in a run that has lasted {show_duration(round(resident.busy_s, 1))}"
     if resident.state is not ModelState.READY:
-        return f"{held} and is {resident.state.value.lower()}"
+        return f"{held} and is {resident.state.words}"
     return f"{held} and waits for another model" if resident.leases else f"{held} and is pinned"

@@ -46,7 +46,7 @@ def figure_columns(models: Sequence[ModelStatus]) -> list[Column]:
     return [
         nbytes_column("memory", [model.nbytes for model in models]),
         nbytes_column("per run", [model.run_nbytes for model in models]),
-        count_column("in use", [model.leases for model in models]),
+        count_column("in flight", [model.leases for model in models]),
         count_column("requests", [model.requests.succeeded for model in models]),
         count_column("failed", [model.requests.failed for model in models]),
         seconds_column("p50", [model.requests.p50_s for model in models]),

@@ -85,7 +85,7 @@ def _models(models: Sequence[ModelStatus]) -> str:
         return "<p>The repository has no models yet.</p>"
     shown = models[:_ROWS]
     # always there: a column that came and went with the requests would move all others
-    columns = model_columns(shown, [_link(model) for model in shown], kept="in use")
+    columns = model_columns(shown, [_link(model) for model in shown], kept="in flight")
     table = f"<table>{heads_html(columns)}{''.join(rows_html(columns))}</table>"
     more = len(models) - len(shown)
     note = f"<p>{more} more models are not shown</p>" if more else ""

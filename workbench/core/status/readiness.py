@@ -39,7 +39,7 @@ def check_ready(
     if failure or nothing_to_load or not runtime.leases.on_demand:
         reason = now.reason or failure
         because = f" ({reason})" if reason else ""
-        raise ModelNotReady(f"{model} is {now.state.value}{because}")
+        raise ModelNotReady(f"{model} is {now.state.words}{because}")
     _check_loadable(runtime, all_of_it)
 
 

@@ -85,7 +85,7 @@ class Statuses:
                 why = f" ({part.reason})" if part.reason else ""
                 comes = part.state is ModelState.LOADING
                 state = ModelState.LOADING if comes else ModelState.UNAVAILABLE
-                reason = f"its part {part.id} is {part.state.value}{why}"
+                reason = f"its part {part.id} is {part.state.words}{why}"
                 return replace(status, state=state, reason=reason)
         problem = self._misfit(here, dict(zip(parts, found, strict=True)))
         return replace(status, state=ModelState.UNAVAILABLE, reason=problem) if problem else status
