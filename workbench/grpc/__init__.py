@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+import workbench.grpc.forks  # noqa: F401 - before all modules that import grpc
 from workbench.core import ServerCore
 from workbench.door import Door
 from workbench.grpc.modelmesh import Environment, ModelMesh, settings_of
