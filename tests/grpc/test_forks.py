@@ -33,7 +33,11 @@ def test_a_fork_prints_nothing(given: str | None) -> None:
     if given is not None:
         environ[VARIABLE] = given
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", SCRIPT], env=environ, capture_output=True, text=True, check=True
+        [sys.executable, "-W", "ignore", "-c", SCRIPT],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == f"{given}\n"
     assert done.stderr == ""
