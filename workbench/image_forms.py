@@ -9,7 +9,7 @@ change that for a model here: ``image_order``, ``RGB`` or ``BGR``, and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from workbench.errors import LoadFailed
 from workbench.model import ImageForm, ModelId, TensorSpec
@@ -75,5 +75,9 @@ def image_options(parameters: Mapping[str, str]) -> tuple[bool, float]:
 def _layout(spec: TensorSpec) -> str:
     if spec.format:
         return spec.format.removeprefix("FORMAT_")
-    second_only = spec.shape[1] in _CHANNELS and spec.shape[3] not in _CHANNELS
-    return "NCHW" if second_only else "NHWC"
+    return "NCHW" if channels_first(spec.shape) else "NHWC"
+
+
+def channels_first(shape: Sequence[int]) -> bool:
+    """Whether the channels (1, 3 or 4) of images of this *shape* stand before their rows."""
+    return shape[-3] in _CHANNELS and shape[-1] not in _CHANNELS

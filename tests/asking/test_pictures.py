@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from workbench import Workbench
+from workbench import Workbench, connect
 from workbench.asking.pictures import image_files
 
 TEXTS = {"x": ("BYTES", [-1])}
@@ -36,6 +36,49 @@ def test_paths_and_contents(tmp_path: Path) -> None:
     for value in (path, str(path), b"file", bytearray(b"file"), memoryview(b"file")):
         assert image_files(value) == [b"file"]
         assert image_files((value, b"other")) == [b"file", b"other"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "mode", "given", "got"),
+    [
+        ([-1, -1, -1, 3], "RGB", 1, (1, 2, 5, 3)),
+        ([-1, -1, -1, 3], "RGB", 2, (2, 2, 5, 3)),
+        ([-1, 3, -1, -1], "RGB", 1, (1, 3, 2, 5)),
+        ([-1, 3, -1, -1], "RGB", 2, (2, 3, 2, 5)),
+        ([-1, 1, -1, -1], "L", 1, (1, 1, 2, 5)),
+        ([-1, -1, -1, 1], "L", 2, (2, 2, 5, 1)),
+        ([-1, -1, -1, 3], "P", 1, (1, 2, 5, 3)),
+        ([-1, -1, -1, 1], "1", 1, (1, 2, 5, 1)),
+        ([3, -1, -1], "RGB", 1, (3, 2, 5)),
+        ([-1, -1, 3], "RGB", 1, (2, 5, 3)),
+        ([-1, -1, -1], "L", 2, (2, 2, 5)),
+        ([-1, -1], "L", 1, (2, 5)),
+    ],
+)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_images_for_functions(
+    shape: list[int], mode: str, given: int, got: tuple[int, ...], *, elsewhere: bool
+) -> None:
+    """A function gets the pixels, red first, with the channels where it declares them."""
+    red = Image.new("RGB", (5, 2), (255, 0, 0)).convert(mode)
+    seen: list[Any] = []
+
+    def keep(x: Any) -> Any:
+        seen.append(x)
+        return x
+
+    with Workbench() as wb:
+        tensor = ("FP32", shape)
+        wb.register(keep, name="keep", inputs={"x": tensor}, outputs={"y": tensor})
+        with connect(wb.url) as connection:
+            asked: Any = connection if elsewhere else wb
+            asked.infer("keep", red if given == 1 else [red] * given)
+    (array,) = seen
+    assert array.shape == got
+    assert array.dtype == np.float32
+    pixels = np.asarray(red.convert("L" if mode in "L1" else "RGB"))
+    layout = pixels.transpose(2, 0, 1) if 3 in got[:2] else pixels
+    assert np.array_equal(array.reshape(given, *layout.shape)[-1], layout)
 
 
 def test_images_for_bytes() -> None:

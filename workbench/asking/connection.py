@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from workbench.views.card import CardValues
 
 _BINARY = "binary_tensor_data"  # the name of the protocol's extension
+_FUNCTION = "python"  # the platform of Python functions
 _REPOSITORY = "v2/repository/"
 _EVENT = "data:"  # how a line of server-sent events begins
 _KEPT_S = 2.0  # for the next request; servers close idle connections after 5 s, often more
@@ -371,8 +372,9 @@ class Connection(Asks):
         if known is None:
             told = self._ask("GET", _path(model, version)).json()
             inputs, outputs = tensor_specs(told.get("inputs")), tensor_specs(told.get("outputs"))
-            # in which form it takes the images, the server knows
-            images = image_forms(ModelId(model, version or 1), inputs, {})
+            # in which form it takes the images, the server knows; a function takes arrays
+            is_function = told.get("platform") == _FUNCTION
+            images = {} if is_function else image_forms(ModelId(model, version or 1), inputs, {})
             if len(inputs) > 1:
                 optional = self._optional(model, version)
                 inputs = {n: replace(s, optional=n in optional) for n, s in inputs.items()}

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from workbench.asking.pictures import are_images, image_files
+from workbench.asking.pictures import are_images, image_arrays, image_files
 from workbench.errors import InvalidRequest, UsageError, reason_of
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
@@ -186,6 +186,8 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
             return Tensor.of(value)
         if spec.datatype == "BYTES" and are_images(value):
             value = image_files(value)
+        elif are_images(value):
+            value = image_arrays(value, spec.shape)
         tensor = Tensor.cast(value, spec.datatype)
         if len(tensor.shape) >= len(spec.shape):
             return tensor

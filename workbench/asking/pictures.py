@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import line_of
+from workbench.image_forms import channels_first
 from workbench.tensor import Array
 
+_PLAIN = {"P": "RGB", "1": "L"}  # Pillow's modes whose numbers are not those of pixels
 _LONGEST = 80  # characters of what may be no path at all
 
 
@@ -33,6 +35,21 @@ def are_images(value: object) -> bool:
     """Whether *value* is an image of Pillow, or several."""
     values = value if isinstance(value, list | tuple) else [value]
     return bool(values) and all(map(_is_image, values))
+
+
+def image_arrays(value: Any, shape: Sequence[int]) -> Array:
+    """The pixels of an image of Pillow, or of several of one size: red, green, blue, unscaled.
+
+    For an input of *shape*: the channels stand where it has them. Raises ``ValueError``.
+    """
+    if isinstance(value, list | tuple):
+        return np.stack([image_arrays(each, shape) for each in value])
+    array: Array = np.asarray(value.convert(_PLAIN.get(value.mode, value.mode)))
+    if len(shape) < 3:
+        return array
+    if channels_first(shape):
+        return array[None] if array.ndim == 2 else array.transpose(2, 0, 1)
+    return array[..., None] if array.ndim == 2 and shape[-1] == 1 else array
 
 
 def _is_image(value: object) -> bool:
