@@ -17,7 +17,7 @@ from workbench.artifacts import pack
 from workbench.commands.cli import main
 from workbench.contracts.sagemaker import layouts
 from workbench.contracts.sagemaker.checking import Finding, check, holds, instance_types
-from workbench.errors import LoadFailed, UsageError, WorkbenchError
+from workbench.errors import FileRefused, LoadFailed, UsageError, WorkbenchError
 from workbench.nbytes import parse_nbytes
 
 HOOKS = "def model_fn(folder): return 2\ndef predict_fn(data, model): return data * model\n"
@@ -210,7 +210,7 @@ def test_other_refusals(sample_models: Path, tmp_path: Path, out: Path) -> None:
         pack(sample_models / "wine", out, example=tmp_path / "e.txt")
     with pytest.raises(UsageError, match="is no file"):
         list(check(out))
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileRefused, match=r"e\.json: No such file or directory$"):
         pack(sample_models / "wine", out, example=tmp_path / "e.json")
     assert list(tmp_path.iterdir()) == []
 

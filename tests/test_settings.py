@@ -321,7 +321,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("restrict", {"logging": "short"}, "use auto, off, or 16 to 256 characters"),
     ("evict", "LRU", "'LRU' is not one of lru, lfu, largest, cost, never"),
     ("evict", ["lru"], "['lru'] is not one of lru, lfu, largest, cost, never"),
-    ("keep_alive", "soon", "'soon' is not a span of time"),
+    ("keep_alive", "soon", "30s, 5min or 2h, or off"),
     ("keep_alive", 0, "0 is not a span of time"),
     ("keep_alive", True, "True is not a span of time"),
     ("keep_alive", [], "[] is not a span of time"),

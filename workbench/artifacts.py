@@ -18,7 +18,7 @@ from pathlib import Path
 from workbench.backends.onnx.header import read_onnx_file
 from workbench.contracts.sagemaker.checking import EXAMPLES
 from workbench.contracts.sagemaker.layouts import artifact_in
-from workbench.errors import UsageError
+from workbench.errors import UsageError, refused_in_one_line
 from workbench.repository.config import read_config
 
 _HOOKS = {"model_fn"}, {"predict_fn", "transform_fn"}  # a file with one of each is an inference.py
@@ -51,7 +51,7 @@ def pack(
     *model* is an ONNX file, a folder of a model or of an artifact, or a Python file, of which
     *function* is served (its only public one if ``None``) unless it has the toolkit's functions.
     *example* is a request that the model answers. Raises ``UsageError``,
-    ``LoadFailed``, ``OSError``.
+    ``LoadFailed``, ``FileRefused``.
     """
     old = Path(os.path.abspath(out))  # noqa: PTH100  # it may be in the model's folder
     members = {name: file for name, file in _members(model, function).items() if file != old}
@@ -63,7 +63,8 @@ def pack(
         raise UsageError(f"{out.parent} is no folder: make it first")
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name the file to write, such as {out}/model.tar.gz")
-    write_archive(members, out)
+    with refused_in_one_line(out):
+        write_archive(members, out)
     return out.stat().st_size
 
 

@@ -333,7 +333,7 @@ def refused_in_one_line(path: str | os.PathLike[str]) -> Iterator[None]:
     except FileRefused:
         raise
     except OSError as error:
-        refused = FileRefused(f"{error.filename or path}: {reason_of(error)}")
+        refused = FileRefused(f"{error.filename2 or error.filename or path}: {reason_of(error)}")
         refused.errno = error.errno
         raise refused from error
 

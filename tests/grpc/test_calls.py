@@ -218,14 +218,15 @@ def test_a_socket_that_no_client_could_open(
 # ── the address ──
 
 
-def test_a_port_that_is_taken() -> None:
-    """A port that another server has is an error at the start, and leaves nothing running."""
+def test_a_port_that_is_taken(capfd: pytest.CaptureFixture[str]) -> None:
+    """A port of another server is an error at the start, without a word of grpc's own."""
     with Workbench(grpc_port=0) as first:
         port = first.grpc_url.rpartition(":")[2]
         second = Workbench(grpc_port=port)
         with pytest.raises(PortInUse, match=port):
             second.start()
         assert not second.is_running
+        assert capfd.readouterr().err == ""
 
 
 def test_a_socket_that_is_taken(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from workbench.errors import RepositoryError
+from workbench.errors import RepositoryError, refused_in_one_line
 
 _PACKAGE = Path(__file__).parents[1]
 _PLACES = (_PACKAGE / "bundled_files", _PACKAGE.parent)  # of a wheel, and of a checkout
@@ -27,11 +27,23 @@ def bundled(name: str) -> Path:
 def copy_bundled(name: str, out: Path) -> None:
     """Copy the contents of the folder *name* to *out*; files that are there already stay.
 
-    Raises ``RepositoryError`` and ``OSError``.
+    Raises ``RepositoryError`` and ``FileRefused``.
     """
-    shutil.copytree(bundled(name), out, copy_function=_copy_new, dirs_exist_ok=True)
+    folder = bundled(name)
+    with refused_in_one_line(out):
+        out.mkdir(parents=True, exist_ok=True)
+        for source in sorted(folder.rglob("*")):
+            if source.is_file():
+                _copy_new(source, out / source.relative_to(folder))
 
 
-def _copy_new(source: str, target: str) -> None:
-    if not Path(target).exists():
-        shutil.copy(source, target)
+def _copy_new(source: Path, target: Path) -> None:
+    if target.exists():
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.part")  # half a file would stay the next time
+    try:
+        shutil.copy(source, part)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from workbench.commands.client import (
     url_option,
 )
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
-from workbench.errors import UsageError, WorkbenchError, line_of
+from workbench.errors import UsageError, WorkbenchError, line_of, refused_in_one_line
 from workbench.host.logs import LogRing
 from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.running import find_token, running_servers
@@ -239,7 +239,8 @@ def samples(out: Path, count: int | None, size: str | None) -> None:
         copy_bundled("sample_models", out)
     else:
         try:
-            write_models(out, 8 if count is None else count, parse_nbytes(size or "100MiB"))
+            with refused_in_one_line(out):
+                write_models(out, 8 if count is None else count, parse_nbytes(size or "100MiB"))
         except ValueError as error:
             raise UsageError(str(error)) from None
     click.echo(f"{out} is written: workbench serve {out}, or Workbench({str(out)!r}) in Python")
@@ -321,14 +322,14 @@ def pack(
 @click.option(
     "--threads", default="", show_default="as configured", help="threads of a run, such as 1,4"
 )
-@click.option("--seconds", default=0.5, show_default=True, help="of a period; three must agree")
+@click.option("--seconds", default="0.5", show_default=True, help="of a period; three must agree")
 @inputs_options
 def bench(
     model: str,
     *,
     url: str | None,
     token: str | None,
-    seconds: float,
+    seconds: str,
     json_text: str | None,
     npy: Path | None,
     image: Path | None,

@@ -232,8 +232,11 @@ def _listen(server: grpc.Server, host: str, port: int) -> str:
     address = str(found[0][4][0])
     shown = f"[{address}]" if ":" in address else address
     try:
+        with socket.socket(found[0][0]) as probe:  # since grpc prints what it cannot have
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(found[0][4])
         bound = server.add_insecure_port(f"{shown}:{port}")
-    except RuntimeError:
+    except (OSError, RuntimeError):
         raise PortInUse(
             f"gRPC cannot listen on port {port} of {address}: another program has it, or this one "
             "may not; choose another grpc_port, or 0 for a free one"

@@ -204,11 +204,7 @@ class Verbs:
 
         _expect(arguments, 1, "samples")
         out = arguments[0] if arguments else "sample_models"
-        try:
-            copy_bundled("sample_models", Path(out))
-        except OSError as error:
-            told = f"{error.filename or out}: {error.strerror}"
-            raise IPythonUsageError(f"%workbench samples: {told}") from None
+        copy_bundled("sample_models", Path(out).expanduser())
         print(f"{out} is written: %workbench start {shlex.quote(out)}")  # noqa: T201
 
     def save(self, arguments: Sequence[str]) -> object:

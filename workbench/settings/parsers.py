@@ -75,7 +75,10 @@ switch.choices = ("on", "off")  # type: ignore[attr-defined]
 
 def span_or_off(value: object) -> float | None:
     """Seconds of a span of time; ``None`` for ``off``."""
-    return None if value == "off" else span(value)
+    try:
+        return None if value == "off" else span(value)
+    except SettingError as error:
+        raise SettingError(f"{error}, or off") from None
 
 
 def address(value: object) -> str:
