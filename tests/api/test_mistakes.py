@@ -25,6 +25,12 @@ def connected(wb: Workbench) -> Any:
         return connection
 
 
+def planned(wb: Workbench) -> Any:
+    """A plan for a request."""
+    wb.infer("wine", [[0.0] * 13])
+    return wb.plan()
+
+
 MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda wb: wb.bench("digits", client=[1]), "no argument 'client'; did you mean 'clients'?"),
     (lambda wb: wb.bench("digits", clients=[1.5]), "clients: [1.5] is not a list such as 1,2,4"),
@@ -38,6 +44,8 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda wb: wb.plan(warmth=0.9), "no argument 'warmth'; did you mean 'warm'?"),
     (lambda wb: wb.plan(5), "trace: 5 is not a path"),
     (lambda wb: wb.plan(evict=5), "evict: 5 is none of lru, lfu"),
+    (lambda wb: planned(wb).what_if(polcy="lru"), "no argument 'polcy'; did you mean 'policy'?"),
+    (lambda wb: planned(wb).devices(), "devices: missing a required argument: 'memory'"),
     (lambda wb: wb.serve(len, "f", exmple=[1]), "no argument 'exmple'; did you mean 'example'?"),
     (lambda wb: wb.load(5), "the name of a model is a str, such as 'digits', not int"),
     (lambda wb: wb.load(["digits"]), "the name of a model is a str, such as 'digits', not list"),

@@ -72,6 +72,8 @@ def test_the_rules_of_the_memory_change(shell: Any, capsys: pytest.CaptureFixtur
     assert server.budget == 48 * 2**20
     with pytest.raises(UsageError, match="'mru' is not one of lru"):
         run(shell, "evict mru")
+    with pytest.raises(UsageError, match=r"^%workbench keep-alive: 'soon' is not a span of time"):
+        run(shell, "keep-alive soon")
 
 
 def test_infer_takes_the_cell_as_input(shell: Any) -> None:

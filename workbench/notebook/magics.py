@@ -397,7 +397,8 @@ def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
     try:
         return act(arguments) if cell is None else act(arguments, cell)
     except WorkbenchError as error:
-        told = str(error).removeprefix(f"{verb}: ")  # a setting of this name says so too
+        setting = verb.replace("-", "_")
+        told = str(error).removeprefix(f"{setting}: ")  # a setting of this name says so too
         raise IPythonUsageError(f"%workbench {verb}: {told}") from None
 
 

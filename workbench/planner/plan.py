@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from workbench.arguments import explains_arguments
 from workbench.errors import UsageError
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
@@ -98,6 +99,7 @@ class Pinned(NamedTuple):
     others_wait_s: float
 
 
+@explains_arguments
 @dataclass(frozen=True, eq=False)
 class Plan:
     """The cold starts of *trace* against memory, for models that take *costs*.
