@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import ModelNotFound
 from workbench.model import (
-    LEGAL_STEPS,
     ModelConfig,
     ModelId,
     ModelState,
     TensorSpec,
     VersionPolicy,
     check_name,
-    step,
 )
-
-UNAVAILABLE, LOADING, READY, UNLOADING = (
-    ModelState.UNAVAILABLE,
-    ModelState.LOADING,
-    ModelState.READY,
-    ModelState.UNLOADING,
-)
-LEGAL = {
-    (UNAVAILABLE, LOADING),
-    (LOADING, READY),
-    (LOADING, UNAVAILABLE),
-    (READY, UNLOADING),
-    (UNLOADING, UNAVAILABLE),
-}
 
 
 def test_an_id_is_a_name_and_a_version() -> None:
@@ -43,34 +25,6 @@ def test_an_id_is_a_name_and_a_version() -> None:
         ModelId("a", 10),
         ModelId("b", 1),
     ]
-
-
-@pytest.mark.parametrize(("current", "to"), list(product(ModelState, ModelState)))
-def test_steps(current: ModelState, to: ModelState) -> None:
-    """A model takes the legal steps, and every other one is a bug of ours."""
-    if (current, to) in LEGAL:
-        assert step(current, to) is to
-    else:
-        with pytest.raises(
-            AssertionError, match=f"a model cannot go from {current.value} to {to.value}"
-        ):
-            step(current, to)
-
-
-def test_the_table_of_steps() -> None:
-    """The table has a row for every state, and from every state every other can be reached."""
-    assert set(LEGAL_STEPS) == set(ModelState)
-    for start in ModelState:
-        reached = {start}
-        for _ in ModelState:
-            reached |= {to for state in reached for to in LEGAL_STEPS[state]}
-        assert reached == set(ModelState)
-
-
-def test_the_table_cannot_change() -> None:
-    """Nobody can make a step legal while the program runs."""
-    with pytest.raises(TypeError):
-        LEGAL_STEPS[READY] = frozenset(ModelState)  # type: ignore[index]
 
 
 def test_states_have_tritons_words() -> None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -63,23 +62,6 @@ class ModelState(Enum):
     def words(self) -> str:
         """The state in sentences for people, such as ``"not loaded"``."""
         return "not loaded" if self is ModelState.UNAVAILABLE else self.value.lower()
-
-
-LEGAL_STEPS: Mapping[ModelState, frozenset[ModelState]] = MappingProxyType(
-    {
-        ModelState.UNAVAILABLE: frozenset({ModelState.LOADING}),
-        ModelState.LOADING: frozenset({ModelState.READY, ModelState.UNAVAILABLE}),
-        ModelState.READY: frozenset({ModelState.UNLOADING}),
-        ModelState.UNLOADING: frozenset({ModelState.UNAVAILABLE}),
-    }
-)
-
-
-def step(current: ModelState, to: ModelState) -> ModelState:
-    """The next state, which must be a legal one; anything else is our own bug."""
-    if to not in LEGAL_STEPS[current]:
-        raise AssertionError(f"a model cannot go from {current.value} to {to.value}")
-    return to
 
 
 class Need(NamedTuple):

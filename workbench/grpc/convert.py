@@ -29,7 +29,6 @@ from workbench.protobuf_fields import varint
 from workbench.protos import message_class
 from workbench.tensor import DATATYPES, Tensor, element_count
 
-Parts = Sequence[bytes | memoryview]
 Carried = Callable[[str, Tensor], bytes | memoryview]  # what a reply carries of an output
 
 _REQUEST = message_class("grpc_service", "inference.ModelInferRequest")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 import socket
@@ -33,8 +32,6 @@ from workbench.grpc.service import Service, carries, refusing
 from workbench.socket_files import remove_left_behind, remove_own
 from workbench.threads import start_thread
 from workbench.tokens import UNIX
-
-_log = logging.getLogger(__name__)
 
 _MOST_CALLS = 1024  # calls at once; each takes a thread, also while it waits
 _FEW = 4  # threads that are always there
