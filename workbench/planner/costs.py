@@ -32,8 +32,14 @@ class ModelCost:
         return max(self.claim_nbytes, self.nbytes)
 
 
-def check_costs(costs: Mapping[ModelId, ModelCost]) -> None:
-    """Raise ``UsageError`` for a cost that is negative, infinite or not a number."""
+def check_costs(costs: Mapping[ModelId, ModelCost], models: Iterable[ModelId]) -> None:
+    """Raise ``UsageError`` for one of *models* without a cost, and for a cost that is none.
+
+    A cost is of numbers that are neither negative nor infinite.
+    """
+    for model in models:
+        if model not in costs:
+            raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
     for model, cost in costs.items():
         numbers = (cost.nbytes, cost.claim_nbytes, cost.load_s, cost.run_s, cost.unload_s)
         if not all(0 <= number < math.inf for number in numbers):

@@ -13,10 +13,10 @@ import numpy as np
 
 from workbench.arguments import explains_arguments
 from workbench.errors import UsageError
-from workbench.memory.eviction import POLICIES
+from workbench.memory.eviction import POLICIES, EvictionPolicy
 from workbench.model import ModelId
 from workbench.nbytes import parse_nbytes, show_nbytes
-from workbench.planner.costs import ModelCost
+from workbench.planner.costs import ModelCost, check_costs
 from workbench.planner.replay import Outcome, replay
 from workbench.planner.survey import Curve, survey
 from workbench.planner.trace import Trace
@@ -134,8 +134,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in (self.policy, *self.others):
-            if name not in POLICIES:
-                raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
+            _policy(name)
         if not len(self.trace) and self.unknown:
             raise UsageError(
                 f"nothing is known of the models of all {self.unknown} requests: a plan needs "
@@ -146,9 +145,7 @@ class Plan:
         if self.budget_nbytes < self.parts:
             raise UsageError(f"a budget is at least 1 byte a device, not {self.budget_nbytes}")
         self.goal.check()
-        for model in self._models:
-            if model not in self.costs:
-                raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
+        check_costs(self.costs, self._models)
         self.curves  # noqa: B018 - made now, with progress
 
     @cached_property
@@ -209,14 +206,11 @@ class Plan:
         budgets = self.budget_nbytes if budget is None else budget
         if isinstance(budgets, int):
             budgets = [budgets // self.parts] * self.parts
-        name = self.policy if policy is None else policy
-        if name not in POLICIES:
-            raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
         return replay(
             self.trace,
             costs,
             budgets,
-            POLICIES[name],
+            _policy(self.policy if policy is None else policy),
             pinned=self.pinned if pinned is None else [_known(model, costs) for model in pinned],
             keep_alive_s=self.keep_alive_s if keep_alive_s is None else keep_alive_s,
             wait_s=self.wait_s,
@@ -368,6 +362,12 @@ class Plan:
         if self.keep_alive_s < math.inf and _reaches(kept, self.goal):
             return f"models leave that were idle for {show_duration(self.keep_alive_s)}"
         return "they come while their model is loading"
+
+
+def _policy(name: str) -> EvictionPolicy:
+    if name not in POLICIES:
+        raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
+    return POLICIES[name]
 
 
 def _does(goal: Goal) -> str:

@@ -102,10 +102,7 @@ def replay(
         raise UsageError(f"a keep-alive time is more than 0 seconds, not {keep_alive_s}")
     if not isinstance(trace, Trace):
         trace = Trace.of(trace)
-    check_costs(costs)
-    for model in (*trace.models, *pinned):
-        if model not in costs:
-            raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
+    check_costs(costs, (*trace.models, *pinned))
     budgets = (budgets,) if isinstance(budgets, int) else tuple(budgets)
     if min(budgets, default=0) < 1:
         raise UsageError(f"a budget is at least 1 byte, not {min(budgets, default=0)}")

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from workbench.errors import UsageError
 from workbench.memory.eviction import DECAY, EvictionPolicy, Occupant, Usage
 from workbench.model import ModelId
 from workbench.planner.costs import ModelCost, check_costs
@@ -97,11 +96,8 @@ def survey(
     *progress* is called now and then with the number of requests that were simulated. Raises
     ``UsageError`` for a model without a cost.
     """
-    check_costs(costs)
     models = trace.models
-    for model in models:
-        if model not in costs:
-            raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
+    check_costs(costs, models)
     budgets = sorted(set(budgets))
     each = [costs[model] for model in models]
     which = trace.which.tolist()
