@@ -13,12 +13,11 @@ from workbench.backends.function import FunctionSession, GeneratorSession
 from workbench.core.inference.batched import Batched, Workers
 from workbench.core.inference.cached import Cached
 from workbench.core.inference.call import Dependencies
-from workbench.core.inference.calling import Calling
 from workbench.core.inference.direct import Direct
 from workbench.core.inference.ensembles import EnsembleRunner
+from workbench.core.inference.functions import Calling, Streaming
 from workbench.core.inference.response_cache import ResponseCache
 from workbench.core.inference.runner import Runner
-from workbench.core.inference.streaming import Streaming
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
 from workbench.model import ModelId, Schedule

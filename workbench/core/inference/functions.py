@@ -1,19 +1,41 @@
-"""Running a generator function: each run gives several answers."""
+"""Running Python functions, which may call other models, and generator functions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
 
-from workbench.backends.function import GeneratorSession
+from workbench.backends.function import FunctionSession, GeneratorSession
 from workbench.core.held import Borrowed
-from workbench.core.inference.calling import Calling
-from workbench.core.inference.direct import check_allowed
+from workbench.core.inference.direct import Direct, check_allowed
 from workbench.core.runs import finish
 from workbench.errors import ManyAnswers
 from workbench.inference import InferRequest, InferResponse
 from workbench.stop import running_until
 from workbench.tensor import Tensor
+
+
+class Calling(Direct):
+    """Runs a ``FunctionSession``; the request's stop ends it if the function is ``async``."""
+
+    def _tensors(
+        self,
+        held: Borrowed,
+        request: InferRequest,
+        wanted: tuple[str, ...],
+        *,
+        inline: bool,  # noqa: ARG002  # a function has no predictable pace
+    ) -> tuple[Sequence[Tensor], float | None]:
+        """The outputs of the run; its CPU time is not measured."""
+        session = held.session
+        assert isinstance(session, FunctionSession)
+        check_allowed(held, request)
+        with (
+            self._runs.on_behalf((held.model,)),
+            self._memory.watch(held.model),
+            running_until(request.stop),
+        ):
+            return session.run(request.inputs, wanted, parameters=request.parameters), None
 
 
 class Streaming(Calling):
