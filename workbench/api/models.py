@@ -1,33 +1,37 @@
-"""The models of a workbench: served, loaded, pinned, listed."""
+"""The models of a workbench: served, loaded, pinned, listed, and asked without a wire."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from workbench.api.inference import Inference
+from workbench.api.lifetime import Lifetime
 from workbench.arguments import path_of
+from workbench.asking.asks import Asks
 from workbench.asking.given import Config, Files, check_model, config_text, file_contents
+from workbench.asking.question import Question, answers, ask, ask_async
 from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import UsageError, WorkbenchError, refused_in_one_line
 from workbench.model import ModelId, Signature
 from workbench.stop import CancellationToken, stopped_by_interrupt
+from workbench.tensor import Array
 from workbench.views import Model, ModelList
 from workbench.views.progress import Progress, show_load
 
 if TYPE_CHECKING:
     from workbench.asking.card import ModelCard
     from workbench.conversion.declared import Declared
+    from workbench.conversion.python_models import PythonModels
     from workbench.conversion.things import Served
     from workbench.views.card import CardValues
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Models(Inference):
-    """Loads and unloads models, serves things of Python as models, and lists them."""
+class Models(Lifetime, Asks):
+    """Asks, loads and unloads models, serves things of Python as models, and lists them."""
 
     def serve(
         self,
@@ -250,19 +254,37 @@ class Models(Inference):
 
         return ModelCard(check_known(name, self.names), self.infer, self._card)
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.names
-
-    def __iter__(self) -> Iterator[str]:
-        """The names of all models, as those of a dict."""
-        return iter(self.names)
-
     def _card(self, name: str) -> CardValues:
         from workbench.asking.card import card_of
 
         example = self._example(name)
         return card_of(self._core, name, self.url, self.page, example, token=bool(self.token))
 
-    def _ipython_key_completions_(self) -> list[str]:
-        """What Tab offers behind ``wb["``."""
-        return list(self.names)
+    # ── asking, without a wire ──
+
+    def _infer(self, question: Question) -> Any:
+        return ask(self._core, question)
+
+    async def _ainfer(self, question: Question) -> Any:
+        return await ask_async(self._core, question)
+
+    def _stream(self, question: Question) -> Iterator[Any]:
+        return answers(self._core, question)
+
+    def _given(self, model: str, inputs: object, by_keyword: Mapping[str, object]) -> object:
+        given = super()._given(model, inputs, by_keyword)
+        has_models = "_python_models" in vars(self)
+        return self._python_models.in_order(model, given) if has_models else given
+
+    def _example(self, model: str) -> Mapping[str, Array] | None:
+        """One row of the example that *model* was served with, if it was."""
+        return self._python_models.example(model) if "_python_models" in vars(self) else None
+
+    @cached_property
+    def _python_models(self) -> PythonModels:
+        from workbench.conversion.python_models import PythonModels  # most need none
+
+        serving = self._serving
+        models = PythonModels(lambda: serving.core)
+        self._stops.append(models.stop)
+        return models

@@ -85,6 +85,22 @@ class Asks(ABC):
         given = self._given(model, inputs, by_keyword)
         return self._stream(Question(model, given, version, raw=raw))
 
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The names of all models, loaded or not."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of all models, as those of a dict."""
+        return iter(self.names)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        """What Tab offers behind ``wb["``."""
+        return list(self.names)
+
     def _given(self, model: str, inputs: object, by_keyword: Mapping[str, object]) -> object:
         """The inputs of a call. Raises ``UsageError`` and ``InvalidRequest``."""
         return inputs_of(model, inputs, by_keyword)

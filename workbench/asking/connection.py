@@ -278,16 +278,6 @@ class Connection(Asks):
     def _is_workbench(self) -> bool:
         return self._about.get("name") == "workbench"
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def _ipython_key_completions_(self) -> list[str]:
-        """What Tab offers behind ``wb["``."""
-        return list(self.names)
-
     def config(self, model: str, version: int | None = None) -> dict[str, Any]:
         """The configuration of *model*, Triton's ModelConfig. Raises ``ModelNotFound``."""
         config: dict[str, Any] = self._ask("GET", f"{_path(model, version)}/config").json()
