@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import json
 import pickle
-import tracemalloc
 import zipfile
 from typing import Any
 
+import memory_taken
 import numpy as np
 import pytest
 
@@ -322,13 +322,8 @@ def test_an_npz_file_that_says_it_is_small(method: int) -> None:
     lying = zipped("x.npy", bytes(nbytes), method).replace(
         nbytes.to_bytes(4, "little"), (100).to_bytes(4, "little")
     )
-    tracemalloc.start()
-    try:
-        with pytest.raises(InvalidRequest):
-            read(lying, "application/x-npz")
-        assert tracemalloc.get_traced_memory()[1] < 2**20
-    finally:
-        tracemalloc.stop()
+    with memory_taken.less_than(2**20), pytest.raises(InvalidRequest):
+        read(lying, "application/x-npz")
 
 
 @pytest.mark.parametrize(
@@ -564,10 +559,5 @@ def test_short_lines_take_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a block of lines is in memory as objects, however long the body is."""
     monkeypatch.setattr(documents, "_BLOCK_NBYTES", 2**12)
     body = b"[]\n" * 2**16
-    tracemalloc.start()
-    try:
+    with memory_taken.less_than(10 * len(body)):
         documents.read_json_lines(body, _PAIRS, 10)
-        _, peak_nbytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak_nbytes < 10 * len(body)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
+import memory_taken
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
@@ -62,13 +62,6 @@ def deterministic(examples: int) -> settings:
     )
 
 
-@contextmanager
-def bounded(nbytes: int) -> Iterator[None]:
+def bounded(nbytes: int) -> AbstractContextManager[None]:
     """Nothing within takes much more memory than a text of *nbytes* may."""
-    tracemalloc.start()
-    try:
-        yield
-        _, peak_nbytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak_nbytes < 100 * nbytes + 2**20
+    return memory_taken.less_than(100 * nbytes + 2**20)

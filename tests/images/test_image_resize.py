@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import platform
-import tracemalloc
 from typing import Any
 
 import cv2
+import memory_taken
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -117,11 +117,6 @@ def test_saturates_before_it_mixes() -> None:
 def test_memory_is_of_a_block() -> None:
     """However large the result, what it takes to make it is a few blocks of rows."""
     pixels = random_pixels((64, 64, 3), 3, deep=False)
-    tracemalloc.start()
-    try:
+    with memory_taken.less_than(2048 * 2048 * 3 * 4 / 8):
         for rows, values in resized(pixels, 2048, 2048, np.dtype(np.float32)):
             assert values.shape == (rows.stop - rows.start, 2048, 3)
-        _, peak_nbytes = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak_nbytes < 2048 * 2048 * 3 * 4 / 8
