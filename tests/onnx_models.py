@@ -31,13 +31,14 @@ def written(
 ) -> Path:
     """An ONNX file of what ONNX's text form says, such as ``(float[n] x) => ... { y = Neg(x) }``.
 
-    *weights* are constants that are too large to be written out.
+    *weights* are constants that are too large to be written out. The folder of *path* is made.
     """
     opsets = f'"": {opset}, "d": 1, "com.microsoft": 1'
     head = f"<ir_version: {ir_version}, opset_import: [{opsets}]>"
     model = onnx.parser.parse_model(f"{head} test {graph} {functions}")
     for name, array in (weights or {}).items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
+    path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, path)
     return path
 

@@ -32,7 +32,6 @@ def files_of(folder: Path) -> list[str]:
 
 
 def write_model(folder: Path, config: str = "", labels: str = "") -> None:
-    (folder / "1").mkdir(parents=True)
     identity(folder / "1" / "model.onnx", dims=("n", 4))
     if config:
         (folder / "config.pbtxt").write_text(config, "utf-8")
@@ -109,7 +108,6 @@ def test_the_format_of_images_is_kept_where_triton_takes_it(
     tmp_path: Path, dims: tuple[int, ...], *, kept: bool
 ) -> None:
     """Triton refuses a format beside other than three dimensions."""
-    (tmp_path / "models" / "m" / "1").mkdir(parents=True)
     shape = ["n" if dim < 0 else dim for dim in dims]
     identity(tmp_path / "models" / "m" / "1" / "model.onnx", dims=shape)
     (tmp_path / "models" / "m" / "config.pbtxt").write_text(
@@ -141,7 +139,6 @@ def test_two_versions_of_a_part_are_both_there(tmp_path: Path) -> None:
     """Steps that name versions find them."""
     models = tmp_path / "models"
     write_model(models / "m")
-    (models / "m" / "2").mkdir()
     identity(models / "m" / "2" / "model.onnx", dims=("n", 4))
     (models / "m" / "config.pbtxt").write_text("version_policy { all {} }", "utf-8")
     steps = "".join(
@@ -180,7 +177,6 @@ def test_the_version_that_answers_is_saved_or_the_one_that_is_named(tmp_path: Pa
     """A model keeps its number."""
     models = tmp_path / "models"
     write_model(models / "m", "version_policy { all {} }")
-    (models / "m" / "3").mkdir()
     identity(models / "m" / "3" / "model.onnx", dims=("n", 4))
     with Workbench(models) as wb:
         assert (wb.save("m", tmp_path / "a") / "3" / "model.onnx").is_file()

@@ -132,7 +132,6 @@ print(json.dumps(seen))
 @pytest.mark.skipif(heap._glibc() is None, reason="the C library is not glibc")
 def test_a_server_that_stops_leaves_the_heap_as_it_was(tmp_path: Path) -> None:
     """In a process whose heap kept blocks of 18 MiB it does so again after the server."""
-    (tmp_path / "m" / "1").mkdir(parents=True)
     identity(tmp_path / "m" / "1" / "model.onnx")
     run = subprocess.run(
         [sys.executable, "-c", _CHILD, str(tmp_path)], capture_output=True, text=True, check=True

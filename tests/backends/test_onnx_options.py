@@ -177,7 +177,6 @@ def test_reshape(
     tmp_path: Path, file: tuple[object, ...], dims: str, wanted: str, sent: tuple[int, ...]
 ) -> None:
     """Clients see the dims; the model gets and gives its own shape, of the same elements."""
-    (tmp_path / "m").mkdir()
     identity(tmp_path / "m" / "model.onnx", dims=file)
     (tmp_path / "m" / "config.pbtxt").write_text(config(dims, wanted))
     core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))
@@ -196,7 +195,6 @@ def test_reshape(
 
 def test_a_reshape_that_the_model_has_not(tmp_path: Path) -> None:
     """The reshaped shape is held against the file."""
-    (tmp_path / "m").mkdir()
     identity(tmp_path / "m" / "model.onnx", dims=("n", 3, 5))
     (tmp_path / "m" / "config.pbtxt").write_text(config("12", "3, 4"))
     with pytest.raises(LoadFailed) as caught:
@@ -208,7 +206,6 @@ def test_a_reshape_that_the_model_has_not(tmp_path: Path) -> None:
 
 def test_an_output_that_does_not_fit_its_reshape(tmp_path: Path) -> None:
     """What the file does not say is found in the run, and fails that, not the server."""
-    (tmp_path / "m").mkdir()
     identity(tmp_path / "m" / "model.onnx", dims=("n",))
     (tmp_path / "m" / "config.pbtxt").write_text(
         'output { name: "y" data_type: TYPE_FP32 dims: [2, 3] reshape { shape: [6] } }'

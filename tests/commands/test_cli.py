@@ -60,7 +60,6 @@ def test_serves_until_told_to_stop(
 def test_a_second_signal_ends_running_requests(tmp_path: Path) -> None:
     """After SIGTERM running requests have 25 s to finish; after another one they are ended."""
     folder = tmp_path / "endless" / "1"
-    folder.mkdir(parents=True)
     loop(folder / "model.onnx")
     inputs = [
         {"name": "n", "shape": [], "datatype": "INT64", "data": [2**62]},

@@ -78,7 +78,6 @@ def test_which_servers_run(wb: Workbench, run: Run) -> None:
 def test_models_that_are_broken(tmp_path: Path, run: Run) -> None:
     """A model that failed to load, or whose folder cannot be read, is broken, with the reason."""
     for name in ("gone", "nonsense", "odd"):
-        (tmp_path / name / "1").mkdir(parents=True)
         identity(tmp_path / name / "1" / "model.onnx")
     (tmp_path / "nonsense" / "1" / "model.onnx").write_bytes(b"nonsense")
     (tmp_path / "odd" / "config.pbtxt").write_text("max_batch_size: many")
@@ -97,7 +96,6 @@ def test_models_that_are_broken(tmp_path: Path, run: Run) -> None:
 
 def test_top_shows_what_cannot_be_read(tmp_path: Path, run: Run) -> None:
     """A model whose configuration cannot be parsed is broken, until it is loaded again."""
-    (tmp_path / "odd" / "1").mkdir(parents=True)
     identity(tmp_path / "odd" / "1" / "model.onnx")
     config = tmp_path / "odd" / "config.pbtxt"
     with Workbench(tmp_path, device="cpu") as workbench:

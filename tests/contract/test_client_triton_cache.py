@@ -23,7 +23,6 @@ BATCHED = f"{CACHED} max_batch_size: 4 dynamic_batching {{ max_queue_delay_micro
 
 
 def model(root: Path, name: str = "m", config: str = CACHED, dims: Any = ("n", 2)) -> None:
-    (root / name / "1").mkdir(parents=True)
     identity(root / name / "1" / "model.onnx", dims=dims)
     (root / name / "config.pbtxt").write_text(config)
 

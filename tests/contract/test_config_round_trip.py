@@ -68,7 +68,6 @@ PRINTED: dict[str, Any] = {
 
 
 def model(root: Path, name: str = "m", config: str = "") -> None:
-    (root / name / "1").mkdir(parents=True)
     identity(root / name / "1" / "model.onnx", dims=("n", 2))
     (root / name / "config.pbtxt").write_text(config)
 

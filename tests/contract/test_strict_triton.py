@@ -126,7 +126,6 @@ OTHERS: dict[str, tuple[str, object]] = {
 def test_the_documentation_lists_the_statuses_that_differ(tmp_path: Path) -> None:
     """What strict_triton leaves different is in the tables of the documentation, and no more."""
     for name, config in (("broken", "no: 1"), ("misnamed", 'name: "other"')):
-        (tmp_path / name / "1").mkdir(parents=True)
         identity(tmp_path / name / "1" / "model.onnx")
         (tmp_path / name / "config.pbtxt").write_text(config)
     for datatype in ("FP32", "FP16", "BF16", "BOOL", "INT8"):

@@ -100,7 +100,6 @@ class Server:
 def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
     root, path = tmp_path / "models", tmp_path / "traces.json"
     for name, config in (("simple", ""), ("batched", BATCHED), ("pairs", PAIRS)):
-        (root / name / "1").mkdir(parents=True)
         dims = ("n", "m") if config else ("n",)
         identity(root / name / "1" / "model.onnx", dims=dims)
         if config:

@@ -41,7 +41,6 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of a server whose models give back what they take."""
     root: Path = tmp_path_factory.mktemp("images")
     for name, (dims, more, parameters) in MODELS.items():
-        (root / name).mkdir()
         identity(root / name / "model.onnx", dims=dims)
         if more or parameters:
             listed = ", ".join(str(dim) if isinstance(dim, int) else "-1" for dim in dims)

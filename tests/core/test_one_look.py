@@ -39,7 +39,6 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def open_core(tmp_path: Path) -> Iterator[Callable[..., ServerCore]]:
     """Opens a core over the models a and b, and an ensemble e of both."""
     for name in "ab":
-        (tmp_path / name / "1").mkdir(parents=True)
         identity(tmp_path / name / "1" / "model.onnx")
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "config.pbtxt").write_text(ensemble_text("a x=in y=t", "b x=t y=out"))

@@ -28,7 +28,6 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Eight models of 100 MiB, and one that makes as much as it is told to."""
     root = tmp_path_factory.mktemp("models")
     write_models(root, 8, MODEL_NBYTES)
-    (root / "expand" / "1").mkdir(parents=True)
     written(
         root / "expand" / "1" / "model.onnx",
         """(float[1] x, int64[rank] shape) => (float y) {

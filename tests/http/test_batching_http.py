@@ -128,7 +128,6 @@ def test_a_batch_that_is_too_large(served: Workbench) -> None:
 
 def test_a_full_queue(tmp_path: Path) -> None:
     """A queue that is full is Triton's 503; what cannot be done of a group is told."""
-    (tmp_path / "m").mkdir()
     identity(tmp_path / "m" / "model.onnx", dims=("n", 2))
     (tmp_path / "m" / "config.pbtxt").write_text(
         """max_batch_size: 4

@@ -55,7 +55,6 @@ def test_a_broken_model_is_not_the_clients_mistake(on_demand: str, name: str, ve
 def test_a_version_that_is_gone(tmp_path: Path, verb: str) -> None:
     """It is a 404, whether the request names it or means it, also if it was known before."""
     for version in ("1", "2"):
-        (tmp_path / "m" / version).mkdir(parents=True)
         scaled(tmp_path / "m" / version / "model.onnx", 2.0)
     (tmp_path / "m" / "config.pbtxt").write_text("version_policy { all {} }")
     with Workbench(tmp_path, device="cpu") as workbench:

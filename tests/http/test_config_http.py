@@ -49,7 +49,6 @@ OPTIMIZATION = {
 def make_model(folder: Path, config: str = "", filename: str = "model.onnx") -> None:
     """A model that copies its images, in versions 1 and 2."""
     for version in ("1", "2"):
-        (folder / version).mkdir(parents=True)
         identity(folder / version / filename, dims=("N", 3, "H", 8))
     (folder / "config.pbtxt").write_text(config)
 

@@ -29,7 +29,6 @@ def root(tmp_path: Path) -> Path:
     """A repository of a model *m*, versions 1 and 2, which multiply by 1 and 2."""
     for version in (1, 2):
         folder = tmp_path / "models" / "m" / str(version)
-        folder.mkdir(parents=True)
         scaled(folder / "model.onnx", version, "n, 1")
     return tmp_path / "models"
 
