@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import closing, contextmanager
 from typing import Any
 
 from workbench.core import ServerCore
@@ -30,6 +31,14 @@ class Turn:
             self.answer.set_result(answer)
         else:
             self.answer.set_exception(answer)
+
+
+@contextmanager
+def opened(core: ServerCore) -> Iterator[ServerCore]:
+    """Have *core* open."""
+    core.open()
+    with closing(core):
+        yield core
 
 
 def asked(core: ServerCore, name: str) -> Future[Lease]:

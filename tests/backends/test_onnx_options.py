@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnxruntime as ort
 import pytest
+from inside import opened
 from onnx_models import identity, source
 
 from workbench.backends.onnx.backend import OnnxBackend
@@ -179,9 +180,7 @@ def test_reshape(
     """Clients see the dims; the model gets and gives its own shape, of the same elements."""
     identity(tmp_path / "m" / "model.onnx", dims=file)
     (tmp_path / "m" / "config.pbtxt").write_text(config(dims, wanted))
-    core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))
-    core.open()
-    try:
+    with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
         core.load("m")
         declared = (-1, *(int(dim) for dim in dims.split(",")))
         assert core.signature("m").inputs["x"].shape == declared
@@ -189,8 +188,6 @@ def test_reshape(
         (y,) = core.infer(InferRequest("m", {"x": Tensor.of(values)})).outputs.values()
         assert y.array.shape == sent
         assert np.array_equal(y.array, values)
-    finally:
-        core.close()
 
 
 def test_a_reshape_that_the_model_has_not(tmp_path: Path) -> None:
@@ -210,9 +207,7 @@ def test_an_output_that_does_not_fit_its_reshape(tmp_path: Path) -> None:
     (tmp_path / "m" / "config.pbtxt").write_text(
         'output { name: "y" data_type: TYPE_FP32 dims: [2, 3] reshape { shape: [6] } }'
     )
-    core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))
-    core.open()
-    try:
+    with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
         core.load("m")
         for size, fits in ((6, True), (5, False)):
             request = InferRequest("m", {"x": Tensor.of(np.ones(size, np.float32))})
@@ -221,5 +216,3 @@ def test_an_output_that_does_not_fit_its_reshape(tmp_path: Path) -> None:
             else:
                 with pytest.raises(RunFailed, match="do not fit their reshape"):
                     core.infer(request)
-    finally:
-        core.close()

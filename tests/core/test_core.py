@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,8 +57,7 @@ def make_core(tmp_path: Path, **settings: Any) -> tuple[ServerCore, FakeLoader]:
 @contextmanager
 def opened(tmp_path: Path, **settings: Any) -> Iterator[tuple[ServerCore, FakeLoader]]:
     core, loader = make_core(tmp_path, **settings)
-    core.open()
-    with closing(core):
+    with inside.opened(core):
         yield core, loader
 
 
@@ -156,8 +155,7 @@ def test_what_is_loading_is_not_ready(tmp_path: Path) -> None:
     """Where only a load by hand loads, a request meanwhile is told that it is under way."""
     core, loader = make_core(tmp_path, load="explicit")
     loader.gates["a"] = threading.Event()
-    core.open()
-    with closing(core), ThreadPoolExecutor(1) as pool:
+    with inside.opened(core), ThreadPoolExecutor(1) as pool:
         loading = pool.submit(core.load, "a")
         while core.status("a").state is not ModelState.LOADING:
             assert not loading.done()
@@ -177,8 +175,7 @@ def test_links_are_followed_if_the_settings_say_so(tmp_path: Path, follow: bool)
     given = {"follow_links": True} if follow else {}
     settings = Settings.of(tmp_path / "root", environ={}, budget="100B", device="cpu", **given)
     core = ServerCore(settings, files=FakeFiles(FakeLoader(dict(SIZES))))
-    core.open()
-    with closing(core):
+    with inside.opened(core):
         if follow:
             assert core.infer(request_for("a", 1)).model == ModelId("a", 1)
         else:
@@ -852,8 +849,7 @@ def test_names_of_the_platform_are_taken_by_nobody_else(core: ServerCore) -> Non
 def test_an_added_ensemble_brings_its_parts(sample_models: Path) -> None:
     """The steps of an added ensemble find its own parts, whatever the repository has."""
     core = ServerCore(Settings.of(sample_models, environ={}, device="cpu"))
-    core.open()
-    with closing(core):
+    with inside.opened(core):
         names = ("digits_pixels", "digits_conv", "digits_label")
         parts = {name: sample_models / name for name in names}
         core.add("mine", sample_models / "digits_reader", parts=parts)

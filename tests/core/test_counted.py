@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from inside import opened
 
 from doubles import FakeLoader, fake_core
 from workbench.core import ServerCore
@@ -28,10 +29,8 @@ SIZES = {"a": 60, "b": 60, "c": 60, "huge": 101}
 
 @pytest.fixture
 def core(tmp_path: Path) -> Iterator[ServerCore]:
-    core = fake_core(tmp_path, FakeLoader(dict(SIZES)))
-    core.open()
-    yield core
-    core.close()
+    with opened(fake_core(tmp_path, FakeLoader(dict(SIZES)))) as core:
+        yield core
 
 
 def ask(core: ServerCore, name: str) -> None:
@@ -137,14 +136,10 @@ def test_a_glance_has_the_models_to_look_at_first(core: ServerCore) -> None:
 def test_a_glance_at_wanted_models(tmp_path: Path) -> None:
     """Those with the wanted part in their names come first; the others are not left out."""
     sizes = {f"{kind}{number:02}": 1 for kind in ("New", "old") for number in range(20)}
-    core = fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")
-    core.open()
-    try:
+    with opened(fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")) as core:
         for name in sizes:
             core.load(name)
         now = core.glance(5, since_s=time.time() + 1, wanted="new")
-    finally:
-        core.close()
     found = [model.id.name for model in now.models if "New" in model.id.name]
     assert [model.id.name for model in now.models][:5] == found[:5]
     assert now.left_out.models == 20 - len(found)
@@ -154,14 +149,10 @@ def test_a_glance_at_wanted_models(tmp_path: Path) -> None:
 def test_a_glance_leaves_out_most_of_many(tmp_path: Path) -> None:
     """Of many models in memory some are told, the largest among them; all READY ones count."""
     sizes = {f"m{number:02}": 1 + number for number in range(40)}
-    core = fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")
-    core.open()
-    try:
+    with opened(fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")) as core:
         for name in sizes:
             core.load(name)
         now = core.glance(5, chosen="m20", since_s=time.time() + 1)
-    finally:
-        core.close()
     names = [model.id.name for model in now.models]
     assert names[0] == "m20"
     assert set(names) >= {f"m{number}" for number in range(30, 40)}

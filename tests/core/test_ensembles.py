@@ -100,8 +100,7 @@ class Rig:
         core = ServerCore(Settings.of(self.root, environ={}, device="cpu", **settings))
         for name, function in self.functions.items():
             core.register(ModelId(name, 1), function)
-        core.open()
-        self._stack.callback(core.close)
+        self._stack.enter_context(inside.opened(core))
         for name in loaded:
             core.load_all(name)
         return core
@@ -1021,14 +1020,12 @@ def test_priorities_and_timeouts_go_to_the_parts(rig: Rig) -> None:
 @pytest.fixture
 def digits(sample_models: Path) -> Iterator[ServerCore]:
     """The sample models, whose ensemble ran so often that it is known to be brief."""
-    core = ServerCore(Settings.of(sample_models, environ={}, device="cpu"))
-    core.open()
-    for _ in range(1000):
-        core.infer(picture())
-        if briefly(core, picture()) is not None:
-            break
-    yield core
-    core.close()
+    with inside.opened(ServerCore(Settings.of(sample_models, environ={}, device="cpu"))) as core:
+        for _ in range(1000):
+            core.infer(picture())
+            if briefly(core, picture()) is not None:
+                break
+        yield core
 
 
 def picture(**more: Any) -> InferRequest:

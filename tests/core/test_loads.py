@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
-from inside import asked, lease, submit, until
+from inside import asked, lease, opened, submit, until
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
@@ -80,8 +80,7 @@ class Rig:
     def open(self, **settings: Any) -> ServerCore:
         given = {"budget": "100B", "device": "cpu", **settings}
         core = ServerCore(Settings.of(self.root, environ={}, **given), files=FakeFiles(self.loader))
-        core.open()
-        self._stack.callback(core.close)
+        self._stack.enter_context(opened(core))
         return core
 
     def begin(self, verb: Callable[..., Any], *args: object) -> Future[Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inside import opened
 from onnx_models import written
 
 from workbench.core import ServerCore
@@ -34,12 +35,10 @@ def many_folds(path: Path) -> None:
 def core(tmp_path: Path) -> Iterator[ServerCore]:
     (tmp_path / "m").mkdir()
     many_folds(tmp_path / "m" / "model.onnx")
-    core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu", cache="off"))
-    core.open()
-    core.load("m")
-    core.unload("m")  # the first load brings threads and heaps as well
-    yield core
-    core.close()
+    with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu", cache="off"))) as core:
+        core.load("m")
+        core.unload("m")  # the first load brings threads and heaps as well
+        yield core
 
 
 def test_a_measured_load_is_remembered(core: ServerCore, tmp_path: Path) -> None:

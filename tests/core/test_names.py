@@ -6,12 +6,13 @@ import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
+from inside import opened
 
 from doubles import FakeFiles, FakeLoader
 from workbench.core import ServerCore
@@ -33,8 +34,7 @@ def serving(root: Path, loader: FakeLoader, load: str) -> Iterator[ServerCore]:
     (root / "m" / "config.pbtxt").write_text("version_policy { all {} }")
     settings = Settings.of(root, environ={}, budget="100B", device="cpu", load=load)
     core = ServerCore(settings, files=FakeFiles(loader))
-    core.open()
-    with closing(core):
+    with opened(core):
         if load == "explicit":
             with suppress(LoadFailed):
                 core.load_all("m")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
+from inside import opened
 from onnx_models import identity
 
 from workbench.core import ServerCore
@@ -42,17 +44,13 @@ def open_core(tmp_path: Path) -> Iterator[Callable[..., ServerCore]]:
         identity(tmp_path / name / "1" / "model.onnx")
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "config.pbtxt").write_text(ensemble_text("a x=in y=t", "b x=t y=out"))
-    cores: list[ServerCore] = []
+    with ExitStack() as stack:
 
-    def open_one(**settings: Any) -> ServerCore:
-        given = Settings.of(tmp_path, environ={}, device="cpu", cache="off", **settings)
-        cores.append(ServerCore(given))
-        cores[-1].open()
-        return cores[-1]
+        def open_one(**settings: Any) -> ServerCore:
+            given = Settings.of(tmp_path, environ={}, device="cpu", cache="off", **settings)
+            return stack.enter_context(opened(ServerCore(given)))
 
-    yield open_one
-    for core in cores:
-        core.close()
+        yield open_one
 
 
 VERBS: dict[str, Callable[[ServerCore, str], object]] = {

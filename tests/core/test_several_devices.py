@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from inside import opened
 
 from doubles import FakeFiles, FakeLoader, FakeMeter
 from workbench.core import ServerCore, lifetime
@@ -41,10 +42,8 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerCore
         (tmp_path / name / "model.onnx").write_bytes(b"")
     monkeypatch.setattr(lifetime, "place", lambda settings: (placement(0), placement(1)))
     settings = Settings.of(tmp_path, environ={})
-    core = ServerCore(settings, files=FakeFiles(FakeLoader({"a": 60, "b": 50})))
-    core.open()
-    yield core
-    core.close()
+    with opened(ServerCore(settings, files=FakeFiles(FakeLoader({"a": 60, "b": 50})))) as core:
+        yield core
 
 
 def ask(core: ServerCore, model: str) -> list[float]:

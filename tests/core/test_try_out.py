@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from inside import is_brief
+from inside import is_brief, opened
 from onnx_models import identity, widened, written
 
 from workbench.core import ServerCore
@@ -23,16 +23,13 @@ MIB = 2**20
 @pytest.fixture
 def open_core(tmp_path: Path) -> Iterator[Callable[..., ServerCore]]:
     """Opens a core over the models that lie there by then."""
-    cores: list[ServerCore] = []
+    with ExitStack() as stack:
 
-    def open_one(**settings: object) -> ServerCore:
-        cores.append(ServerCore(Settings.of(tmp_path, environ={}, device="cpu", **settings)))
-        cores[-1].open()
-        return cores[-1]
+        def open_one(**settings: object) -> ServerCore:
+            given = Settings.of(tmp_path, environ={}, device="cpu", **settings)
+            return stack.enter_context(opened(ServerCore(given)))
 
-    yield open_one
-    for core in cores:
-        core.close()
+        yield open_one
 
 
 def write_recurrent(path: Path) -> None:

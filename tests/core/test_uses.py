@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
+from inside import opened
 
 from doubles import FakeLoader, fake_core
 from workbench.core import ServerCore
@@ -42,9 +43,8 @@ def core(tmp_path: Path) -> Iterator[ServerCore]:
     core = fake_core(tmp_path, FakeLoader({"a": 40}))
     given, taken = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
     core.register(ModelId("f", 1), FunctionModel(lambda x: x, (given,), (taken,), 0, 0, None))
-    core.open()
-    yield core
-    core.close()
+    with opened(core):
+        yield core
 
 
 def ask(core: ServerCore, model: str, name: str = "x") -> None:

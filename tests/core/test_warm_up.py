@@ -35,10 +35,8 @@ M = ModelId("m", 1)
 def core(tmp_path: Path) -> Iterator[ServerCore]:
     """Of a model *m*, whose configuration each test writes."""
     (tmp_path / "m").mkdir()
-    core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))
-    core.open()
-    yield core
-    core.close()
+    with inside.opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
+        yield core
 
 
 @pytest.fixture

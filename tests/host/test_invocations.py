@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from inside import set_pace
+from inside import opened, set_pace
 from onnx_models import identity
 from wires import Server, request
 
@@ -22,13 +22,13 @@ def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerCore]:
     """A core with the platform's models "a b", which is brief, and "long", which is not."""
     folder: Path = tmp_path_factory.mktemp("model")
     identity(folder / "model.onnx")
-    core = ServerCore(Settings.of(environ={}, device="cpu", cache="off", max_request="1MiB"))
-    core.open()
-    for name, seconds in (("a b", 0.0), ("long", 60.0)):
-        Container(core).load(name, str(folder))
-        set_pace(core, f"sagemaker/{name}", FixedPace(seconds))
-    yield core
-    core.close()
+    with opened(
+        ServerCore(Settings.of(environ={}, device="cpu", cache="off", max_request="1MiB"))
+    ) as core:
+        for name, seconds in (("a b", 0.0), ("long", 60.0)):
+            Container(core).load(name, str(folder))
+            set_pace(core, f"sagemaker/{name}", FixedPace(seconds))
+        yield core
 
 
 def invoke(name: str = "a%20b", body: bytes = b"[1, 2]", **headers: str) -> bytes:

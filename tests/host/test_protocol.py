@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from inside import set_pace, until
+from inside import opened, set_pace, until
 from wires import INFER, Connection, Server, binary, chunked, message, request
 
 from doubles import FixedPace
@@ -115,16 +115,14 @@ def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterato
     files = Files()
     files.session = session
     given_ = {"load": "explicit", "device": "cpu", "max_request": "1MiB"}
-    core = ServerCore(Settings.of(root, environ={}, **given_), files=files)
-    core.open()
-    core.register(ModelId("function", 1), FunctionModel(lambda x: x, SPECS[:1], SPECS[1:]))
-    for name, seconds in (("a", 0.0), ("a b", 0.0), ("long", 60.0)):
-        core.load(name)
-        set_pace(core, name, FixedPace(seconds))
-    for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
-        core._names._found[name] = {None: (ModelId("a", 1),)}
-    yield core
-    core.close()
+    with opened(ServerCore(Settings.of(root, environ={}, **given_), files=files)) as core:
+        core.register(ModelId("function", 1), FunctionModel(lambda x: x, SPECS[:1], SPECS[1:]))
+        for name, seconds in (("a", 0.0), ("a b", 0.0), ("long", 60.0)):
+            core.load(name)
+            set_pace(core, name, FixedPace(seconds))
+        for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
+            core._names._found[name] = {None: (ModelId("a", 1),)}
+        yield core
 
 
 @pytest.fixture(scope="module")

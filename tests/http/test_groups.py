@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from inside import opened
 
 from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, ModelNotFound
@@ -62,12 +63,10 @@ THINGS = Group(
 
 @pytest.fixture
 def core() -> Iterator[ServerCore]:
-    core = ServerCore(
-        Settings.of(None, environ={}, device="cpu", restrict={"shared-memory": "off"})
-    )
-    core.open()
-    yield core
-    core.close()
+    with opened(
+        ServerCore(Settings.of(None, environ={}, device="cpu", restrict={"shared-memory": "off"}))
+    ) as core:
+        yield core
 
 
 def ask(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inside import lease, set_pace
+from inside import lease, opened, set_pace
 
 from doubles import FixedPace
 from workbench.core import ServerCore
@@ -32,10 +32,8 @@ LENGTH = HEADER_LENGTH.decode()
 
 @pytest.fixture
 def core(sample_models: Path) -> Iterator[ServerCore]:
-    core = ServerCore(Settings.of(sample_models, environ={}, device="cpu"))
-    core.open()
-    yield core
-    core.close()
+    with opened(ServerCore(Settings.of(sample_models, environ={}, device="cpu"))) as core:
+        yield core
 
 
 def cancelled(core: ServerCore, waits: Callable[[], object]) -> None:

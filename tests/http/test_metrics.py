@@ -42,10 +42,8 @@ def loader() -> FakeLoader:
 
 @pytest.fixture
 def core(tmp_path: Path, loader: FakeLoader) -> Iterator[ServerCore]:
-    core = fake_core(tmp_path, loader)
-    core.open()
-    yield core
-    core.close()
+    with inside.opened(fake_core(tmp_path, loader)) as core:
+        yield core
 
 
 def ask(core: ServerCore, name: str, times: int = 1) -> None:
