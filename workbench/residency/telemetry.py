@@ -5,9 +5,8 @@ It is fed by the machine's effects, and told which models cannot be read; no dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
 
 from workbench.errors import LoadFailed, ServerNotRunning
 from workbench.events import (
@@ -26,12 +25,15 @@ from workbench.residency.effects import Effect, Tell, TellFailed
 from workbench.residency.snapshot import NOTHING, Absence, AbsenceKind, LoadStatistics
 from workbench.residency.thrashing import ThrashWatch
 
-
-class _Moment(NamedTuple):
-    """When an effect happened: *now_s* by the executor's clock, *at_s* in Unix seconds."""
-
-    now_s: float
-    at_s: float
+_ABSENCES: Mapping[type, AbsenceKind] = {
+    ModelUnloaded: AbsenceKind.UNLOADED,
+    ModelExpired: AbsenceKind.UNLOADED,
+    ModelEvicted: AbsenceKind.EVICTED,
+    ModelLoadCancelled: AbsenceKind.CANCELLED,
+    MemoryRefused: AbsenceKind.REFUSED,
+}
+"""The events after which a model is not in memory."""
+_NOTED = {*_ABSENCES, ModelLoading, ModelLoaded}
 
 
 @dataclass(slots=True)
@@ -80,50 +82,42 @@ class Telemetry:
         self._pasts.pop(ModelId(name, 0), None)
 
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
-        """Record *effects*, which happened at *now_s*."""
+        """Record *effects*, which happened at *now_s* by the executor's clock."""
         for effect in effects:
             if type(effect) is Tell:
-                event = effect.event
-                at_s = self._log.append(event)
-                note = self._NOTES.get(type(event))
-                if note is not None:
-                    note(self, self._past(event.model), effect, _Moment(now_s, at_s))
+                at_s = self._log.append(effect.event)
+                if type(effect.event) in _NOTED:
+                    self._note(self._past(effect.event.model), effect, now_s, at_s)
             elif type(effect) is TellFailed:
                 self._failed(self._past(effect.model), effect)
 
-    def _loading(self, past: _Past, _tell: Tell, _moment: _Moment) -> None:
-        past.absence = None
-        if not past.counts.number:
-            self._numbered += 1
-            past.counts = past.counts._replace(number=self._numbered)
-
-    def _loaded(self, past: _Past, tell: Tell, moment: _Moment) -> None:
-        past.broken = False
-        old = past.counts
-        past.counts = old._replace(loads=old.loads + 1, load_s=old.load_s + tell.seconds)
-        model, nbytes = tell.event.model.plain, tell.event.nbytes
-        if told := self._thrash.loaded(model, nbytes, tell.free_nbytes, moment.now_s):
-            self._log.append(told)
-
-    def _unloaded(
-        self, past: _Past, tell: Tell, moment: _Moment, kind: AbsenceKind = AbsenceKind.UNLOADED
-    ) -> None:
-        past.absence = Absence(kind, tell.event.reason, moment.at_s)
-        old, s = past.counts, tell.seconds
-        past.counts = old._replace(unloads=old.unloads + 1, unload_s=old.unload_s + s)
-
-    def _evicted(self, past: _Past, tell: Tell, moment: _Moment) -> None:
-        self._unloaded(past, tell, moment, AbsenceKind.EVICTED)
-        old, s = past.counts, tell.seconds
-        past.counts = old._replace(evictions=old.evictions + 1, eviction_s=old.eviction_s + s)
-        self._thrash.evicted(tell.event.model.plain, tell.event.nbytes, moment.now_s)
-
-    def _cancelled(self, past: _Past, tell: Tell, moment: _Moment) -> None:
-        past.absence = Absence(AbsenceKind.CANCELLED, tell.event.reason, moment.at_s)
-
-    def _refused(self, past: _Past, tell: Tell, moment: _Moment) -> None:
-        past.absence = Absence(AbsenceKind.REFUSED, tell.event.reason, moment.at_s)
-        past.counts = past.counts._replace(refusals=past.counts.refusals + 1)
+    def _note(self, past: _Past, tell: Tell, now_s: float, at_s: float) -> None:
+        """Record an event, which the log has *at_s* (Unix seconds)."""
+        event, seconds, old = tell.event, tell.seconds, past.counts
+        kind = _ABSENCES.get(type(event))
+        if kind is not None:
+            past.absence = Absence(kind, event.reason, at_s)
+        match event:
+            case ModelLoading():
+                past.absence = None
+                if not old.number:
+                    self._numbered += 1
+                    past.counts = old._replace(number=self._numbered)
+            case ModelLoaded(model, nbytes):
+                past.broken = False
+                past.counts = old._replace(loads=old.loads + 1, load_s=old.load_s + seconds)
+                told = self._thrash.loaded(model.plain, nbytes, tell.free_nbytes, now_s)
+                if told:
+                    self._log.append(told)
+            case ModelUnloaded(model, nbytes):  # evicted and expired ones too
+                new = old._replace(unloads=old.unloads + 1, unload_s=old.unload_s + seconds)
+                if kind is AbsenceKind.EVICTED:
+                    evictions, eviction_s = old.evictions + 1, old.eviction_s + seconds
+                    new = new._replace(evictions=evictions, eviction_s=eviction_s)
+                    self._thrash.evicted(model.plain, nbytes, now_s)
+                past.counts = new
+            case MemoryRefused():
+                past.counts = old._replace(refusals=old.refusals + 1)
 
     def _failed(self, past: _Past, failed: TellFailed) -> None:
         error, reason, before = failed.error, str(failed.error), past.absence
@@ -145,13 +139,3 @@ class Telemetry:
         if past is None:
             past = self._pasts[model] = _Past()
         return past
-
-    _NOTES: ClassVar[Mapping[type, Callable[[Telemetry, _Past, Tell, _Moment], None]]] = {
-        ModelLoading: _loading,
-        ModelLoaded: _loaded,
-        ModelUnloaded: _unloaded,
-        ModelExpired: _unloaded,
-        ModelEvicted: _evicted,
-        ModelLoadCancelled: _cancelled,
-        MemoryRefused: _refused,
-    }
