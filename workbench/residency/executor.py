@@ -16,10 +16,9 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import ClassVar
 
 from workbench.backends.base import Session
-from workbench.errors import LoadFailed, RequestStopped, ServerNotRunning, WorkbenchError
+from workbench.errors import LoadFailed, ServerNotRunning, WorkbenchError
 from workbench.events import EventLog
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, ModelState, Need
@@ -392,33 +391,29 @@ class Residency:
         return effects
 
     def _do(self, effects: Iterable[Effect]) -> None:
-        """Do *effects* in their order, never under the lock.
-
-        Telemetry has already taken the effects that are not in ``_DO``.
-        """
+        """Do *effects* in their order, never under the lock; telemetry has taken all others."""
         for effect in effects:
-            do = self._DO.get(type(effect))
-            if do is not None:
-                do(self, *effect)
-
-    def _estimate(self, number: int, models: tuple[ModelId, ...]) -> None:
-        self._devices[0].work.estimate(models, partial(self._estimated, number))
-
-    def _load(self, model: ModelId, device: int) -> None:
-        self._devices[device].work.load(model, self._stops[model], partial(self._loaded, model))
-
-    def _stop_load(self, model: ModelId, error: RequestStopped) -> None:
-        stop = self._stops.get(model)
-        if stop is not None:  # else it has ended just now
-            stop.set(error)
-
-    def _close(self, model: ModelId, device: int, nbytes: int) -> None:
-        resident = self._residents.get(model)
-        closed = partial(self._closed, resident)
-        self._devices[device].work.close(model, self._loans[resident].session, nbytes, closed)
-
-    def _left(self, waiter: int, model: ModelId) -> None:
-        self._waiters.pop((waiter, model)).set_result(None)
+            match effect:
+                case Grant(number, models):
+                    self._grant(number, models)
+                case Refuse(number, error):
+                    self._refuse(number, error)
+                case Estimate(number, models):
+                    work = self._devices[0].work
+                    work.estimate(models, partial(self._estimated, number))
+                case Load(model, device):
+                    work = self._devices[device].work
+                    work.load(model, self._stops[model], partial(self._loaded, model))
+                case StopLoad(model, error):
+                    stop = self._stops.get(model)
+                    if stop is not None:  # else it has ended just now
+                        stop.set(error)
+                case Close(model, device, nbytes):
+                    resident = self._residents.get(model)
+                    session, closed = self._loans[resident].session, partial(self._closed, resident)
+                    self._devices[device].work.close(model, session, nbytes, closed)
+                case Left(waiter, model):
+                    self._waiters.pop((waiter, model)).set_result(None)
 
     def _refuse(self, number: int, error: WorkbenchError) -> None:
         future = self._asked.pop(number, None)
@@ -464,13 +459,3 @@ class Residency:
             del self._loans[resident]
             effects = self._step(events.Closed(resident.id))
         self._do(effects)
-
-    _DO: ClassVar[Mapping[type, Callable[..., None]]] = {
-        Estimate: _estimate,
-        Load: _load,
-        StopLoad: _stop_load,
-        Close: _close,
-        Grant: _grant,
-        Refuse: _refuse,
-        Left: _left,
-    }
