@@ -1,11 +1,11 @@
-"""What listens for a server: made from its settings, and not started."""
+"""What listens for a server: what each of them offers, and how they are made from its settings."""
 
 from __future__ import annotations
 
 import os
 import socket
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from workbench.core import ServerCore
 from workbench.errors import SettingError
@@ -19,8 +19,44 @@ if TYPE_CHECKING:
     from workbench.http import DataPlane
 
 
+class Listener(Protocol):
+    """Answers requests on one address, on its own threads, once started."""
+
+    @property
+    def url(self) -> str:
+        """Its address. Raises ``ServerNotRunning``."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers."""
+
+    def start(self) -> None:
+        """Listen; return once it answers requests. Raises ``PortInUse``, ``SettingError``."""
+
+    def drain(self, grace_s: float) -> None:
+        """Take no new requests; those that run have *grace_s* to finish. Returns at once.
+
+        If it is called again, the shorter time counts.
+        """
+
+    def stop(self) -> None:
+        """Wait until ``drain`` is over, and free the address; stopping twice does nothing.
+
+        Without a call of ``drain`` before, running requests have no time to finish.
+        """
+
+    def duplicate_socket(self) -> socket.socket | None:
+        """A second descriptor of its socket, for its successor; ``None`` if it has none.
+
+        While one descriptor is open, new connections wait instead of being refused.
+        """
+
+    def forget_in_child(self) -> None:
+        """After a fork, in the child: release the parent's sockets and connections."""
+
+
 def http_listener(settings: Settings, token: str, plane: DataPlane) -> ServerHost:
-    """The listener of HTTP."""
+    """The listener of HTTP, not started."""
     from workbench.host.server import ServerHost  # uvicorn and litestar take their time
     from workbench.http import Access, ShortCut, create_app
 
@@ -30,7 +66,7 @@ def http_listener(settings: Settings, token: str, plane: DataPlane) -> ServerHos
 
 
 def grpc_listeners(core: ServerCore, settings: Settings, token: str) -> tuple[GrpcServer, ...]:
-    """The listeners of gRPC, if the settings ask for any. Raises ``SettingError``."""
+    """The listeners of gRPC, not started, if the settings ask for any. Raises ``SettingError``."""
     if settings.grpc_port is None and not settings.grpc_uds:
         return ()
     found: tuple[GrpcServer, ...] = _grpc().servers(core, token)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.core import ServerCore
 from workbench.errors import ServerNotRunning
 from workbench.events import ServerStarted, ServerStopped
-from workbench.host.listener import Listener
 from workbench.host.listeners import (
+    Listener,
     grpc_listeners,
     http_listener,
     listening_socket,
