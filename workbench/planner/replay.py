@@ -23,7 +23,7 @@ from workbench.model import Footprint, ModelId
 from workbench.planner.costs import ModelCost, check_costs
 from workbench.planner.trace import Trace, TraceRequest
 from workbench.residency import events
-from workbench.residency.effects import Close, Effect, Grant, Load, Refuse, Tell
+from workbench.residency.effects import Close, Grant, Load, Refuse, Tell
 from workbench.residency.machine import Machine
 from workbench.residency.state import Resident
 
@@ -147,9 +147,7 @@ class _Replay:
         self._to_load: list[deque[ModelId]] = [deque() for _ in budgets]
         self._idle_loaders = [loaders] * len(budgets)
         self._loads = 0
-        self._left_s: list[float] = []  # of each that left, and below: its model, and why
-        self._left: list[ModelId] = []
-        self._expired: list[bool] = []
+        self._left: list[Eviction] = []
         self._idle: list[tuple[float, int, Resident]] = []  # a heap: since when, also of others
 
     def run(self, trace: Trace, pinned: Collection[ModelId]) -> Outcome:
@@ -194,7 +192,7 @@ class _Replay:
             np.array(waits, np.float64),
             np.frombuffer(bytes(cold), np.bool_),
             self._loads,
-            tuple(map(Eviction, self._left_s, self._left, self._expired)),
+            tuple(self._left),
         )
 
     def _preload(self, pinned: Collection[ModelId], before_s: float) -> None:
@@ -240,11 +238,6 @@ class _Replay:
             heapq.heappop(idle)  # it was used since, or is gone
         return math.inf
 
-    def _note_idle(self, residents: Iterable[Resident]) -> None:
-        for resident in residents:
-            entry = (resident.last_used_s, next(self._numbers), resident)
-            heapq.heappush(self._idle, entry)
-
     # ── requests ──
 
     def _ask(self, model: ModelId, index: int | None) -> None:
@@ -276,7 +269,8 @@ class _Replay:
         if not self._machine.release(residents, self._now_s):
             self._apply(events.Released(tuple(resident.id for resident in residents)))
         if self._keep_alive_s < math.inf:
-            self._note_idle(residents)
+            for each in residents:
+                heapq.heappush(self._idle, (each.last_used_s, next(self._numbers), each))
 
     def _refused(self, request: int, _error: object) -> None:
         index, _ = self._asked.pop(request, (None, 0.0))
@@ -286,17 +280,16 @@ class _Replay:
     # ── effects ──
 
     def _apply(self, event: events.Event) -> None:
-        self._do(self._machine.apply(event, self._now_s))
-
-    def _do(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
+        """Apply *event*, and do what follows from it."""
+        for effect in self._machine.apply(event, self._now_s):
             kind = type(effect)
             if kind is Tell:
                 told = type(effect[0])
                 if told is ModelLoaded:
                     self._loads += 1
                 elif told in _LEFT:
-                    self._note_left(effect[0])
+                    left = Eviction(self._now_s, effect[0].model, told is ModelExpired)
+                    self._left.append(left)
             elif kind is Load:
                 self._to_load[effect[1]].append(effect[0])
                 self._begin_loads(effect[1])
@@ -308,11 +301,6 @@ class _Replay:
                 self._granted(*effect)
             elif kind is Refuse:
                 self._refused(*effect)
-
-    def _note_left(self, event: ModelUnloaded) -> None:
-        self._left_s.append(self._now_s)
-        self._left.append(event.model)
-        self._expired.append(type(event) is ModelExpired)
 
     def _begin_loads(self, device: int) -> None:
         waiting = self._to_load[device]
