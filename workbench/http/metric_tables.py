@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from workbench.core import DeviceStatus, ModelStatus
+from workbench.core import DeviceStatus, ModelStatus, Snapshot
 from workbench.http.exposition import COUNTER, GAUGE
 
 S = TypeVar("S")
@@ -126,6 +126,19 @@ BOOKS: tuple[Figure[DeviceStatus], ...] = (
     Figure("system_used", GAUGE, "Memory in use, by other programs too", _used_nbytes),
     Figure("system_total", GAUGE, "Memory that the device has", _total_nbytes),
 )  # fmt: skip
+
+HOST: tuple[Figure[Snapshot], ...] = (
+    Figure("nv_cpu_utilization", GAUGE,
+        "Part of the CPU time since the last reading that was used, 0.0 to 1.0",
+        lambda now: now.cpu_utilization),
+    Figure("nv_cpu_memory_total_bytes", GAUGE,
+        "CPU memory that there is",
+        lambda now: now.host.total_nbytes if now.host else None),
+    Figure("nv_cpu_memory_used_bytes", GAUGE,
+        "CPU memory in use",
+        lambda now: now.host.used_nbytes if now.host else None),
+)  # fmt: skip
+"""Of the computer, under Triton's names."""
 
 GPUS: tuple[Figure[DeviceStatus], ...] = (
     Figure("nv_gpu_memory_total_bytes", GAUGE, "GPU memory that there is", _total_nbytes),

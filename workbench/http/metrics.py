@@ -25,7 +25,7 @@ from workbench.http.exposition import (
     label_text,
     write,
 )
-from workbench.http.metric_tables import BOOKS, CACHED, GPUS, OURS, TRITON, Figure, S
+from workbench.http.metric_tables import BOOKS, CACHED, GPUS, HOST, OURS, TRITON, Figure, S
 from workbench.http.reply import Reply
 from workbench.model import ModelState
 from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
@@ -60,7 +60,7 @@ def families(now: Snapshot) -> Iterator[Family]:
     yield _states(models)
     yield _durations(models)
     yield from _memory(now)
-    yield from _host(now)
+    yield from (_each(figure, [("", now)]) for figure in HOST)
     yield from _gpus(now)
 
 
@@ -117,24 +117,6 @@ def _memory(now: Snapshot) -> Iterator[Family]:
     devices = [(label_text(device=str(each.device)), each) for each in now.devices]
     for figure in BOOKS:
         yield _each(figure._replace(name=f"workbench_memory_{figure.name}_bytes"), devices)
-
-
-def _host(now: Snapshot) -> Iterator[Family]:
-    """CPU and memory of the computer, under Triton's names."""
-    if now.cpu_utilization is not None:
-        help_text = "Part of the CPU time since the last reading that was used, 0.0 to 1.0"
-        yield Family("nv_cpu_utilization", GAUGE, help_text, (Sample("", now.cpu_utilization),))
-    if now.host is not None:
-        for name, help_text, nbytes in (
-            ("total", "that there is", now.host.total_nbytes),
-            ("used", "in use", now.host.used_nbytes),
-        ):
-            yield Family(
-                f"nv_cpu_memory_{name}_bytes",
-                GAUGE,
-                f"CPU memory {help_text}",
-                (Sample("", nbytes),),
-            )
 
 
 def _gpus(now: Snapshot) -> Iterator[Family]:
