@@ -6,7 +6,7 @@ Names, reasons and configurations come from clients and files; all of them are e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -18,6 +18,7 @@ from workbench.tensor import Array
 from workbench.views.board import pill, star
 from workbench.views.calls import inputs_code
 from workbench.views.states import state_words
+from workbench.views.table import cells_html
 from workbench.views.text import aligned
 from workbench.views.times import show_seconds
 
@@ -76,7 +77,8 @@ def card_html(card: CardValues) -> str:
         name = f'<a href="{link}" target="_blank" style="color:inherit">{name}</a>'
     facts = [("memory", _memory(card)), ("requests", _requests(status))]
     words = " · ".join(f"{name}: {value}" for name, value in facts if value)
-    rows = "".join(map(_cells, _tensors(card.signature)))
+    tensors = _tensors(card.signature)
+    rows = "".join(f"<tr>{cells_html(row, 'td', [_CELL] * 4)}</tr>" for row in tensors)
     folded = [_folded(client, code) for client, code in card.calls.items()]
     if card.config is not None:
         folded.append(_folded("Configuration", json.dumps(card.config, indent=1, default=str)))
@@ -132,11 +134,6 @@ def _tensors(signature: Signature | None) -> list[tuple[str, str, str, str]]:
 def _row(verb: str, spec: TensorSpec) -> tuple[str, str, str, str]:
     optional = " (optional)" if spec.optional else ""
     return verb, spec.name, spec.datatype, f"{list(spec.shape)}{optional}"
-
-
-def _cells(row: Iterable[str]) -> str:
-    cells = "".join(f'<td style="{_CELL}">{escape(cell)}</td>' for cell in row)
-    return f"<tr>{cells}</tr>"
 
 
 def _folded(title: str, text: str) -> str:
