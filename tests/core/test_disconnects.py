@@ -22,6 +22,7 @@ from workbench.core.leases import Leases
 from workbench.errors import InvalidRequest, RequestStopped
 from workbench.inference import InferRequest
 from workbench.model import Batching, FunctionModel, ModelId, Schedule, TensorSpec
+from workbench.statistics import FailureReason
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 from workbench.threads import Job
@@ -222,6 +223,18 @@ def test_while_it_is_written(rig: Rig) -> None:
     assert asked.cancel()
     writing.open()
     rig.until_nothing_is_left()
+
+
+@pytest.mark.parametrize("name", ["f", "batched"])
+def test_a_run_for_nobody_is_not_counted_as_answered(rig: Rig, name: str) -> None:
+    """Where it could not be ended, the request counts as cancelled, and its time nowhere."""
+    asked = rig.start(name)
+    rig.gate.entered()
+    assert asked.cancel()
+    rig.gate.open()
+    rig.until_nothing_is_left()
+    requests = rig.core.status(name).requests
+    assert (requests.succeeded, requests.failures) == (0, {FailureReason.CANCELED: 1})
 
 
 def cancelled(rig: Rig, name: str) -> None:

@@ -15,7 +15,7 @@ from workbench.core.held import Borrowed
 from workbench.core.inference.runner import INLINE_S, Read, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
-from workbench.errors import GroupClosed, RunFailed, WorkbenchError
+from workbench.errors import GroupClosed, RequestStopped, RunFailed, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 from workbench.stop import CancellationToken
@@ -118,20 +118,23 @@ class Direct:
             if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
         except WorkbenchError as error:
-            stopped = request.stop.error if request.stop else None
+            stopped = _stopped(request)
             duration_s = time.perf_counter() - request.made_s
             learned.requests.failed(reason_of(stopped or error), duration_s)
             if stopped:
                 raise stopped from error
             raise
         learned.pace.observe(nbytes, ended_s - begun_s if own_s is None else own_s)
-        learned.requests.succeeded(
-            started_s - request.made_s,
-            begun_s - started_s,
-            ended_s - begun_s,
-            time.perf_counter() - ended_s,
-            request.batch_size if signature.max_batch_size else 1,
-        )
+        if stopped := _stopped(request):  # the run could not be ended; nobody gets the answer
+            learned.requests.failed(reason_of(stopped), ended_s - request.made_s)
+        else:
+            learned.requests.succeeded(
+                started_s - request.made_s,
+                begun_s - started_s,
+                ended_s - begun_s,
+                time.perf_counter() - ended_s,
+                request.batch_size if signature.max_batch_size else 1,
+            )
         self._add_to_trace((time.time(), held.model, nbytes, ended_s - request.made_s))
         if self._runs.tracing is not None:
             self._runs.trace_run(held.model, request, started_s, begun_s, ended_s)
@@ -199,11 +202,14 @@ class Direct:
             begin, end = end, end + request.batch_size
             rows = slice(begin, end)
             part = {n: Tensor(outputs[n].datatype, outputs[n].array[rows]) for n in names}
+            failure: WorkbenchError | None = _stopped(request)
             try:
                 finish(part, request, self.signature)
             except WorkbenchError as error:
-                self._runs.count_failure(held.model, error, request.made_s)
-                answers.append(error)
+                failure = failure or error
+            if failure:
+                self._runs.count_failure(held.model, failure, request.made_s)
+                answers.append(failure)
                 continue
             answers.append(InferResponse(held.model, part, request.id))
             self._learned.requests.succeeded(
@@ -221,13 +227,18 @@ class Direct:
         return answers
 
     def _attempt(self, held: Borrowed, request: InferRequest) -> Answer:
-        if request.stop is not None and request.stop.error is not None:
-            self._runs.count_failure(held.model, request.stop.error, request.made_s)
-            return request.stop.error
+        if stopped := _stopped(request):
+            self._runs.count_failure(held.model, stopped, request.made_s)
+            return stopped
         try:
             return self.run(held, request)
         except BaseException as error:  # the request is answered with it
             return error
+
+
+def _stopped(request: InferRequest) -> RequestStopped | None:
+    """Why nobody waits for *request* any more; ``None`` if somebody does."""
+    return request.stop.error if request.stop is not None else None
 
 
 def check_allowed(held: Borrowed, request: InferRequest) -> None:
