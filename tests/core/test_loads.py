@@ -272,6 +272,23 @@ def test_a_pin_stays_if_a_second_one_fails(rig: Rig) -> None:
         assert core.status(name).pinned is pinned
 
 
+def test_a_pin_that_fails_leaves_the_one_beside_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model stays pinned for whoever pinned it while another pin of it was about to fail."""
+    core = rig.open()
+
+    def pin_and_fail(*_: object) -> ModelId:
+        monkeypatch.undo()
+        core.pin("a")
+        raise LoadFailed("scripted")
+
+    monkeypatch.setattr(core._running().loads, "_load_by_hand", pin_and_fail)
+    with pytest.raises(LoadFailed, match="scripted"):
+        core.pin("a")
+    assert core.status("a").pinned
+
+
 def test_an_unload_takes_both(rig: Rig) -> None:
     """An unload while the new one loads ends that, and takes the old one too."""
     core = rig.open()

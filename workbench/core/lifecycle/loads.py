@@ -387,16 +387,10 @@ class Loads:
         """Load the model and never evict it; unloading it forgets the pin."""
         with self._repository.one_look():
             model = self._names.look(name, version)
-            before = self.pins.parts(model)
-            self.pins.add(model, self._parts(model))  # first, so that none is evicted in between
-            try:
-                return self._load_by_hand(name, version, None)
-            except BaseException:
-                if before is None:
-                    self.pins.remove(model)
-                else:
-                    self.pins.renew(model, before)
-                raise
+            with self.pins.while_loading(model, self._parts(model)):
+                model = self._load_by_hand(name, version, None)
+                self.pins.add(model, self._parts(model))
+            return model
 
     def unpin(self, name: str, version: int | None) -> ModelId:
         """Allow the eviction of the model and its parts again."""

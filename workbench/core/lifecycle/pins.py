@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from workbench.core.names import Names
 from workbench.model import ModelId
@@ -20,6 +22,7 @@ class Pins:
         self._names = names
         self._lock = threading.Lock()
         self._pins: dict[ModelId, tuple[ModelId, ...]] = {}  # each with its parts
+        self._coming: list[tuple[ModelId, ...]] = []  # the same, of those that load for a pin
 
     @property
     def models(self) -> tuple[ModelId, ...]:
@@ -27,11 +30,22 @@ class Pins:
         with self._lock:
             return tuple(self._pins)
 
-    def parts(self, model: ModelId) -> tuple[ModelId, ...] | None:
-        """The parts that are pinned with *model*; ``None`` if a user did not pin it."""
+    @contextmanager
+    def while_loading(self, model: ModelId, parts: tuple[ModelId, ...]) -> Iterator[None]:
+        """During the context *model* and its *parts* are not evicted; afterwards if it is pinned.
+
+        So a pin that fails takes no other pin away.
+        """
+        coming = tuple(each.plain for each in (model, *parts))
         with self._lock:
-            pinned = self._pins.get(model.plain)
-        return pinned[1:] if pinned else None
+            self._coming.append(coming)
+        self._apply(*coming)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._coming.remove(coming)
+            self._apply(*coming)
 
     def add(self, model: ModelId, parts: tuple[ModelId, ...]) -> None:
         """Pin *model*, and its *parts* if it is an ensemble."""
@@ -69,5 +83,5 @@ class Pins:
                 self._residency.pin(now, pinned=model.plain in wanted)
 
     def _wanted(self) -> set[ModelId]:
-        """All models that are pinned, parts included."""
-        return {each for pinned in self._pins.values() for each in pinned}
+        """All models that are pinned, or load for a pin, parts included."""
+        return {each for pinned in (*self._pins.values(), *self._coming) for each in pinned}
