@@ -71,6 +71,18 @@ def test_a_version_whose_files_are_gone(tmp_path: Path) -> None:
             core.check_ready("m", 2)
 
 
+def test_the_highest_whose_files_are_gone(tmp_path: Path) -> None:
+    """Once its load has failed for that, requests that name no version find the next one."""
+    with serving(tmp_path, FakeLoader({"m": 10}), "on-demand") as core:
+        assert answering(core) == 3
+        core.unload("m")
+        core.resolve("m")
+        shutil.rmtree(tmp_path / "m" / "3")
+        with pytest.raises(VersionNotFound, match="'m' has no version 3"):
+            answering(core)
+        assert answering(core) == 2
+
+
 @pytest.mark.parametrize("load", TRITONS)
 def test_the_highest_that_is_ready_answers(tmp_path: Path, load: str) -> None:
     """A version that did not load leaves the request to the next one, until it does load."""

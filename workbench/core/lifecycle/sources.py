@@ -14,7 +14,13 @@ from workbench.core.lifecycle.progress import ENGINE, LOADING, READING, WARMING_
 from workbench.core.lifecycle.warm_up import failed, request_of
 from workbench.core.names import Names
 from workbench.core.runs import Runs
-from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
+from workbench.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotFound,
+    VersionNotFound,
+    WorkbenchError,
+)
 from workbench.events import EventLog, OptionIgnored
 from workbench.memory.watch import MemoryWatch
 from workbench.model import (
@@ -217,7 +223,11 @@ class Sources:
     def _come(self, model: ModelId) -> Coming:
         """Find the source of *model* for its load; in the request's look, if there is one."""
         with self._repository.one_look(self._repository.seen) as seen:
-            source, backend = self.find(model)
+            try:
+                source, backend = self.find(model)
+            except (ModelNotFound, VersionNotFound):  # any more: requests are to look again
+                self._names.forget(model.name)
+                raise
             needed = seen if isinstance(source.origin, Ensemble) else {}
             return Coming(source, backend, needed)
 
