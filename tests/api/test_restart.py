@@ -18,6 +18,7 @@ from workbench import Workbench
 from workbench.core import ServerCore
 from workbench.errors import PortInUse, SettingError
 from workbench.events import ModelLoaded, ModelUnloaded
+from workbench.host.server import ServerHost
 from workbench.model import ModelState
 
 DIGIT = np.zeros((1, 64), np.float32)
@@ -108,6 +109,21 @@ def test_another_port(workbench: Workbench) -> None:
         port = free.getsockname()[1]
     assert workbench.restart(port=port).url == f"http://127.0.0.1:{port}"
     socket.create_server(("127.0.0.1", old)).close()
+
+
+def test_no_request_comes_before_the_core_is_open(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When HTTP begins to answer, models can be asked: no request of a restart gets a 503."""
+    start, answered = ServerHost.start, []
+
+    def start_and_ask(*args: Any) -> None:
+        start(*args)
+        answered.append(httpx.get(f"{workbench.url}/v2/models/digits").status_code)
+
+    monkeypatch.setattr(ServerHost, "start", start_and_ask)
+    workbench.restart(budget="32MiB")
+    assert answered == [200]
 
 
 def test_a_restart_of_what_does_not_run(sample_models: Path) -> None:

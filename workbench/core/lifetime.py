@@ -66,11 +66,12 @@ class Lifetime:
         """
         self._placements = self._placements or place(self.settings)
 
-    def open(self) -> None:
+    def open(self, listen: Callable[[], object] = lambda: None) -> None:
         """Choose the devices, make the threads, and load what the settings say to load at start.
 
-        Models that were pinned at the last ``close`` are loaded and pinned again. Raises as
-        ``choose_devices`` does.
+        *listen* is called before these loads, when requests can be answered. Models that were
+        pinned at the last ``close`` are loaded and pinned again. Raises as ``choose_devices`` and
+        *listen* do.
         """
         self.choose_devices()
         placements, self._placements = self._placements, ()
@@ -84,6 +85,7 @@ class Lifetime:
             records=self.records,
             clock=self._clock,
         )
+        listen()
         runtime.start(self._pinned)
 
     @property

@@ -85,8 +85,7 @@ class Serving:
                     other.start()
 
             try:
-                shielded(listen, "workbench-start")
-                self.core.open()
+                self.core.open(partial(shielded, listen, "workbench-start"))
             except BaseException:
                 self._stop()
                 raise
