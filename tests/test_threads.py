@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -287,6 +288,21 @@ def test_jobs_that_come_before_a_thread_has_begun(keys: str, most: int) -> None:
     pool.close()
 
 
+def test_a_key_that_runs_wakes_no_thread_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where as many run as may, another job of that key starts no thread: it could not begin."""
+    pool, held = SharedPool(1, "test"), Held()
+    jobs = [do(pool, held.work("a"), "a")]
+    assert held.inside.acquire(timeout=30)
+    start = mock.Mock()
+    monkeypatch.setattr("workbench.threads.start_thread", start)
+    jobs.append(do(pool, held.work("a"), "a"))
+    start.assert_not_called()
+    held.gate.release(2)
+    for job in jobs:
+        job.told.result(30)
+    pool.close()
+
+
 def test_the_context_goes_along() -> None:
     """Work sees the context variables of the thread that submitted it."""
     variable = contextvars.ContextVar("variable", default="nobody")
@@ -358,8 +374,12 @@ def interrupt_soon(begun: threading.Event) -> None:
     threading.Thread(target=interrupt).start()
 
 
-def test_shielded_work_ends_before_an_interrupt_is_raised() -> None:
-    """An interrupt is told to the work, and raised once that has ended."""
+def test_shielded_work_ends_before_an_interrupt_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An interrupt is told to the work, starts no other thread, and is raised after the work."""
+    start = mock.Mock(side_effect=_thread.start_new_thread)
+    monkeypatch.setattr(_thread, "start_new_thread", start)
     begun, told = threading.Event(), threading.Event()
     ended: list[bool] = []
 
@@ -370,7 +390,33 @@ def test_shielded_work_ends_before_an_interrupt_is_raised() -> None:
     interrupt_soon(begun)
     with pytest.raises(KeyboardInterrupt):
         shielded(work, "test", told.set)
-    assert ended == [True]
+    assert (ended, start.call_count) == ([True], 1)
+
+
+def test_shielded_work_is_done_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if an interrupt comes before its thread has begun, and another thread is started."""
+    started: list[Callable[[], object]] = []
+    done: list[None] = []
+
+    def start(begin: Callable[[], object], _: tuple[()]) -> None:
+        started.append(begin)
+        if len(started) == 1:
+            raise KeyboardInterrupt
+        for each in started:
+            each()
+
+    monkeypatch.setattr(_thread, "start_new_thread", start)
+    monkeypatch.setattr(threading, "Thread", Inline)
+    with pytest.raises(KeyboardInterrupt):
+        shielded(lambda: done.append(None), "test")
+    assert (len(started), done) == (2, [None])
+
+
+class Inline:
+    """A thread that has ended when it was started."""
+
+    def __init__(self, target: Callable[[], object], **_: object) -> None:
+        self.start = target
 
 
 def test_shielded_work_is_answered() -> None:

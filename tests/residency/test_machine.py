@@ -26,8 +26,8 @@ from workbench.residency.effects import (
 from workbench.residency.machine import Machine
 from workbench.residency.state import STATES, STEPS, Phase, Resident
 
-A, B, HUGE = (ModelId(name, 1) for name in ("a", "b", "huge"))
-SIZES = {A: 60, B: 50, HUGE: 101}
+A, B, C, D, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "d", "huge"))
+SIZES = {A: 60, B: 50, C: 50, D: 10, HUGE: 101}
 
 
 class Rig:
@@ -236,6 +236,98 @@ def test_what_was_answered_cannot_be_withdrawn(rig: Rig) -> None:
     assert rig.apply(events.Withdrawn(99)) == []
     assert rig.apply(events.Estimated(99, {A: 1})) == []
     assert rig.apply(events.EstimateFailed(99, A, RequestStopped("late"))) == []
+
+
+def test_a_late_failure_of_an_estimate_is_not_one_of_the_loaded_model(rig: Rig) -> None:
+    """Only who asked for the estimate hears of it, if the model has been loaded meanwhile."""
+    rig.apply(events.Requested(100, (A, B)))
+    rig.load(A, 40)
+    error = LoadFailed("unreadable")
+    assert rig.apply(events.EstimateFailed(100, A, error)) == [Refuse(100, error)]
+
+
+def test_a_use_is_counted_once(rig: Rig) -> None:
+    """Where an earlier lease of the same request counted it, a load for that does not again."""
+    rig.apply(events.Requested(100, (A, B), counted=(A,), needs={A: 60, B: 40}))
+    rig.came(A, 60)
+    rig.came(B, 40)
+    uses = [rig.resident(model).usage.last_use for model in (A, B)]
+    assert uses == [0, 1]
+
+
+def test_the_end_of_a_call_lets_a_model_leave_that_others_use(rig: Rig) -> None:
+    """Who waits for the room of a model that a function leased too gets it then."""
+    rig.ask(A, 40)
+    rig.came(A, 40, may_call=True)
+    rig.load(B, 60)
+    residents = rig.machine.residents
+    residents.lease((A, B), 0.0)
+    residents.lease((B,), 0.0)
+    rig.ask(C, 50)
+    assert rig.resident(B).phase is Phase.READY
+    rig.apply(events.Released((A, B)))
+    assert (rig.resident(A).leases, rig.resident(B).phase) == (1, Phase.DRAINING)
+
+
+def test_a_load_that_was_done_before_it_could_be_ended(rig: Rig) -> None:
+    """What it took is closed, and the books have that until then, no longer the estimate."""
+    rig.ask(A, purpose=Purpose.LOAD)
+    rig.apply(events.Unload(A, "by hand", 7))
+    assert rig.came(A, 40) == [Close(A, 0, 40)]
+    assert rig.machine.residents.devices[0].held_nbytes == 40
+
+
+def test_a_load_that_succeeds_ends_the_pause_after_one_that_failed(rig: Rig) -> None:
+    """Also one for a request that was there before the failure."""
+    rig.apply(events.Requested(100, (A, B)))
+    rig.ask(A)
+    rig.apply(events.NotLoaded(A, LoadFailed("broken")))
+    rig.apply(events.Estimated(100, {A: 60, B: 40}))
+    rig.came(A, 60)
+    rig.apply(events.Unload(A, "by hand", 7))
+    rig.came(B, 40)
+    rig.apply(events.Released((A, B)))
+    rig.apply(events.Closed(A))
+    assert rig.apply(events.Requested(8, (A,))) == [Estimate(8, (A,))]
+
+
+@pytest.mark.parametrize("purpose", list(Purpose))
+def test_a_model_is_idle_from_the_end_of_its_lease_on(rig: Rig, purpose: Purpose) -> None:
+    """However long its load and the run took, it is kept for the time to keep it after that."""
+    rig.ask(A, purpose=purpose)
+    rig.now_s = 10.0
+    rig.came(A, 60)
+    rig.now_s = 20.0
+    rig.apply(events.Released((A,)))
+    rig.now_s = 24.0
+    assert rig.apply(events.Expire(5.0)) == []
+    rig.now_s = 25.0
+    assert Close(A, 0, 60) in rig.apply(events.Expire(5.0))
+
+
+def test_an_unload_of_a_load_that_nobody_awaits_any_more(rig: Rig) -> None:
+    """It waited for the run that the load was for; once that is given up, the end of the load."""
+    asked = rig.ask(A)
+    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Withdrawn(asked))
+    assert rig.came(A, 60)[-1] == Close(A, 0, 60)
+    assert Left(7, A) in rig.apply(events.Closed(A))
+
+
+def test_a_broken_promise_makes_room(rig: Rig) -> None:
+    """Who waits gets room at once when a promise breaks for which nobody waits any more."""
+    rig.load(A, 10)
+    rig.apply(events.Pin(A, pinned=True))
+    rig.ask(B, 60)
+    rig.came(B, 60)
+    given_up = rig.ask(C, 50)  # b leaves for it once its run has ended
+    rig.apply(events.Withdrawn(given_up))
+    rig.apply(events.Grew(A, 60))
+    rig.ask(D, 10)
+    rig.apply(events.Released((B,)))
+    told = rig.apply(events.Closed(B))
+    assert [type(each.event) for each in told if isinstance(each, Tell)][1] is MemoryRefused
+    assert told[-1] == Load(D, 0)
 
 
 # ── what decisions cost ──

@@ -192,9 +192,7 @@ class Machine:
         del self.requests[request.number]
         for resident in request.residents:
             resident.waiting -= 1
-            if request.purpose is events.Purpose.PRELOAD:  # a preload does not count as a use
-                resident.last_used_s = now_s
-            else:
+            if request.purpose is not events.Purpose.PRELOAD:  # which does not count as a use
                 resident.leases -= 1
                 residents.share(resident, 1, now_s)
                 if resident.id not in request.counted:
@@ -206,7 +204,6 @@ class Machine:
             if resident.unload_wanted:
                 residents.go_on(resident)
         residents.out.append(Grant(request.number, request.models))
-        self._changed = True
 
     def _released(self, event: events.Released) -> None:
         residents, now_s = self.residents, self.residents.now_s
