@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from inside import until
 
 from workbench import Workbench
 from workbench.errors import ThreadsExhausted
-from workbench.threads import SharedPool, ThreadPool, shielded
+from workbench.threads import SharedPool, ThreadPool, shielded, start_thread
 
 
 @contextmanager
@@ -288,16 +289,34 @@ def test_jobs_that_come_before_a_thread_has_begun(keys: str, most: int) -> None:
     pool.close()
 
 
-def test_a_key_that_runs_wakes_no_thread_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where as many run as may, another job of that key starts no thread: it could not begin."""
+def test_an_idle_thread_is_woken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Busy again, it serves no other key; its own key starts no thread that could not begin."""
     pool, held = SharedPool(1, "test"), Held()
+    do(pool, int, "a").told.result(30)
+    until(lambda: pool._idle == 1)
     jobs = [do(pool, held.work("a"), "a")]
     assert held.inside.acquire(timeout=30)
-    start = mock.Mock()
+    start = mock.Mock(side_effect=start_thread)
     monkeypatch.setattr("workbench.threads.start_thread", start)
     jobs.append(do(pool, held.work("a"), "a"))
     start.assert_not_called()
+    assert do(pool, int, "b").told.result(30) == 0
+    start.assert_called_once()
     held.gate.release(2)
+    for job in jobs:
+        job.told.result(30)
+    pool.close()
+
+
+def test_there_is_a_limit_to_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key of which nothing runs waits too where as many threads run as there may be."""
+    monkeypatch.setattr("workbench.threads._MOST_THREADS", 2)
+    pool, held = SharedPool(1, "test"), Held()
+    jobs = [do(pool, held.work(key), key) for key in "abc"]
+    for _ in range(2):
+        assert held.inside.acquire(timeout=30)
+    assert (pool._threads, held.begun) == (2, ["a", "b"])
+    held.gate.release(3)
     for job in jobs:
         job.told.result(30)
     pool.close()
@@ -313,17 +332,19 @@ def test_the_context_goes_along() -> None:
 
 
 def test_shared_threads_end() -> None:
-    """A job that has not begun is refused; afterwards nothing is taken."""
-    pool, held = SharedPool(1, "test"), Held()
+    """Jobs that have not begun are refused and not done; afterwards nothing is taken."""
+    pool, held = SharedPool(1, "ending"), Held()
     running = do(pool, held.work("a"), "a")
-    waiting = do(pool, held.work("a"), "a")
+    waiting = [do(pool, held.work("a"), "a") for _ in range(2)]
     assert held.inside.acquire(timeout=30)
     pool.close()
-    assert waiting.told.cancelled()
+    assert [each.told.cancelled() for each in waiting] == [True, True]
     with pytest.raises(RuntimeError, match="have ended"):
         do(pool, int, "a")
-    held.gate.release()
+    held.gate.release(3)
     running.told.result(30)
+    until(lambda: not any(each.name.startswith("ending-") for each in threading.enumerate()))
+    assert held.begun == ["a"]
 
 
 def test_a_job_that_is_withdrawn() -> None:
@@ -342,12 +363,34 @@ def test_a_job_that_is_withdrawn() -> None:
     pool.close()
 
 
-def test_a_job_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_key_whose_only_job_is_withdrawn() -> None:
+    """Nothing is left of it in the queue, for which a thread could come."""
+    pool, held = SharedPool(1, "test"), Held()
+    running = do(pool, held.work("a"), "a")
+    assert held.inside.acquire(timeout=30)
+    assert pool.withdraw(do(pool, int, "a"))
+    assert not pool._waiting
+    held.gate.release()
+    running.told.result(30)
+    pool.close()
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_a_job_that_fails(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
     """What it raises is told in the log, and the thread goes on."""
     pool = SharedPool(1, "test")
-    do(pool, lambda: 1 / 0, "a")
+    do(pool, mock.Mock(side_effect=error("its own words")), "a")
     assert do(pool, int, "a").told.result(30) == 0
-    assert "division by zero" in caplog.text
+    assert "its own words" in caplog.text
+    pool.close()
+
+
+def test_an_idle_thread_keeps_no_job() -> None:
+    """What a job had is free as soon as it has ended."""
+    pool = SharedPool(1, "test")
+    job = weakref.ref(do(pool, int, "a"))
+    until(lambda: pool._idle == 1)
+    assert job() is None
     pool.close()
 
 
@@ -359,6 +402,18 @@ def test_shared_threads_that_cannot_be_started() -> None:
         pool.do(refused)
     assert do(pool, int, "key").told.result(30) == 0
     assert not refused.told.done()
+    pool.close()
+
+
+def test_shared_threads_that_are_there_go_on() -> None:
+    """Where no more can be started, one of them does the job of another key later."""
+    pool, held = SharedPool(1, "test"), Held()
+    running = do(pool, held.work("a"), "a")
+    assert held.inside.acquire(timeout=30)
+    with no_threads():
+        waiting = do(pool, int, "b")
+    held.gate.release()
+    assert (running.told.result(30), waiting.told.result(30)) == (None, 0)
     pool.close()
 
 

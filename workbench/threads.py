@@ -281,7 +281,6 @@ class SharedPool:
             self._waiting.clear()
             for _ in range(self._idle):
                 self._wakes.put(None)
-            self._idle = 0
         for job in left:  # which may have more done
             job.refuse()
 

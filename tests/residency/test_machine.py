@@ -314,6 +314,15 @@ def test_an_unload_of_a_load_that_nobody_awaits_any_more(rig: Rig) -> None:
     assert Left(7, A) in rig.apply(events.Closed(A))
 
 
+def test_a_load_that_is_given_up_makes_room(rig: Rig) -> None:
+    """Who waits for the room that it was promised gets it at once."""
+    given_up = rig.ask(A, purpose=Purpose.LOAD)
+    rig.ask(B)
+    rig.apply(events.Withdrawn(given_up))
+    rig.apply(events.GivenUp(A))
+    assert rig.resident(B).phase is Phase.ADMITTED
+
+
 def test_a_broken_promise_makes_room(rig: Rig) -> None:
     """Who waits gets room at once when a promise breaks for which nobody waits any more."""
     rig.load(A, 10)

@@ -299,7 +299,7 @@ class Machine:
             residents.out.append(Left(event.waiter, model))
             return
         resident.waiters.append((event.waiter, event.until_gone))
-        resident.unload_wanted = resident.unload_wanted or event.reason
+        resident.unload_wanted = event.reason
         awaited = any(request.runs for request in self._waiting_for(resident))
         if resident.phase in COMING and not awaited:
             self._abort(resident, "unloaded while it was loading")
@@ -330,7 +330,6 @@ class Machine:
         for victim in victims:
             victim.waiters.append((event.waiter, True))
             self._out(Leaving(victim.id))
-        self._changed = bool(victims)
 
     def _grew(self, event: events.Grew) -> None:
         resident = self.residents.find(event.model)
