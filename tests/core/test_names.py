@@ -16,6 +16,7 @@ from inside import opened
 
 from doubles import FakeFiles, FakeLoader
 from workbench.core import ServerCore
+from workbench.core.names import Names
 from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady, VersionNotFound
 from workbench.inference import InferRequest
 from workbench.model import ModelId, ModelState
@@ -69,6 +70,27 @@ def test_a_version_whose_files_are_gone(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "m" / "2")
         with pytest.raises(VersionNotFound, match="'m' has no version 2; it has"):
             core.check_ready("m", 2)
+
+
+def test_an_edition_that_is_replaced_while_its_name_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is remembered is the new edition, at whatever moment it began to answer."""
+    with serving(tmp_path, FakeLoader({"m": 10}), "on-demand") as core:
+        names, current = core._names, Names.current
+        new = names.next(ModelId("m", 3))
+        asked: list[ModelId] = []
+
+        def replaced_just_now(self: Names, model: ModelId) -> ModelId:
+            found = current(self, model)
+            asked.append(model)
+            if len(asked) == 2:  # once to look it up, and once more
+                self.succeed(new)
+            return found
+
+        monkeypatch.setattr(Names, "current", replaced_just_now)
+        names.find("m", 3)
+        assert names.known("m", 3) == new
 
 
 def test_the_highest_whose_files_are_gone(tmp_path: Path) -> None:

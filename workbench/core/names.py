@@ -70,8 +70,8 @@ class Names:
                 raise
             if self._found.get(name) is found:  # otherwise ``forget`` was called meanwhile
                 found[version] = models
-                # an edition may have been replaced just now
-                models = found[version] = tuple(map(self.current, models))
+                while (now := tuple(map(self.current, models))) != models:  # it was replaced
+                    models = found[version] = now
             model = self.default(models)
         return model
 

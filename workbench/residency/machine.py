@@ -342,7 +342,6 @@ class Machine:
         if resident is not None and resident.phase is READY:
             reason = "to be loaded anew, since memory ran out in a run"
             self.residents.begin_unload(resident, reason)
-            self._changed = True
 
     def _pin(self, event: events.Pin) -> None:
         pinned = self.residents.pinned
