@@ -124,6 +124,21 @@ def test_a_refusal_says_why(rig: Rig) -> None:
     assert isinstance(refused.error, ModelTooLarge)
 
 
+def test_a_refusal_names_who_is_too_large_together() -> None:
+    """The models of one device, in memory or not; what is told is that the others do not come."""
+    rig = Rig()
+    rig.machine = Machine([100, 100], POLICIES["lru"])
+    rig.load(A, 60)
+    rig.apply(events.Requested(100, (A, B, C)))
+    needs, loading = {A: 60, B: 50, C: 100}, {A: 20, B: 5, C: 10}
+    told, refused = rig.apply(events.Estimated(100, needs, (), loading))
+    text = "a:1 and b:1 together need 110 B (105 B once loaded, 5 B more while loading), the"
+    assert isinstance(told, Tell)
+    assert told.event.model == B
+    assert isinstance(refused, Refuse)
+    assert str(refused.error).startswith(text)
+
+
 def test_a_failed_load(rig: Rig) -> None:
     """It is told, and whoever waits hears of it; so does who asks too soon."""
     rig.ask(A)
