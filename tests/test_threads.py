@@ -272,6 +272,51 @@ def test_who_has_least_under_way_is_next() -> None:
     pool.close()
 
 
+def test_keys_that_have_as_many_under_way_take_turns() -> None:
+    """The first in the queue is next, and its other jobs are behind those of the others then."""
+    pool, held, other = SharedPool(5, "test"), Held(), Held()
+    jobs = [do(pool, held.work(key), key) for key in "aab"]
+    jobs += [do(pool, other.work("c"), "c") for _ in "cc"]
+    for inside in (held, held, held, other, other):
+        assert inside.inside.acquire(timeout=30)
+    jobs += [do(pool, held.work(key), key) for key in "bba"]
+    for _ in "ba":
+        other.gate.release()
+        assert held.inside.acquire(timeout=30)
+    assert held.begun[3:] == ["b", "a"]
+    held.gate.release(6)
+    for job in jobs:
+        job.told.result(30)
+    pool.close()
+
+
+def test_a_key_that_ran_before_waits_for_no_other() -> None:
+    """It is as new as one that never ran."""
+    pool, held = SharedPool(1, "test"), Held()
+    do(pool, int, "a").told.result(30)
+    until(lambda: pool._idle == 1)
+    running = do(pool, held.work("b"), "b")
+    assert held.inside.acquire(timeout=30)
+    assert do(pool, int, "a").told.result(30) == 0
+    held.gate.release()
+    running.told.result(30)
+    pool.close()
+
+
+def test_a_place_is_free_again_after_a_job() -> None:
+    """However many jobs there were, as many of one key may run at once as before."""
+    pool, held = SharedPool(2, "test"), Held()
+    for _ in range(2):
+        do(pool, int, "a").told.result(30)
+    jobs = [do(pool, held.work("a"), "a") for _ in range(2)]
+    for _ in jobs:
+        assert held.inside.acquire(timeout=30)
+    held.gate.release(2)
+    for job in jobs:
+        job.told.result(30)
+    pool.close()
+
+
 @pytest.mark.parametrize(
     ("keys", "most"), [("aaaaaa", 2), ("aaaaaabbbbbb", 2), ("abcde", 5), ("aaabcabc", 3)]
 )

@@ -139,6 +139,17 @@ def test_a_refusal_names_who_is_too_large_together() -> None:
     assert str(refused.error).startswith(text)
 
 
+def test_a_refusal_for_want_of_room_names_who_would_be_loaded(rig: Rig) -> None:
+    """Not the models of the request that are in memory, nor their bytes."""
+    rig.load(A, 20)
+    rig.load(C, 30)
+    rig.apply(events.Pin(C, pinned=True))
+    rig.apply(events.Requested(100, (A, B)))
+    _, refused = rig.apply(events.Estimated(100, {A: 20, B: 60}))
+    assert isinstance(refused, Refuse)
+    assert str(refused.error).startswith("b:1 needs 60 B, 50 B of 100 B are free")
+
+
 def test_a_failed_load(rig: Rig) -> None:
     """It is told, and whoever waits hears of it; so does who asks too soon."""
     rig.ask(A)
@@ -329,6 +340,34 @@ def test_an_unload_of_a_load_that_nobody_awaits_any_more(rig: Rig) -> None:
     assert Left(7, A) in rig.apply(events.Closed(A))
 
 
+def test_a_call_of_a_model_that_is_being_closed_waits(rig: Rig) -> None:
+    """No run holds that model any more, as one would whose end the call might wait for."""
+    rig.load(A, 60)
+    rig.apply(events.Unload(A, "by hand", 7))
+    assert rig.apply(events.Requested(100, (A,), (B,), needs={A: 60})) == []
+    assert Load(A, 0) in rig.apply(events.Closed(A))
+
+
+def test_a_call_that_only_a_waiting_run_could_give_room() -> None:
+    """It is refused, also if that run was promised room which is not free yet."""
+    rig = Rig()
+    rig.machine = Machine([60, 60], POLICIES["lru"])
+
+    def ask(number: int, model: ModelId, nbytes: int, home: int, *parents: ModelId) -> list[Effect]:
+        rig.apply(events.Requested(number, (model,), parents))
+        system = tuple(60 if device == home else 0 for device in (0, 1))
+        return rig.apply(events.Estimated(number, {model: nbytes}, system))
+
+    for number, model in enumerate((A, B)):
+        ask(number, model, 30, 0)
+        rig.came(model, 30, may_call=True)
+    ask(2, C, 50, 1)
+    rig.came(C, 50)
+    ask(3, D, 60, 1, A)
+    assert rig.resident(D).phase is Phase.ADMITTED  # c leaves for it once its lease is back
+    assert isinstance(ask(4, HUGE, 20, 0, B)[-1], Refuse)
+
+
 def test_a_load_that_is_given_up_makes_room(rig: Rig) -> None:
     """Who waits for the room that it was promised gets it at once."""
     given_up = rig.ask(A, purpose=Purpose.LOAD)
@@ -352,6 +391,19 @@ def test_a_broken_promise_makes_room(rig: Rig) -> None:
     told = rig.apply(events.Closed(B))
     assert [type(each.event) for each in told if isinstance(each, Tell)][1] is MemoryRefused
     assert told[-1] == Load(D, 0)
+
+
+def test_a_broken_promise_is_one_for_all_its_models(rig: Rig) -> None:
+    """Where there is no room for the models of a request together, none of them is loaded."""
+    rig.load(A, 10)
+    rig.apply(events.Pin(A, pinned=True))
+    rig.ask(B, 60)
+    rig.came(B, 60)
+    rig.apply(events.Requested(100, (C, D), needs={C: 25, D: 25}))
+    rig.apply(events.Grew(A, 60))
+    rig.apply(events.Released((B,)))
+    assert isinstance(rig.apply(events.Closed(B))[-1], Tell)  # no load begins
+    assert [resident.id for resident in rig.machine.residents.all()] == [A]
 
 
 # ── what decisions cost ──

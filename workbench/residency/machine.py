@@ -429,8 +429,7 @@ class Machine:
         ahead = {device: Ahead(device.passed_nbytes()) for device in devices}
         before: list[WaitingRequest] = []  # that still wait for room
         for request in tuple(self._queue.values()):
-            if request.number in self._queue:
-                self._turn(request, ahead, before)
+            self._turn(request, ahead, before)
             if request.number in self._queue:
                 before.append(request)
         for device in devices:
