@@ -101,6 +101,18 @@ def test_what_is_done_meanwhile() -> None:
     pool.close()
 
 
+def test_an_idle_thread_keeps_nothing() -> None:
+    """What work was given is free as soon as it has ended."""
+    pool = ThreadPool(1, "test")
+    given = threading.Event()
+    alive = weakref.ref(given)
+    pool.submit(id, given).result(30)
+    del given
+    until(lambda: pool._idle == 1)
+    assert alive() is None
+    pool.close()
+
+
 def test_close_does_what_was_submitted() -> None:
     """What was submitted before the close is done; after it, nothing is taken."""
     pool = ThreadPool(1, "test")

@@ -406,6 +406,76 @@ def test_a_broken_promise_is_one_for_all_its_models(rig: Rig) -> None:
     assert [resident.id for resident in rig.machine.residents.all()] == [A]
 
 
+def test_memory_that_is_no_longer_reserved_makes_room(rig: Rig) -> None:
+    """Who waits gets room at once."""
+    rig.apply(events.Reserved(0, 40))
+    rig.ask(D)  # which loads
+    rig.ask(A, 70)
+    assert rig.machine.residents.find(A) is None
+    assert rig.apply(events.Reserved(0, 20))[-1] == Load(A, 0)
+
+
+def test_another_policy_makes_room() -> None:
+    """Who waits gets the room of models that the policy before kept."""
+    rig = Rig(policy="never")
+    rig.load(B, 50)
+    rig.ask(D)  # which loads
+    rig.ask(A)
+    assert Close(B, 0, 50) in rig.apply(events.PolicyChanged(POLICIES["lru"]))
+
+
+def test_a_promise_that_can_be_kept(rig: Rig) -> None:
+    """It outlasts another budget that it fits into, even if nobody waits for it any more."""
+    rig.ask(B)
+    rig.came(B, 50)
+    rig.apply(events.Withdrawn(rig.ask(A)))  # b leaves for it once its run has ended
+    rig.apply(events.Resized(0, 60))
+    rig.apply(events.Released((B,)))
+    assert rig.apply(events.Closed(B))[-1] == Load(A, 0)
+
+
+def test_a_promise_on_another_device() -> None:
+    """What a request was promised elsewhere does not count against a smaller budget."""
+    rig = Rig()
+    rig.machine = Machine([100, 100], POLICIES["lru"])
+    for model, nbytes in ((C, 50), (D, 10)):
+        rig.apply(events.Requested(nbytes, (model,)))
+        rig.apply(events.Estimated(nbytes, {model: nbytes}, (100, 0)))
+        rig.came(model, nbytes)
+    rig.apply(events.Requested(100, (A, B)))
+    rig.apply(events.Estimated(100, {A: 60, B: 50}, (100, 30)))
+    homes = {model: rig.resident(model).device.number for model in (A, B, C, D)}
+    assert homes == {A: 0, B: 1, C: 0, D: 0}
+    told = rig.apply(events.Resized(0, 65))
+    assert not any(isinstance(each, Refuse) for each in told)
+    assert rig.resident(A).phase is Phase.ADMITTED
+
+
+def test_idle_models_leave_as_soon_as_another_has_grown(rig: Rig) -> None:
+    """Not only once a lease ends, if the models claim more than the budget."""
+    rig.load(A, 60)
+    rig.ask(B, 40)
+    rig.came(B, 40)
+    assert Close(A, 0, 60) in rig.apply(events.Grew(B, 10))
+
+
+def test_what_runs_took_of_a_model_that_loads_anew(rig: Rig) -> None:
+    """It was measured too late, and is gone: the books do not have it."""
+    rig.ask(A)
+    assert rig.apply(events.Grew(A, 10)) == []
+    assert rig.machine.residents.devices[0].held_nbytes == 60
+
+
+def test_what_is_removed_is_forgotten(rig: Rig) -> None:
+    """A model that comes by that name later has no uses, and no place."""
+    rig.load(A, 60)
+    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Closed(A))
+    rig.apply(events.Removed("a"))
+    residents = rig.machine.residents
+    assert (dict(residents.usages), dict(residents.homes)) == ({}, {})
+
+
 # ── what decisions cost ──
 
 

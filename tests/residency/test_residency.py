@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from unittest.mock import ANY
 
 import pytest
@@ -71,6 +72,25 @@ def test_evicts_the_least_recently_used(rig: Rig) -> None:
     rig.load(C)
     assert rig.loaded() == {A, C}
     assert ModelEvicted(B, 40, "least recently used, to make room for c:1", ANY) in rig.told()
+
+
+@pytest.mark.parametrize(
+    ("how", "leaves"), [({}, B), ({"attempt": True}, B), ({"counted": (A,)}, A)]
+)
+def test_which_lease_is_a_use(rig: Rig, how: dict[str, Any], leaves: ModelId) -> None:
+    """Any one, an attempt too once it has ended, but not one whose request was counted before."""
+    rig.load(A, B)
+    lease = rig.residency.lease_now(A, **how)
+    assert lease is not None
+    rig.give_back(lease)
+    rig.load(C)
+    assert rig.loaded() == {A, B, C} - {leaves}
+
+
+def test_a_model_that_is_named_twice(rig: Rig) -> None:
+    """It is leased once, as a part that an ensemble uses by its number and without."""
+    lease = rig.acquire(A, A).result(0)
+    assert (len(lease.residents), rig.leases()) == (1, 1)
 
 
 def test_evicts_nobody_needlessly(rig: Rig) -> None:

@@ -78,7 +78,7 @@ class Tell(NamedTuple):
 class TellFailed(NamedTuple):
     """*model* was to be loaded and will not be. *tried*: whether a load was begun.
 
-    If no load was begun, the same error is reported once only, and not at all if the server stops.
+    If no load was begun, the same error is reported once only.
     """
 
     model: ModelId

@@ -354,7 +354,6 @@ class Machine:
 
     def _removed(self, event: events.Removed) -> None:
         used = {resident.id.name for resident in self.residents.all()}
-        used.update(model.name for request in self.requests.values() for model in request.models)
         if event.name not in used:  # else a run that could not be ended still uses it
             drop_name(self.residents.homes, event.name)
             drop_name(self.residents.usages, event.name)
@@ -394,13 +393,9 @@ class Machine:
         self.closed = True
         error = ServerNotRunning("the server is stopping")
         for request in tuple(self.requests.values()):
-            if not request.residents:
-                self._refuse(request, error)
+            self._refuse(request, error)
         for resident in self.residents.all():
-            if resident.phase is ADMITTED:
-                self._out(TellFailed(resident.id, error, tried=False))
-                self._drop(resident, error)
-            elif resident.phase in COMING:
+            if resident.phase in COMING:
                 self._abort(resident, str(error))
 
     # ── room ──

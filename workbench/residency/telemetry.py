@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from workbench.errors import LoadFailed, ServerNotRunning
+from workbench.errors import LoadFailed
 from workbench.events import (
     EventLog,
     MemoryRefused,
@@ -123,9 +123,6 @@ class Telemetry:
         error, reason, before = failed.error, str(failed.error), past.absence
         known = before is not None and (before.kind, before.reason) == (AbsenceKind.FAILED, reason)
         past.broken = isinstance(error, LoadFailed)
-        if isinstance(error, ServerNotRunning):
-            past.absence = Absence(AbsenceKind.UNLOADED, reason)
-            return
         past.counts = past.counts._replace(failed_loads=past.counts.failed_loads + 1)
         if failed.tried or not known:
             at_s = self._log.append(ModelLoadFailed(failed.model, reason))
