@@ -93,6 +93,15 @@ def test_a_model_that_is_named_twice(rig: Rig) -> None:
     assert (len(lease.residents), rig.leases()) == (1, 1)
 
 
+def test_a_wait_that_is_cancelled_leaves_nothing(rig: Rig) -> None:
+    """Nothing of it is kept, nor is a lease given out later."""
+    asked = rig.residency.acquire(A)
+    assert asked.cancel()
+    assert (rig.residency._asked, rig.residency.snapshot().pending) == ({}, {})
+    rig.jobs.run_all()
+    assert rig.leases() == 0
+
+
 def test_evicts_nobody_needlessly(rig: Rig) -> None:
     """Of the models chosen for eviction, one whose going is not needed stays."""
     rig.load(D, A, B)
@@ -337,6 +346,16 @@ def test_a_renewed_model(rig: Rig) -> None:
     rig.residency.renew(B)
     rig.jobs.run_all()
     assert rig.loaded() == {A}
+
+
+def test_a_renewal_is_no_use(rig: Rig) -> None:
+    """Nobody holds the model afterwards, and it is the first to leave if it was that before."""
+    rig.load(A, B)
+    rig.residency.renew(A)
+    rig.jobs.run_all()
+    assert (rig.loaded(), rig.leases()) == ({A, B}, 0)
+    rig.load(C)
+    assert rig.loaded() == {B, C}
 
 
 def test_an_unload_ends_a_pin(rig: Rig) -> None:
