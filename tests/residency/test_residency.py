@@ -358,6 +358,19 @@ def test_a_renewal_is_no_use(rig: Rig) -> None:
     assert rig.loaded() == {B, C}
 
 
+def test_no_more_is_reserved_while_a_request_waits() -> None:
+    """What it waits for is not given to something else, but less may be reserved than before."""
+    rig = Rig(FakeLoader(dict(SIZES), callers={"a"}))
+    assert rig.residency.reserve(20)
+    rig.load(A)
+    lease = rig.lease(A)
+    rig.acquire(ModelId("sixty", 1))
+    assert not rig.residency.reserve(30)
+    assert rig.residency.reserve(10)
+    rig.give_back(lease)
+    assert rig.loaded() == {ModelId("sixty", 1)}
+
+
 def test_an_unload_ends_a_pin(rig: Rig) -> None:
     """A pinned model that was unloaded may leave for others when it is loaded again."""
     rig.load(A)

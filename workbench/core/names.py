@@ -68,10 +68,9 @@ class Names:
                 if not found:  # a name that does not exist leaves nothing
                     self._found.pop(name, None)
                 raise
-            if self._found.get(name) is found:  # otherwise ``forget`` was called meanwhile
-                found[version] = models
-                while (now := tuple(map(self.current, models))) != models:  # it was replaced
-                    models = found[version] = now
+            found[version] = models
+            while (now := tuple(map(self.current, models))) != models:  # it was replaced just now
+                models = found[version] = now
             model = self.default(models)
         return model
 
