@@ -17,7 +17,13 @@ from inside import opened
 from doubles import FakeFiles, FakeLoader
 from workbench.core import ServerCore
 from workbench.core.names import Names
-from workbench.errors import LoadFailed, MemoryExhausted, ModelNotReady, VersionNotFound
+from workbench.errors import (
+    LoadFailed,
+    MemoryExhausted,
+    ModelNotFound,
+    ModelNotReady,
+    VersionNotFound,
+)
 from workbench.inference import InferRequest
 from workbench.model import ModelId, ModelState
 from workbench.settings import Settings
@@ -91,6 +97,18 @@ def test_an_edition_that_is_replaced_while_its_name_is_found(
         monkeypatch.setattr(Names, "current", replaced_just_now)
         names.find("m", 3)
         assert names.known("m", 3) == new
+
+
+def test_a_loaded_version_whose_folder_is_gone(tmp_path: Path) -> None:
+    """It is found by its number and without one, but not by the number of another version."""
+    with serving(tmp_path, FakeLoader({"m": 10}), "on-demand") as core:
+        core.load("m", 1)
+        shutil.rmtree(tmp_path / "m")
+        core._names.forget("m")
+        found = [core._names.find("m", version).version for version in (None, 1)]
+        assert found == [1, 1]
+        with pytest.raises(ModelNotFound):
+            core._names.find("m", 2)
 
 
 def test_the_highest_whose_files_are_gone(tmp_path: Path) -> None:

@@ -361,6 +361,7 @@ def test_a_renewal_is_no_use(rig: Rig) -> None:
 def test_no_more_is_reserved_while_a_request_waits() -> None:
     """What it waits for is not given to something else, but less may be reserved than before."""
     rig = Rig(FakeLoader(dict(SIZES), callers={"a"}))
+    assert (rig.residency.reserve(101), rig.residency.reserve(100)) == (False, True)
     assert rig.residency.reserve(20)
     rig.load(A)
     lease = rig.lease(A)
