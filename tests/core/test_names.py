@@ -99,15 +99,19 @@ def test_an_edition_that_is_replaced_while_its_name_is_found(
         assert names.known("m", 3) == new
 
 
-def test_a_loaded_version_whose_folder_is_gone(tmp_path: Path) -> None:
-    """It is found by its number and without one, but not by the number of another version."""
+@pytest.mark.parametrize("error", [ModelNotFound, LoadFailed])
+def test_a_loaded_version_whose_folder_is_gone(tmp_path: Path, error: type[Exception]) -> None:
+    """Or broken: it is found, by its number and without one, but not as another version."""
     with serving(tmp_path, FakeLoader({"m": 10}), "on-demand") as core:
         core.load("m", 1)
-        shutil.rmtree(tmp_path / "m")
+        if error is LoadFailed:
+            (tmp_path / "m" / "config.pbtxt").write_text("{")
+        else:
+            shutil.rmtree(tmp_path / "m")
         core._names.forget("m")
         found = [core._names.find("m", version).version for version in (None, 1)]
         assert found == [1, 1]
-        with pytest.raises(ModelNotFound):
+        with pytest.raises(error):
             core._names.find("m", 2)
 
 

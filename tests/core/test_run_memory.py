@@ -231,6 +231,23 @@ def test_large_runs_wait_for_each_other(rig: Rig) -> None:
     rig.one_by_one(2)
 
 
+def test_a_measured_run_is_alone_however_often_others_are_woken(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of several runs that wait for the end of one, the second waits for the first of them."""
+    woken: list[None] = []
+
+    def wait(*_: object) -> None:
+        woken.append(None)
+        if len(woken) == 2:
+            rig.room._alone.remove(A)
+
+    monkeypatch.setattr(rig.room, "_wait", wait)
+    rig.room._alone.add(A)
+    with rig.room.alone(A):
+        assert len(woken) == 2
+
+
 def test_a_wait_for_memory_can_be_stopped(rig: Rig) -> None:
     """Whoever waits for another run's memory and is stopped leaves with the stop's error."""
     rig.learned.observe(SMALL.nbytes, 600 * MIB)

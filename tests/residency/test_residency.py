@@ -372,6 +372,19 @@ def test_no_more_is_reserved_while_a_request_waits() -> None:
     assert rig.loaded() == {ModelId("sixty", 1)}
 
 
+def test_why_a_model_is_absent(rig: Rig) -> None:
+    """Nothing says that any more once it has room promised, before its load begins."""
+    rig.load(A, B)
+    rig.load(C)
+    absence = rig.residency.absence(A)
+    assert absence is not None
+    assert absence.reason == "least recently used, to make room for c:1"
+    rig.lease(B, C)
+    rig.acquire(A)  # one of these leaves for it once its lease is back
+    assert A in rig.here()
+    assert rig.residency.absence(A) is None
+
+
 def test_an_unload_ends_a_pin(rig: Rig) -> None:
     """A pinned model that was unloaded may leave for others when it is loaded again."""
     rig.load(A)
