@@ -385,6 +385,38 @@ def test_why_a_model_is_absent(rig: Rig) -> None:
     assert rig.residency.absence(A) is None
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_wait_that_is_cancelled_just_when_it_ends(rig: Rig, fails: bool) -> None:
+    """It gets neither lease nor error, also before anybody has heard of the cancelling."""
+    if fails:
+        rig.loader.failures["a"] = LoadFailed("broken")
+    asked = rig.residency.acquire(A)
+    asked._done_callbacks.clear()  # as if they were still to be called
+    assert asked.cancel()
+    rig.jobs.run_all()
+    assert (asked.cancelled(), rig.leases()) == (True, 0)
+
+
+def test_a_load_that_ends_just_before_it_is_ended(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An unload of it goes on, if the load has ended after the decision to end it."""
+    do = rig.residency._do
+    rig.residency.acquire(A, purpose=Purpose.LOAD)
+
+    def do_late(effects: Any) -> None:
+        monkeypatch.undo()
+        rig.jobs.run_all()
+        do(effects)
+
+    rig.jobs.run_one()
+    monkeypatch.setattr(rig.residency, "_do", do_late)
+    gone = rig.residency.unload(A, until_gone=True)
+    rig.jobs.run_all()
+    assert gone.done()
+    assert rig.here() == set()
+
+
 def test_an_unload_ends_a_pin(rig: Rig) -> None:
     """A pinned model that was unloaded may leave for others when it is loaded again."""
     rig.load(A)
