@@ -231,6 +231,14 @@ def test_large_runs_wait_for_each_other(rig: Rig) -> None:
     rig.one_by_one(2)
 
 
+def test_nobody_leaves_for_a_run_that_does_not_fit_then_either(rig: Rig) -> None:
+    """Where all idle models together are not enough, the run is refused and they stay."""
+    rig.lease(B).release()
+    with pytest.raises(MemoryExhausted, match="send less at once"), rig.room.promised(A, 1 << 50):
+        pass  # pragma: no cover
+    assert rig.residency.state(B) is ModelState.READY
+
+
 def test_a_measured_run_is_alone_however_often_others_are_woken(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -417,6 +417,16 @@ def test_a_load_that_ends_just_before_it_is_ended(
     assert rig.here() == set()
 
 
+def test_nothing_is_kept_of_what_came_and_went(rig: Rig) -> None:
+    """Neither of its load nor of its unload, however many models there are in time."""
+    rig.load(A)
+    gone = rig.residency.unload(A)
+    rig.jobs.run_all()
+    assert gone.done()
+    kept = rig.residency
+    assert [kept._asked, kept._waiters, kept._loans, kept._stops] == [{}, {}, {}, {}]
+
+
 def test_an_unload_ends_a_pin(rig: Rig) -> None:
     """A pinned model that was unloaded may leave for others when it is loaded again."""
     rig.load(A)
