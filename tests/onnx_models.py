@@ -73,6 +73,18 @@ LOOP = """Loop <body = turn (int64 i, bool c, float[8, 8] s) => (bool d, float[8
 }> (n, , x)"""
 
 
+def write_external(folder: Path) -> tuple[Path, Path]:
+    """A model of y = x + w, each of 1000 floats, and the file of its w, which has ones."""
+    path = written(
+        folder / "m.onnx",
+        "(float[1000] x) => (float[1000] y) { y = Add(x, w) }",
+        weights={"w": np.ones(1000, np.float32)},
+    )
+    place = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
+    onnx.save(onnx.load(path), path, **place)
+    return path, folder / "w.bin"
+
+
 def loop(path: Path) -> Path:
     """A model of ``LOOP``: of ``ENDLESS`` it runs for ever."""
     return written(path, f"(int64 n, float[8, 8] x) => (float[8, 8] y) {{ y = {LOOP} }}")

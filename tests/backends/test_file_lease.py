@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx_models import source, written
+from onnx_models import source, write_external
 
 from workbench.backends.onnx import backend as module
 from workbench.backends.onnx import file_lease, runtime
@@ -86,23 +85,11 @@ def test_what_cannot_be_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         os.truncate(path, 0)
 
 
-def write_external(folder: Path) -> Path:
-    """Y = x + w, of which w is in a file of its own."""
-    path = written(
-        folder / "m.onnx",
-        f"(float[{NBYTES}] x) => (float[{NBYTES}] y) {{ y = Add(x, w) }}",
-        weights={"w": np.ones(NBYTES, np.float32)},
-    )
-    place = {"save_as_external_data": True, "location": "w.bin", "size_threshold": 0}
-    onnx.save(onnx.load(path), path, **place)
-    return path
-
-
 def test_weights_that_are_cut_off_while_they_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who cuts them off waits until the model is loaded, instead of ending the process."""
-    model, weights = write_external(tmp_path), tmp_path / "w.bin"
+    model, weights = write_external(tmp_path)
     whole_nbytes = weights.stat().st_size
     real = runtime.new_session
     cutting: list[threading.Thread] = []
@@ -125,7 +112,7 @@ def test_weights_that_changed_since_they_were_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load of files that are not what was read of them says so, and the next one is right."""
-    model, weights = write_external(tmp_path), tmp_path / "w.bin"
+    model, weights = write_external(tmp_path)
     backend = OnnxBackend()
     real = module.held
 

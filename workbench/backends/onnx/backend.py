@@ -27,6 +27,7 @@ from workbench.backends.onnx.file_lease import held
 from workbench.backends.onnx.guarded import guarded
 from workbench.backends.onnx.header import OnnxFile, OnnxFiles
 from workbench.backends.onnx.heap import large_blocks_kept, large_blocks_mapped, trim
+from workbench.backends.onnx.kept_weights import kept
 from workbench.backends.onnx.options import (
     cuda_options,
     prepared_options,
@@ -185,7 +186,11 @@ class OnnxBackend:
         with held(*file.external_files):
             _check_unchanged(source, file)
             try:
-                with large_blocks_mapped(), _cancelled_by(stop, options):
+                with (
+                    kept(*file.external_files),
+                    large_blocks_mapped(),
+                    _cancelled_by(stop, options),
+                ):
                     return runtime.new_session(runnable(file, options), options, cuda)
             except Exception as error:  # its exceptions share no base below Exception
                 raise load_error(source.id, error) from error

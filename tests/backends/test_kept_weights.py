@@ -1,0 +1,120 @@
+"""Weights in a file of their own, which changes while their model is loaded."""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx_models import source, write_external
+
+from workbench.backends.onnx import kept_weights
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.backends.onnx.kept_weights import kept
+from workbench.errors import MemoryExhausted
+from workbench.tensor import Tensor
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they are kept on Linux only")
+
+X = {"x": Tensor.of(np.ones(1000, np.float32))}
+
+_CHILD = """
+import os, sys
+from pathlib import Path
+from onnx_models import source
+from test_kept_weights import X
+from workbench.backends.onnx.backend import OnnxBackend
+model, weights = map(Path, sys.argv[1:])
+session = OnnxBackend().load(source(model))
+os.truncate(weights, 0)
+print(session.run(X, ["y"])[0].array[0])
+session.close()
+"""
+
+
+def mappings(path: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(f"{path}\n")
+
+
+def test_weights_that_are_cut_off_once_they_are_loaded(tmp_path: Path) -> None:
+    """A loaded model runs on as before if its weights are truncated on disk."""
+    model, weights = write_external(tmp_path)
+    run = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(model), str(weights)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join([str(Path(__file__).parent), *sys.path])},
+    )
+    assert (run.returncode, run.stdout) == (0, "2.0\n"), run.stderr[-1000:]
+
+
+def test_weights_that_are_overwritten_once_they_are_loaded(tmp_path: Path) -> None:
+    """A loaded model keeps its weights if others are written in their place."""
+    model, weights = write_external(tmp_path)
+    session = OnnxBackend().load(source(model))
+    assert not mappings(weights)
+    with weights.open("r+b") as file:
+        file.write(np.full(1000, 5, np.float32).tobytes())
+    (y,) = session.run(X, ["y"])
+    assert y.array.tolist() == [2.0] * 1000
+    session.close()
+
+
+def test_what_others_mapped_stays(tmp_path: Path) -> None:
+    """What somebody else mapped of the file, before or shared, is left alone."""
+    model, weights = write_external(tmp_path)
+    with weights.open("r+b") as file:
+        before = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        shared = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    session = OnnxBackend().load(source(model))
+    assert mappings(weights) == 2
+    session.close()
+    assert mappings(weights) == 2
+    before.close()
+    shared.close()
+
+
+def test_one_load_of_a_file_at_a_time(tmp_path: Path) -> None:
+    """A load waits for another one of the same file, also of other names, and for no others."""
+    paths = [tmp_path / name for name in "abc"]
+    for path in paths[:2]:
+        path.touch()
+    paths[2].symlink_to(paths[0])
+    end, begun = Event(), Event()
+
+    def load(*paths: Path) -> None:
+        with kept(*paths):
+            begun.set()
+            end.wait(30)
+
+    def wait() -> bool:
+        with kept(paths[2]):
+            return end.is_set()
+
+    with ThreadPoolExecutor(2) as pool:
+        loads = [pool.submit(load, *paths[:1])]
+        assert begun.wait(30)
+        with kept(paths[1]), kept():
+            loads.append(pool.submit(wait))
+        end.set()
+        assert [each.result(30) for each in loads] == [None, True]
+
+
+def test_no_memory_for_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A load without memory for its weights fails, and the next one is made."""
+    model, weights = write_external(tmp_path)
+    libc: Any = kept_weights._libc()
+    for call in ("mmap", "mremap"):
+        with monkeypatch.context() as patch:
+            patch.setattr(libc, call, lambda *_: kept_weights._FAILED)
+            with pytest.raises(MemoryExhausted, match=r"^m:1 did not load, memory ran out: .*of w"):
+                OnnxBackend().load(source(model))
+    assert not mappings(weights)
+    OnnxBackend().load(source(model)).close()

@@ -1,0 +1,92 @@
+"""Weights that stay as they are if their file changes while their model is loaded.
+
+ONNX Runtime maps files of weights. On the CPU it uses those that it does not pack where they are
+mapped, as long as the session lives (measured on 1.31), and no option turns this off. Who writes
+into such a file would change them, and who truncates it would end the process at the next run
+(SIGBUS). So memory of this process takes the place of what is still mapped after a load.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+_MAPS = Path("/proc/self/maps")
+_MAYMOVE_FIXED = 1 | 2  # linux/mman.h
+_FAILED = ctypes.c_void_p(-1).value
+
+_loading: set[str] = set()
+_left = threading.Condition()  # a load left its files
+
+
+@contextmanager
+def kept(*paths: Path) -> Iterator[None]:
+    """Replace, at the end of the block, what it mapped of *paths* by copies at the same addresses.
+
+    One load of a file at a time: others would unmap addresses that this one has just read. Linux
+    only. Raises ``MemoryError``.
+    """
+    files = {os.path.realpath(path) for path in paths} if sys.platform == "linux" else set()
+    with _left:
+        _left.wait_for(lambda: _loading.isdisjoint(files))
+        _loading.update(files)
+    try:
+        before = _mapped(files)
+        yield
+        for start, end in _mapped(files) - before:
+            _replace(start, end - start)
+    finally:
+        with _left:
+            _loading.difference_update(files)
+            _left.notify_all()
+
+
+def _mapped(files: set[str]) -> set[tuple[int, int]]:
+    """Where *files* are mapped privately and writable, as ONNX Runtime maps them."""
+    if not files:
+        return set()
+    names = set(map(os.fsencode, files))
+    found = set()
+    for line in _MAPS.read_bytes().splitlines():
+        addresses, rights, _, _, _, *name = line.split(None, 5)
+        if rights == b"rw-p" and name and name[0] in names:
+            start, end = addresses.split(b"-")
+            found.add((int(start, 16), int(end, 16)))
+    return found
+
+
+def _replace(start: int, nbytes: int) -> None:
+    """Replace the mapping of *nbytes* at *start* in one step, so that other threads may read it."""
+    libc = _libc()
+    copy = libc.mmap(
+        None,
+        nbytes,
+        mmap.PROT_READ | mmap.PROT_WRITE,
+        mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS,
+        -1,
+        0,
+    )
+    if copy == _FAILED:
+        raise MemoryError(f"out of memory for {nbytes} bytes of weights")
+    ctypes.memmove(copy, start, nbytes)
+    if libc.mremap(copy, nbytes, nbytes, _MAYMOVE_FIXED, start) == _FAILED:
+        libc.munmap(copy, nbytes)
+        raise MemoryError(f"out of memory for the mapping of {nbytes} bytes of weights")
+
+
+@cache
+def _libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+    size, number = ctypes.c_size_t, ctypes.c_int
+    libc.mmap.argtypes = [ctypes.c_void_p, size, number, number, number, ctypes.c_ssize_t]
+    libc.mremap.argtypes = [ctypes.c_void_p, size, size, number, ctypes.c_void_p]
+    libc.munmap.argtypes = [ctypes.c_void_p, size]
+    return libc
