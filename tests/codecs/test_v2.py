@@ -522,7 +522,7 @@ def shared(parameters: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def test_shared_inputs() -> None:
-    """An input in shared memory is a view of what the region's reader gives, and no copy."""
+    """An input of floats in shared memory is a view of what the region's reader gives."""
     memory = bytearray(b"....") + TWO + b"\1\0\0\0a"
     asked: list[tuple[str, int, int]] = []
 
@@ -542,6 +542,22 @@ def test_shared_inputs() -> None:
     assert inputs["t"].array.tolist() == [b"a"]
     assert inputs["z"].shape == (0,)
     assert np.shares_memory(inputs["x"].array, np.frombuffer(memory, np.uint8))
+
+
+@pytest.mark.parametrize("datatype", ["INT64", "INT32", "BOOL"])
+def test_shared_inputs_that_may_be_positions(datatype: str) -> None:
+    """A client that changes positions or choices in shared memory changes no request under way.
+
+    The engine compares a position with the tensor's size, and then reads it a second time: the
+    element there may lie outside the process by then.
+    """
+    memory = bytearray(8)
+    shape = [8 // DATATYPES[datatype].itemsize]
+    value = message(shared(region(nbytes=8), datatype=datatype, shape=shape))
+    rules = RequestRules(read_region=lambda *_: memoryview(memory))
+    inputs = decode(value, b"", rules)[0].inputs
+    memory[:] = b"\xff" * 8
+    assert not inputs["x"].array.any()
 
 
 def test_shared_memory_that_is_not_used() -> None:

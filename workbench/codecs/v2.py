@@ -33,6 +33,9 @@ _INT64_MAX = 2**63 - 1
 _OFF = "that is off: start the server with shared_memory='on' to allow it"
 _NO_BYTES = memoryview(b"")
 _NO_PARAMETERS: Mapping[str, Parameter] = {}
+# Operators take positions, sizes and choices of these types. They check or count them, and then
+# read them again: a client that changes them meanwhile could end the process.
+_CHECKED = frozenset(("INT32", "INT64", "BOOL"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,10 +271,15 @@ def read_shared(
     span: RegionSpan,
     read_region: ReadRegion | None,
 ) -> Tensor:
-    """The input in *span*. Raises ``NotSupported`` without *read_region*, and as that does."""
+    """The input in *span*, a view of it unless its client could make the engine read elsewhere.
+
+    Raises ``NotSupported`` without *read_region*, and as that does.
+    """
     if read_region is None:
         raise NotSupported(f"input {name!r} is in shared memory; {_OFF}")
     data = read_region(span.region, span.offset, span.nbytes)
+    if datatype in _CHECKED:
+        data = memoryview(bytes(data))
     return v2_binary.decode(name, datatype, shape, data)
 
 
