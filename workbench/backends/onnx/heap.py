@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
+from typing import Any
 from weakref import WeakSet
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
@@ -146,9 +147,14 @@ def _is_mapped(libc: ctypes.CDLL, nbytes: int) -> bool:
 
 @cache
 def _glibc() -> ctypes.CDLL | None:
-    """The C library of this process, if it is glibc."""
+    """The C library of this process, if it is glibc, with its own ``malloc``.
+
+    Another one may take its place (``LD_PRELOAD``); the word before its blocks may be nobody's.
+    """
     try:
         libc = ctypes.CDLL(None)
+        if _address(libc.malloc) != _address(ctypes.CDLL("libc.so.6").malloc):
+            return None
         libc.malloc_trim.argtypes = [ctypes.c_size_t]
         libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
         libc.malloc.argtypes, libc.malloc.restype = [ctypes.c_size_t], ctypes.c_void_p
@@ -157,3 +163,7 @@ def _glibc() -> ctypes.CDLL | None:
     except (AttributeError, OSError, TypeError):
         return None
     return libc
+
+
+def _address(function: Any) -> int | None:
+    return ctypes.cast(function, ctypes.c_void_p).value
