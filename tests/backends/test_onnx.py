@@ -532,3 +532,51 @@ def test_empty_batches_of_recurrent_models(backend: OnnxBackend, tmp_path: Path,
         session.run({"x": Tensor("FP32", np.zeros((1, 0, 3), np.float32))}, ["y"])
     (y,) = session.run({"x": Tensor("FP32", np.zeros((1, 2, 3), np.float32))}, ["y"])
     assert y.array.shape == (1, 1, 2, 2)
+
+
+_DECONVOLVES = """
+import sys
+from pathlib import Path
+import numpy as np
+from onnx_models import source
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.errors import InvalidRequest
+from workbench.tensor import Tensor
+session = OnnxBackend().load(source(Path(sys.argv[1])))
+for size in (0, 2):
+    try:
+        shape = (1, 1, size, *map(int, sys.argv[2:]))
+        print(session.run({"x": Tensor.of(np.ones(shape, np.float32))}, ["y"])[0].shape)
+    except InvalidRequest as error:
+        print(str(error).partition(",")[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("kernel_shape", "rank", "of_empty"),
+    [
+        ("<kernel_shape = [3, 3, 3]>", 5, "input 'x' of m:1 is empty"),
+        ("", 5, "input 'x' of m:1 is empty"),
+        ("<kernel_shape = [3, 3]>", 4, "(1, 1, 2, 4)"),
+    ],
+)
+def test_empty_inputs_of_transposed_convolutions(
+    tmp_path: Path, kernel_shape: str, rank: int, of_empty: str
+) -> None:
+    """With three dimensions they are refused, since ONNX Runtime would end the process."""
+    dims = ", ".join(f"d{n}" for n in range(rank))
+    path = written(
+        tmp_path / "m.onnx",
+        f"(float[{dims}] x) => (float[{dims}] y) {{ y = ConvTranspose {kernel_shape} (x, w) }}",
+        weights={"w": np.ones([1, 1] + [3] * (rank - 2), np.float32)},
+    )
+    sizes = [2] * (rank - 3)
+    run = subprocess.run(
+        [sys.executable, "-c", _DECONVOLVES, str(path), *map(str, sizes)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    of_two = str((1, 1, 4, *[4] * len(sizes)))
+    assert (run.returncode, run.stdout.splitlines()) == (0, [of_empty, of_two]), run.stderr[-1000:]

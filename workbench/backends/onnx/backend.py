@@ -136,7 +136,7 @@ class OnnxBackend:
             session,
             steady=not file.by_value,
             on_cpu=self._cuda_device is None,
-            recurrent=file.recurrent,
+            takes_no_empty=file.takes_no_empty,
             origin=origin,
             shrinks=shrinkage(config.engine, self._cuda_device),
             schedule=self._schedule(config),

@@ -47,7 +47,7 @@ class OnnxSession:
         *,
         steady: bool,
         on_cpu: bool,
-        recurrent: bool = False,
+        takes_no_empty: bool = False,
         origin: object = None,
         shrinks: str = "",
         schedule: Schedule | None = None,
@@ -61,7 +61,7 @@ class OnnxSession:
         self.footprint = footprint
         self.steady = steady
         # A part of a batch may be empty, which such a model does not survive: see _refuse_empty.
-        self.divisible = not recurrent
+        self.divisible = not takes_no_empty
         # On CUDA some sessions run again after memory ran out, some do not (onnxruntime #16307).
         self.recovers = on_cpu
         self._ort = ort
@@ -73,7 +73,7 @@ class OnnxSession:
         self._options = self._run_options()
         # The options of running requests that have a cancellation token.
         self._stoppable: set[Any] = set()
-        self._recurrent = recurrent
+        self._takes_no_empty = takes_no_empty
         self._converts = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
         # where no output is text, a tensor is made without another look at its datatype
         self._tensor_of = tensor_of if _has("BYTES", signature.outputs) else Tensor
@@ -122,7 +122,7 @@ class OnnxSession:
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,
     ) -> list[Tensor]:
-        if self._recurrent:
+        if self._takes_no_empty:
             self._refuse_empty(inputs)
         if into or self._gives_bf16:
             placed = {name: _aligned(tensor) for name, tensor in inputs.items()}
@@ -150,12 +150,12 @@ class OnnxSession:
         trim()
 
     def _refuse_empty(self, inputs: Mapping[str, Tensor]) -> None:
-        """Refuse empty inputs: an LSTM with an empty batch ends the process (ONNX Runtime 1.31)."""
+        """Refuse empty inputs, such as an empty batch of an LSTM, which would end the process."""
         for name, tensor in inputs.items():
             if not tensor.array.size:
                 raise InvalidRequest(
-                    f"input {name!r} of {self._model} is empty, shape {list(tensor.shape)}, "
-                    "which a recurrent model cannot take"
+                    f"input {name!r} of {self._model} is empty, shape {list(tensor.shape)}, which "
+                    "the engine cannot take in a recurrent model or a transposed convolution"
                 )
 
     def _run_into(

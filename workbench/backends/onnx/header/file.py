@@ -36,6 +36,7 @@ _GUARD_NBYTES = 32 << 10  # memory of the guard nodes of one division during the
 _REWRITTEN_FACTOR = 3  # times the file: its bytes as read, as rewritten, and as messages
 
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
+_VOLUME = (1, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class OnnxFile:
     session on the CPU; *load_nbytes* is an upper bound for any moment of loading and keeping
     it, if the session limits constant folding to *fold_limit_nbytes* (see ``estimate``).
     *by_value*: the memory of a run may depend on the numbers in its inputs, not only on their
-    shapes (see ``is_steady``). *recurrent*: it has an LSTM, GRU or RNN. *stamps* change when
-    one of its files does. *divisions* could end the process, and must be guarded.
+    shapes (see ``is_steady``). *takes_no_empty*: an empty input could end the process. *stamps*
+    change when one of its files does. *divisions* could end the process, and must be guarded.
     """
 
     path: Path
@@ -62,7 +63,7 @@ class OnnxFile:
     external_files: tuple[Path, ...]
     fold_limit_nbytes: int = FOLD_LIMIT_NBYTES
     by_value: bool = False
-    recurrent: bool = False
+    takes_no_empty: bool = False
     stamps: tuple[Stamp, ...] = ()
     defaults: tuple[ValueInfo, ...] = ()
     divisions: tuple[Division, ...] = ()
@@ -175,14 +176,22 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         external_files=tuple(sorted(reader.files.sizes)),
         fold_limit_nbytes=estimate.fold_limit_nbytes,
         by_value=not is_steady(graph, functions),
-        recurrent=any(_has(_RECURRENT, graph) for graph in (graph, *functions)),
+        takes_no_empty=any(map(_takes_no_empty, (graph, *functions))),
         divisions=divisions,
     )
 
 
-def _has(ops: frozenset[bytes], graph: Graph) -> bool:
+def _takes_no_empty(graph: Graph) -> bool:
+    """Whether a node is of a kind that ends the process if its input is empty (1.31).
+
+    These are the recurrent ones, and a ``ConvTranspose`` of three dimensions, which the shape of
+    its kernel tells if the file has that.
+    """
     return any(
-        node.op in ops or any(_has(ops, inner) for inner in node.graphs) for node in graph.nodes
+        node.op in _RECURRENT
+        or (node.op == b"ConvTranspose" and len(node.ints.get(b"kernel_shape", _VOLUME)) == 3)
+        or any(map(_takes_no_empty, node.graphs))
+        for node in graph.nodes
     )
 
 
