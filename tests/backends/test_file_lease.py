@@ -75,6 +75,14 @@ def test_nobody_hears_of_it(path: Path) -> None:
         assert waits(pool.submit(os.truncate, path, 0))
 
 
+def test_a_file_that_is_opened_for_a_moment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that somebody just writes, and could still truncate, is held once that is done."""
+    with path.open("r+b") as file, ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(file_lease, "sleep", lambda _: file.close())
+        with held(path):
+            assert waits(pool.submit(os.truncate, path, 0))
+
+
 def test_what_cannot_be_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is gone, or being written, or lies where there are no leases, is left alone."""
     path = tmp_path / "file"

@@ -13,18 +13,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from time import monotonic, sleep
 
 if sys.platform == "linux":
     import fcntl
 
 _HAS_LEASES = sys.platform == "linux"
+_PATIENCE_S, _PAUSE_S = 0.02, 0.001
 
 
 @contextmanager
 def held(*paths: Path) -> Iterator[None]:
     """Hold leases on *paths* within the block; replacing a file by renaming is still possible.
 
-    There is no lease on a file of another user, on one that is open for writing, or on a file
+    There is no lease on a file of another user, on one that stays open for writing, or on a file
     system or operating system without leases.
     """
     with ExitStack() as stack:
@@ -40,11 +42,25 @@ def _leased(path: Path) -> int:
         # Tells that a process waits for the lease; the default signal, SIGIO, would end this
         # process.
         fcntl.fcntl(file, fcntl.F_SETSIG, signal.SIGURG)
-        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        _lease(file)
     except BaseException:
         os.close(file)
         raise
     return file
+
+
+def _lease(file: int) -> None:
+    """Take a lease; wait a moment for who has *file* open, and may be about to truncate it."""
+    until_s = monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except BlockingIOError:
+            if monotonic() > until_s:
+                raise
+            sleep(_PAUSE_S)
+        else:
+            return
 
 
 def _give_back(file: int) -> None:
