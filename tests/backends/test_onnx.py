@@ -395,6 +395,20 @@ def test_only_listed_operators_are_steady(backend: OnnxBackend, tmp_path: Path, 
     ).steady
 
 
+@pytest.mark.parametrize(
+    ("ports", "node"),
+    [
+        ("(float[1, n, 1] x, int64 a) => (float[1, ?, 2] y)", "DFT(x, a)"),
+        ("(float[1, 1, h, w] x, float[r, 4] a, int64[r] b) => (float[] y)", "RoiAlign(x, a, b)"),
+    ],
+)
+def test_what_is_as_long_as_numbers_say_is_not_steady(
+    tmp_path: Path, ports: str, node: str
+) -> None:
+    """Where an input is the length of a transform, or the size of a box, its value is the cost."""
+    assert read_onnx_file(written(tmp_path / "m.onnx", f"{ports} {{ y = {node} }}")).by_value
+
+
 @pytest.mark.parametrize("name", ["digits", "wine"])
 def test_the_sample_models_are_steady(sample_models: Path, name: str) -> None:
     """Ordinary networks and what scikit-learn writes may run on the spot."""

@@ -2,7 +2,7 @@
 
 A graph is steady only if all its operators are listed here. Others may depend on values: one branch
 of an If may take a thousand times as long as the other, the number of rounds of a Loop is an input,
-and operators of later versions are unknown.
+RoiAlign takes as many samples as a box has pixels, and operators of later versions are unknown.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BY_SHAPE = frozenset(
     b"""
     Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool
     BatchNormalization Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike
-    Ceil Celu Clip Concat Constant Conv ConvInteger ConvTranspose Cos Cosh CumSum DFT DeformConv
+    Ceil Celu Clip Concat Constant Conv ConvInteger ConvTranspose Cos Cosh CumSum DeformConv
     DepthToSpace DequantizeLinear Det Div Dropout DynamicQuantizeLinear Einsum Elu Equal Erf Exp
     EyeLike Flatten Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalLpPool
     GlobalMaxPool Greater GreaterOrEqual GridSample GroupNormalization HardSigmoid HardSwish
@@ -25,7 +25,7 @@ _BY_SHAPE = frozenset(
     Or PRelu Pow QLinearConv QLinearMatMul QuantizeLinear RMSNormalization RandomNormal
     RandomNormalLike RandomUniform RandomUniformLike Reciprocal ReduceL1 ReduceL2 ReduceLogSum
     ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu
-    Reshape ReverseSequence RoiAlign RotaryEmbedding Round ScatterElements ScatterND Scatter Selu
+    Reshape ReverseSequence RotaryEmbedding Round ScatterElements ScatterND Scatter Selu
     Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyLoss Softplus Softsign
     SpaceToDepth Split Sqrt Squeeze Sub Sum Swish Tan Tanh ThresholdedRelu TopK Transpose Trilu
     Unsqueeze Where Xor
@@ -54,7 +54,7 @@ _ALL, _SECOND_ON, _LENGTHS = (0, None), (1, None), (4, 5)
 _BY_CONSTANTS = {
     **dict.fromkeys(b"BlackmanWindow ConstantOfShape HammingWindow HannWindow Range".split(), _ALL),
     **dict.fromkeys(
-        b"CenterCropPad Col2Im Expand OneHot Pad Resize Tile Upsample".split(), _SECOND_ON
+        b"CenterCropPad Col2Im DFT Expand OneHot Pad Resize Tile Upsample".split(), _SECOND_ON
     ),
     **dict.fromkeys(b"GRU LSTM RNN".split(), _LENGTHS),
 }
