@@ -200,6 +200,28 @@ def test_the_claim_of_a_function_lasts_until_its_run_ends(rig: Rig) -> None:
     assert Load(B, 0) in rig.apply(events.Closed(A))
 
 
+def test_a_load_begins_beside_those_that_have_begun(rig: Rig) -> None:
+    """Of two that were promised room, the second waits while the first takes what is free."""
+    rig.load(A, 50)
+    rig.load(C, 30)
+    rig.ask(B, 40)
+    rig.ask(D, 40)
+    loads = [e for e in rig.apply(events.Closed(A)) if isinstance(e, Load)]
+    assert loads == [Load(B, 0)]
+    assert Load(D, 0) in rig.apply(events.Closed(C))
+
+
+def test_a_load_does_not_wait_for_the_room_of_one_that_retries(rig: Rig) -> None:
+    """What leaves for the earlier one makes its room; what is free beside that may be taken."""
+    rig.load(B, 30)
+    rig.ask(A, 60)
+    rig.apply(events.NotLoaded(A, MemoryExhausted("full")))
+    assert rig.resident(A).phase is Phase.ADMITTED
+    rig.ask(C, 40)
+    assert rig.resident(C).phase is Phase.LOADING
+    assert Load(A, 0) in rig.apply(events.Closed(B))
+
+
 def test_no_more_is_promised_than_is_free(rig: Rig) -> None:
     """A claim on what is not free is our own bug, and fails."""
     residents = rig.machine.residents
@@ -215,6 +237,7 @@ def test_one_that_retries_can_be_unloaded(rig: Rig) -> None:
     assert rig.resident(A).phase is Phase.ADMITTED
     assert Left(9, A) in rig.apply(events.Unload(A, "by hand", 9))
     assert rig.machine.residents.find(A) is None
+    assert not rig.machine.waits
     assert rig.machine.residents.devices[0].held_nbytes == 30
 
 

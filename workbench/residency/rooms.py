@@ -30,7 +30,6 @@ from workbench.residency.events import Purpose
 from workbench.residency.order import LeavingOrder
 from workbench.residency.residents import Residents
 from workbench.residency.state import (
-    ABORTING,
     ADMITTED,
     GOING,
     LOADING,
@@ -272,18 +271,13 @@ class Rooms:
 
         Returns the models whose promised room can no longer become free, with the error for them.
         """
-        begun = startable(device)
-        for admission in begun:
+        for admission in startable(device):
             device.admissions.remove(admission)
             for resident in admission.residents:
                 self._residents.load(resident)
-        if begun or not device.admissions:
+        if not device.admissions or self._may_change(calling(requests.values())):
             return None
-        first = device.admissions[0]
-        leaving = any(victim.phase in GOING for victim in first.victims)
-        if leaving or self._may_change(calling(requests.values())):
-            return None
-        return self._broken(device, first)
+        return self._broken(device, device.admissions[0])
 
     def _may_change(self, calling: Container[ModelId]) -> bool:
         """Whether the end of a load, a run or a close may make room on any device.
@@ -295,13 +289,12 @@ class Rooms:
         """
         for device in self._residents.devices:
             for resident in device.residents:
-                phase = resident.phase
-                if phase in (LOADING, ABORTING):
+                if resident.phase is LOADING:
                     return True
-                if phase is ADMITTED or resident.waiting or resident.id in calling:
+                if resident.waiting or resident.id in calling:
                     continue
                 ends = resident.leases and (resident.busy or device.free_nbytes < 0)
-                if phase in GOING or (ends and not resident.pinned):
+                if resident.phase in GOING or (ends and not resident.pinned):
                     return True
         return False
 
@@ -324,8 +317,7 @@ class Rooms:
     def _as_seen(self, occupant: Occupant) -> Occupant:
         """*occupant*, with the bytes that the system gets back if it leaves."""
         resident = self._residents.get(occupant.model)
-        nbytes = occupant.nbytes - resident.footprint.unseen_nbytes
-        return occupant._replace(nbytes=max(0, nbytes))
+        return occupant._replace(nbytes=occupant.nbytes - resident.footprint.unseen_nbytes)
 
 
 def _never_fits(shares: Iterable[Share]) -> Rejected | None:
@@ -344,9 +336,7 @@ def startable(device: DeviceBooks) -> list[Admission]:
     for admission in device.admissions:
         need_nbytes = admission.need_nbytes
         waits = admission.all_gone and any(victim.phase in GOING for victim in admission.victims)
-        if waits:
-            taken_nbytes += need_nbytes
-        elif taken_nbytes + need_nbytes <= device.budget_nbytes:
+        if taken_nbytes + need_nbytes <= device.budget_nbytes and not waits:
             found.append(admission)
             taken_nbytes += need_nbytes
         else:
