@@ -12,7 +12,7 @@ from residency_rig import Rig
 from doubles import FakeLoader
 from workbench.errors import MemoryExhausted, ModelTooLarge
 from workbench.events import ModelEvicted, ModelLoadCancelled
-from workbench.model import ModelId
+from workbench.model import Footprint, ModelId
 from workbench.residency import Lease, abandon
 
 F, BIG, A, B, C = (ModelId(name, 1) for name in ("f", "big", "a", "b", "c"))
@@ -45,6 +45,13 @@ def test_idle_models_leave_a_smaller_budget(rig: Rig) -> None:
     now = rig.residency.books()
     assert (now.budget_nbytes, now.held_nbytes) == (45, 40)
     assert rig.residency.budget_nbytes == 45
+
+
+def test_no_more_leave_than_must(rig: Rig) -> None:
+    """Models that fit a smaller budget to the byte stay."""
+    rig.load(A, B, C)
+    rig.resize(70)
+    assert rig.here() == {B, C}
 
 
 def test_models_in_use_finish_first(rig: Rig) -> None:
@@ -124,6 +131,74 @@ def test_a_promise_that_cannot_be_kept_is_taken_back(rig: Rig) -> None:
     why = "given up to fit the budget of 45 B"
     assert ModelLoadCancelled(BIG, why) in rig.told(ModelLoadCancelled)
     assert ModelLoadCancelled(ModelId("b", 2), why) in rig.told(ModelLoadCancelled)
+
+
+GROWS, OTHER = ModelId("grows", 1), ModelId("other", 1)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_promise_waits_for_a_run_that_will_end(number: int) -> None:
+    """A model that outgrew its claim leaves when its run ends, and what it had is as promised."""
+    rig = Rig(*(FakeLoader(SIZES | {"grows": 20, "big": 80}) for _ in range(2)))
+    rig.system[1 - number] = 0  # all go to the same device
+    run = rig.acquire(GROWS).result(0)
+    rig.load(C)
+    asked = promised(rig, BIG)
+    rig.residency.grow(GROWS, 15)
+    rig.jobs.run_all()
+    assert not asked.done()
+    rig.give_back(run)
+    assert asked.result(0).model == BIG
+
+
+def test_a_promise_waits_for_a_load_that_may_take_less(rig: Rig) -> None:
+    """Where what outgrew its claim is pinned, a model that loads may hold less than it claims."""
+    rig.loader.sizes |= {"grows": 20, "other": 30}
+    rig.loader.footprints["other"] = Footprint(other_nbytes=10)
+    run = rig.acquire(GROWS).result(0)
+    rig.residency.pin(GROWS)
+    rig.load(C)
+    other = rig.residency.acquire(OTHER)
+    rig.jobs.run_one()  # its load is the first of the jobs
+    asked = promised(rig, BIG)
+    rig.residency.grow(GROWS, 15)
+    rig.jobs.run_one(1)  # c is closed
+    assert not asked.done()
+    rig.give_back(other.result(0) if other.done() else run)
+    assert asked.result(0).model == BIG
+
+
+def test_a_promise_waits_for_a_load_elsewhere() -> None:
+    """The request that waits for it has leased the model that outgrew its claim."""
+    rig = Rig(*(FakeLoader(SIZES | {"grows": 20, "big": 80, "other": 20}) for _ in range(2)))
+    rig.system[:] = [1000, 0]
+    rig.load(GROWS, C)
+    rig.system[:] = [0, 1000]
+    both = rig.residency.acquire(GROWS, OTHER)
+    rig.jobs.run_one()  # the load of the other is the first of the jobs
+    rig.system[:] = [1000, 0]
+    asked = promised(rig, BIG)
+    rig.residency.grow(GROWS, 15)
+    rig.jobs.run_one(1)  # c is closed
+    assert not asked.done()
+    rig.jobs.run_all()
+    rig.give_back(both.result(0))
+    assert asked.result(0).model == BIG
+
+
+def test_a_promise_waits_for_a_run_whose_call_is_being_estimated(rig: Rig) -> None:
+    """It is not known yet that this run waits for room, so it may end."""
+    rig.loader.sizes |= {"grows": 20, "big": 80}
+    rig.loader.callers.add("grows")
+    run = rig.acquire(GROWS).result(0)
+    rig.load(C)
+    asked = promised(rig, BIG)
+    rig.residency.grow(GROWS, 15)
+    called = rig.residency.acquire(A, parents=(GROWS,))
+    rig.jobs.run_one()  # c is closed
+    assert not asked.done()
+    rig.jobs.run_all()
+    rig.give_back(called.result(0), run)
 
 
 def test_a_promise_beside_a_model_that_stays_for_it_is_taken_back(rig: Rig) -> None:

@@ -37,3 +37,28 @@ def test_those_that_went_first_share_what_is_not_needed() -> None:
     ahead.wait(60, DeviceRoom(100, free_nbytes=10, now_nbytes=10, later_nbytes=80))
     assert ahead.lets_pass(25)
     assert not ahead.lets_pass(26)
+
+
+def test_the_least_that_any_of_them_leaves() -> None:
+    """One that waits for free memory alone leaves less than one for which others may leave."""
+    ahead = Ahead(passed_nbytes=0)
+    ahead.wait(50, DeviceRoom(100, free_nbytes=20))
+    ahead.wait(10, DeviceRoom(100, free_nbytes=20, later_nbytes=80))
+    assert not ahead.lets_pass(1)
+
+
+def test_what_leaves_is_room() -> None:
+    """Models that leave once their runs have ended make room for those that wait."""
+    ahead = Ahead(passed_nbytes=0)
+    ahead.wait(50, DeviceRoom(100, free_nbytes=10, later_nbytes=40, leaving_nbytes=50))
+    assert ahead.lets_pass(50)
+    assert not ahead.lets_pass(51)
+
+
+def test_one_in_whose_way_the_first_are_is_enough() -> None:
+    """Another that waits behind it, for more, lets nobody go first again."""
+    room = DeviceRoom(100, free_nbytes=10, now_nbytes=10, later_nbytes=80)
+    ahead = Ahead(passed_nbytes=10)
+    ahead.wait(30, room)
+    ahead.wait(40, room)
+    assert not ahead.lets_pass(1)

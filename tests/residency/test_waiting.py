@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from inside import until
 from residency_rig import Rig
 
 from doubles import FakeLoader
-from workbench.errors import MemoryExhausted, ModelNotReady
+from workbench.errors import MemoryExhausted, ModelNotReady, ModelTooLarge
 from workbench.events import ModelLoadCancelled
-from workbench.model import ModelId, ModelState
+from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency import Lease, Purpose, abandon
+from workbench.residency.rooms import Rooms, Share
 
 F, BIG, SMALL, TINY, A, B = (ModelId(n, 1) for n in ("f", "big", "small", "tiny", "a", "b"))
 SIZES = {"f": 60, "big": 50, "small": 20, "tiny": 10, "a": 20, "b": 10, "whole": 100}
@@ -131,6 +133,91 @@ def test_those_that_went_first_once_are_forgotten(rig: Rig) -> None:
     rig.give_back(run)
 
 
+def test_one_that_leaves_nobody_behind_is_in_nobodys_way(rig: Rig) -> None:
+    """A request that got its room in its turn did not go first, and others still may."""
+    rig.loader.sizes |= {"f": 60, "g": 40, "a": 50, "big": 60}
+    rig.loader.callers.add("g")
+    runs = [rig.acquire(ModelId("g", 1)).result(0), rig.acquire(F).result(0)]
+    rig.acquire(A)
+    rig.acquire(BIG)
+    runs.pop().release()
+    rig.jobs.run_one()  # f is closed; the load of a is the first of the jobs
+    rig.residency.acquire(TINY)
+    rig.jobs.run_one(1)
+    assert rig.here() == {A, TINY, ModelId("g", 1)}
+    runs.pop().release()
+
+
+def test_who_wants_what_has_its_room_already(rig: Rig) -> None:
+    """A request for a model that others had loaded waits behind nobody."""
+    rig.loader.sizes |= {"f": 60, "g": 40, "other": 100}
+    rig.loader.callers.add("g")
+    runs = [rig.acquire(F).result(0), rig.acquire(ModelId("g", 1)).result(0)]
+    wanted = [ModelId(name, 1) for name in ("a", "whole", "other", "a")]
+    first, *_, last = [rig.acquire(model) for model in wanted]
+    rig.give_back(runs.pop())
+    assert first.result(0).model == last.result(0).model == A
+    rig.give_back(*runs)
+
+
+@pytest.fixture
+def closed(rig: Rig) -> Lease:
+    """A run of *f*, for whose end two wait that need all the room: nobody goes first."""
+    rig.loader.sizes["other"] = 100
+    run = rig.acquire(F).result(0)
+    for name in ("whole", "other"):
+        rig.acquire(ModelId(name, 1))
+    return run
+
+
+def test_a_call_goes_first_where_nobody_else_does(rig: Rig, closed: Lease) -> None:
+    """Since those that wait may wait for the run that makes it."""
+    assert not rig.acquire(TINY).done()
+    assert rig.acquire(B, parents=(F,)).result(0).model == B
+
+
+def test_what_never_fits_is_refused_at_once(rig: Rig, closed: Lease) -> None:
+    """It need not wait for those before it to hear so."""
+    rig.loader.sizes["huge"] = 101
+    with pytest.raises(ModelTooLarge):
+        rig.acquire(ModelId("huge", 1)).result(0)
+
+
+def test_those_that_clearly_wait_cost_little(
+    rig: Rig, closed: Lease, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody goes first, what each of many would need is not even worked out."""
+    many = [rig.acquire(TINY) for _ in range(30)]
+    worked_out: list[None] = []
+    shares = Rooms._shares
+
+    def count(rooms: Rooms, *of: Any) -> list[Share]:
+        worked_out.append(None)
+        return shares(rooms, *of)
+
+    monkeypatch.setattr(Rooms, "_shares", count)
+    rig.acquire(B)
+    assert len(worked_out) == 2  # of the two that close it
+    assert not any(one.done() for one in many)
+
+
+def test_nobody_takes_the_room_that_one_needs_for_whom_nobody_leaves() -> None:
+    """Under 'never' a request waits for free memory: what could be evicted or loads is none."""
+    sizes = {"idle": 50, "loads": 30, "waits": 40, "small": 10}
+    rig = Rig(FakeLoader(sizes, footprints={"loads": Footprint(other_nbytes=10)}), policy="never")
+    rig.load(ModelId("idle", 1))
+    loads, waits, small = (ModelId(name, 1) for name in ("loads", "waits", "small"))
+    rig.residency.acquire(loads)
+    rig.jobs.run_one()  # it has its room; its load is the first of the jobs
+    asked = rig.residency.acquire(waits)
+    rig.jobs.run_one(1)
+    rig.residency.acquire(small)
+    rig.jobs.run_one(1)
+    assert small not in rig.here()
+    rig.jobs.run_all()
+    assert asked.result(0).model == waits
+
+
 # ── an unload during a load ──
 
 
@@ -192,6 +279,37 @@ def test_a_request_holds_nothing_of_one_device_while_it_waits_for_another() -> N
     called.result(0).release()
     two.give_back(run)
     assert set(both.result(0).sessions) == {A, B}
+
+
+def test_the_room_of_one_device_is_kept_while_another_is_waited_for() -> None:
+    """A later request does not take what the earlier one will need together with the other."""
+    two = Two()
+    run = two.ask("f", to=1).result(0)
+    both = two.ask("b", "c", to=0)  # c is to go where f is
+    later = two.ask("a", to=0)
+    assert not later.done()
+    two.give_back(run)
+    two.give_back(both.result(0))
+    later.result(0).release()
+
+
+def test_a_call_waits_for_a_run_whose_own_call_loads() -> None:
+    """That run will end, so a call of another run that needs its room is not refused."""
+    two = Two()
+    for loader in two.loaders:
+        loader.sizes["g"] = 10
+    run, other = two.ask("f", to=0).result(0), two.ask("g", to=1).result(0)
+    first = two.residency.acquire(A, parents=(F,))
+    two.system[:] = [10, 1000]
+    two.jobs.run_one()  # its load is the first of the jobs
+    second = two.residency.acquire(B, parents=(ModelId("g", 1),))
+    two.system[:] = [1000, 10]
+    two.jobs.run_one(1)
+    assert not second.done()
+    two.jobs.run_all()
+    two.give_back(first.result(0), run)
+    assert second.result(0).model == B
+    other.release()
 
 
 def test_calls_that_go_opposite_ways_are_refused() -> None:
