@@ -87,6 +87,15 @@ def test_a_model_that_is_closed_gives_nothing_back() -> None:
     assert arenas.look(30) == {}
 
 
+def test_a_model_that_is_closed_is_sure_again() -> None:
+    """What it kept that is not booked went with it."""
+    arenas = looked_at()
+    run(arenas, A, B)
+    assert arenas.look(150) == {}
+    arenas.forget(A)
+    assert arenas.unsure == {B}
+
+
 def test_without_a_first_look() -> None:
     """Where nobody knows what was taken before, what runs kept is not known."""
     arenas = Arenas()

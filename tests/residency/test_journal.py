@@ -12,10 +12,11 @@ import pytest
 
 from workbench.core.runtime import Runtime
 from workbench.errors import MemoryExhausted
+from workbench.events import ModelEvicted
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId
 from workbench.residency import events, replay
-from workbench.residency.effects import Effect
+from workbench.residency.effects import Effect, Tell
 from workbench.residency.journal import Journal
 from workbench.residency.machine import Machine
 
@@ -65,6 +66,16 @@ def test_a_replay_gives_the_same_effects(policy: str, asked: list[ModelId]) -> N
     machine = Machine([100], POLICIES[policy])
     journal = Journal(machine)
     applied = run(journal, machine, asked)
+    assert list(map(repr, replay(journal.dump()))) == list(map(repr, applied))
+
+
+def test_the_last_use_is_replayed() -> None:
+    """Of models that were leased in turns since the last event, the last one leaves last."""
+    machine = Machine([100], POLICIES["lru"])
+    journal = Journal(machine)
+    applied = run(journal, machine, [A, B, C, A, B, C, A, MODELS[3]])
+    told = [e.event for _, effects in applied for e in effects if isinstance(e, Tell)]
+    assert [each.model for each in told if isinstance(each, ModelEvicted)] == [B]
     assert list(map(repr, replay(journal.dump()))) == list(map(repr, applied))
 
 

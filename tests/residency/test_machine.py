@@ -177,6 +177,58 @@ def test_an_aborted_load(rig: Rig) -> None:
     assert Load(B, 0) in rig.apply(events.NotLoaded(A, LoadFailed("ended")))
 
 
+@pytest.mark.parametrize(("may_call", "claimed"), [(True, 70), (False, 0)])
+def test_a_model_that_leaves_and_grows(rig: Rig, may_call: bool, claimed: int) -> None:
+    """What its runs keep is claimed as long as its claim lasts, and held in any case."""
+    rig.ask(A)
+    rig.came(A, 60, may_call=may_call)
+    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Grew(A, 10))
+    device = rig.machine.residents.devices[0]
+    assert (device.claimed_nbytes, device.held_nbytes) == (claimed, 70)
+
+
+def test_how_long_a_victim_was_idle(rig: Rig) -> None:
+    """An eviction tells it, unless the model was in use."""
+    told = []
+    for released in (True, False):
+        rig.ask(A)
+        rig.came(A, 60)
+        if released:
+            rig.apply(events.Released((A,)))
+        rig.now_s += 5.0
+        rig.ask(B)
+        if not released:
+            rig.apply(events.Released((A,)))
+        told += [e.event for e in rig.apply(events.Closed(A)) if isinstance(e, Tell)][:1]
+        rig.came(B, 50)
+        rig.apply(events.Released((B,)))
+        rig.apply(events.Unload(B, "by hand", 1))
+        rig.apply(events.Closed(B))
+    assert [each.idle_s for each in told] == [5.0, None]
+
+
+def test_a_model_in_use_does_not_expire(rig: Rig) -> None:
+    """However long its run takes."""
+    rig.ask(A)
+    rig.came(A, 60)
+    rig.now_s += 100.0
+    assert rig.apply(events.Expire(5.0)) == []
+    rig.apply(events.Released((A,)))
+    rig.now_s += 5.0
+    assert Close(A, 0, 60) in rig.apply(events.Expire(5.0))
+
+
+def test_what_is_reserved_is_no_room(rig: Rig) -> None:
+    """What no model takes is claimed and held, and a refusal counts it to what stays."""
+    rig.apply(events.Reserved(0, 30))
+    device = rig.machine.residents.devices[0]
+    assert (device.claimed_nbytes, device.held_nbytes) == (30, 30)
+    rig.apply(events.Requested(1, (A,)))
+    *_, refused = rig.apply(events.Estimated(1, {A: 80}))
+    assert "80 B, 70 B of 100 B are free and 30 B may not be evicted" in str(refused.error)  # type: ignore[union-attr]
+
+
 def test_a_load_is_tried_again_when_others_have_really_left(rig: Rig) -> None:
     """Where memory ran out, the books do not know how much there is: all victims go first."""
     rig.load(B, 30)

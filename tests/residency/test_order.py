@@ -147,3 +147,13 @@ def test_void_entries_do_not_pile_up() -> None:
         rig.grow(1, 21)
     assert rig.device.order is not None
     assert len(rig.device.order._heap) < 50
+
+
+def test_leases_add_no_entries() -> None:
+    """A model that may leave and may not, in turns, keeps the entry that it has."""
+    rig = Rig(POLICIES["lfu"])
+    rig.load(3, 10)  # it may call others: while it runs, it may not leave
+    assert rig.device.order is not None
+    before = list(rig.device.order._heap)
+    rig.use_briefly(3, 0)
+    assert rig.device.order._heap == before

@@ -129,3 +129,27 @@ def test_who_waits_for_room_is_pending(rig: Rig) -> None:
     rig.give_back(lease)
     assert pending(rig) == {}
     room.result(0).release()
+
+
+def test_how_long_a_model_is_in_use(rig: Rig) -> None:
+    """Since the first of the leases that it has; one that waits for another model is none yet."""
+
+    def busy_s() -> float | None:
+        return rig.residency.snapshot().residents[A].busy_s
+
+    rig.residency.resize(200)
+    rig.load(A)
+    both = rig.residency.acquire(A, B)
+    assert busy_s() is None
+    rig.now_s += 1.0
+    first = rig.lease(A)
+    rig.now_s += 5.0
+    second = rig.lease(A)
+    assert busy_s() == 5.0
+    first.release()
+    assert busy_s() == 5.0
+    second.release()
+    rig.jobs.run_all()
+    assert busy_s() == 0.0
+    rig.give_back(both.result(0))
+    assert busy_s() is None

@@ -148,6 +148,33 @@ def test_one_that_leaves_nobody_behind_is_in_nobodys_way(rig: Rig) -> None:
     runs.pop().release()
 
 
+def test_those_that_went_first_and_may_leave_are_in_nobodys_way(rig: Rig) -> None:
+    """A model that went first and is loaded may leave for those that wait: others still go."""
+    run = rig.acquire(F).result(0)
+    big = rig.acquire(BIG)
+    rig.load(TINY)
+    assert rig.acquire(SMALL).result(0).model == SMALL
+    assert not big.done()
+    rig.give_back(run)
+
+
+def test_a_pinned_model_that_loads_makes_no_room_for_others(rig: Rig) -> None:
+    """Who waits for free memory beside it has that before a later request."""
+    pinned, waits = ModelId("pinned", 1), ModelId("waits", 1)
+    rig.loader.sizes |= {"pinned": 50, "waits": 60}
+    rig.loader.footprints["pinned"] = Footprint(other_nbytes=40)
+    rig.residency.pin(pinned)
+    rig.residency.acquire(pinned)
+    rig.jobs.run_one()  # its load is the first of the jobs
+    asked = rig.residency.acquire(waits)
+    rig.jobs.run_one(1)
+    rig.residency.acquire(SMALL)
+    rig.jobs.run_one(1)
+    assert SMALL not in rig.here()
+    rig.jobs.run_all()
+    assert asked.result(0).model == waits
+
+
 def test_who_wants_what_has_its_room_already(rig: Rig) -> None:
     """A request for a model that others had loaded waits behind nobody."""
     rig.loader.sizes |= {"f": 60, "g": 40, "other": 100}
