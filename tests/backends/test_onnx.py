@@ -409,6 +409,25 @@ def test_what_is_as_long_as_numbers_say_is_not_steady(
     assert read_onnx_file(written(tmp_path / "m.onnx", f"{ports} {{ y = {node} }}")).by_value
 
 
+@pytest.mark.parametrize(
+    ("node", "function", "by_value"),
+    [
+        ("d.f(x)", "y = Neg(x)", False),
+        ("d.f(x)", "y = NonZero(x)", True),
+        ("d.Neg(x)", "y = Neg(x)", True),
+        ("com.microsoft.Pad(x)", "y = Neg(x)", True),
+    ],
+    ids=["of listed", "of others", "unknown", "known elsewhere"],
+)
+def test_functions_are_as_steady_as_their_nodes(
+    tmp_path: Path, node: str, function: str, by_value: bool
+) -> None:
+    """A model's own function follows the shapes if its nodes do; a name counts with its domain."""
+    functions = f'<domain: "d", opset_import: ["": 17]> f (x) => (y) {{ {function} }}'
+    graph = f"(float[n] x) => (float[] y) {{ y = {node} }}"
+    assert read_onnx_file(written(tmp_path / "m.onnx", graph, functions)).by_value == by_value
+
+
 @pytest.mark.parametrize("name", ["digits", "wine"])
 def test_the_sample_models_are_steady(sample_models: Path, name: str) -> None:
     """Ordinary networks and what scikit-learn writes may run on the spot."""

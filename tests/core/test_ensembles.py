@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from ensemble_texts import declared, ensemble_text
 
+from doubles import FixedPace
 from workbench.core import ServerCore
 from workbench.core.leases import Leases
 from workbench.errors import (
@@ -1063,6 +1064,25 @@ def test_what_is_not_brief_is_left_alone(digits: ServerCore) -> None:
     digits.unload("digits_label")
     assert briefly(digits, picture()) is None
     assert not leases(digits)
+
+
+def test_the_stalls_of_an_ensemble(digits: ServerCore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on the spot that takes long is counted as the ensemble's; the third settles it."""
+    monkeypatch.setattr("workbench.core.inference.ensembles.STALL_S", -1.0)
+    for count in range(1, 4):
+        inside.set_pace(digits, "digits_reader", FixedPace(0.0))
+        assert briefly(digits, picture()) is not None
+        assert digits.status("digits_reader").stalls == count
+    inside.set_pace(digits, "digits_reader", FixedPace(0.0))
+    assert briefly(digits, picture()) is None
+
+
+def test_a_part_that_stalls(digits: ServerCore) -> None:
+    """What runs on the spot no more by itself does not as a part."""
+    with inside.lease(digits, "digits_label") as held:
+        for _ in range(3):
+            inside.learned(digits, held).stall(4, 1.0)
+    assert briefly(digits, picture()) is None
 
 
 def test_functions_are_never_brief(rig: Rig) -> None:

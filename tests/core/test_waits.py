@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
 
-from doubles import FakeLoader, FixedPace, fake_core
+from doubles import FakeLoader, FakeSession, FixedPace, fake_core
 from workbench.core import ServerCore
 from workbench.core.inference.call import Call
 from workbench.core.inference.execution import _StepTurn
@@ -468,10 +468,31 @@ def test_after_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     core.infer(request("b"))
     with inside.lease(core, "b") as held:
         inside.learned(core, held).stall(4, 1.0)
-    assert inside.run_now(core, request("b")) is None
+    for _ in range(2):
+        assert inside.run_now(core, request("b")) is None
+        core.infer(request("b"))
     for _ in range(100):
         core.infer(request("b"))
     assert inside.run_now(core, request("b")) is not None
+
+
+def test_what_is_not_steady_is_not_run_on_the_spot(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose runs depend on values runs in a thread, however brief they were so far."""
+    monkeypatch.setattr(FakeSession, "steady", False)
+    core = rig.open()
+    core.infer(request("b"))
+    inside.set_pace(core, "b", FixedPace(0.0))
+    assert inside.run_now(core, request("b")) is None
+
+
+def test_a_long_run_in_a_thread_is_no_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It holds nobody up."""
+    monkeypatch.setattr("workbench.core.inference.direct.STALL_S", -1.0)
+    core = rig.open()
+    core.infer(request("b"))
+    assert core.status("b").stalls == 0
 
 
 def test_a_request_that_gets_no_thread_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

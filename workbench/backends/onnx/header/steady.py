@@ -74,8 +74,6 @@ def _follows_shapes(graph: Graph, called: frozenset[tuple[bytes, bytes]]) -> boo
 
 
 def _is_listed(node: Node, known: frozenset[bytes], called: frozenset[tuple[bytes, bytes]]) -> bool:
-    if node.graphs:
-        return False
     if not node.domain and node.op in _BY_CONSTANTS:
         begin, end = _BY_CONSTANTS[node.op]
         return known.issuperset(node.inputs[begin:end])
