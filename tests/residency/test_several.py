@@ -11,7 +11,7 @@ from workbench.model import ModelId, ModelState
 from workbench.residency import Purpose
 
 A, B, C, D, BIG, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big", "huge"))
-SIZES = {"a": 40, "b": 40, "c": 40, "d": 40, "big": 150, "huge": 300}
+SIZES = dict.fromkeys("abcd", 40) | {"seventy": 70, "big": 150, "large": 180, "huge": 300}
 
 
 @pytest.fixture
@@ -34,6 +34,63 @@ def test_one_too_large_for_the_roomiest(rig: Rig) -> None:
     assert (rig.on(0), rig.on(1)) == (set(), {C, BIG})
     first = rig.residency.acquire(BIG)
     first.result(0).release()
+
+
+def test_one_that_just_fits(rig: Rig) -> None:
+    """A model as large as a device's budget may go there."""
+    rig.system = [1000, 10]
+    rig.loader.sizes["whole"] = 100
+    rig.load(ModelId("whole", 1))
+    assert rig.on(0) == {ModelId("whole", 1)}
+
+
+def test_the_largest_of_a_request_is_placed_first(rig: Rig) -> None:
+    """So that a small one does not take the room of one that fits into no other device."""
+    rig.resize(50, 0)
+    rig.system = [10, 1000]
+    rig.acquire(A, ModelId("large", 1)).result(0).release()
+    assert (rig.on(0), rig.on(1)) == ({A}, {ModelId("large", 1)})
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_what_has_its_place_counts_for_the_others_of_a_request(rig: Rig, loaded: bool) -> None:
+    """A larger one goes where it fits beside it, though another device has more room."""
+    rig.resize(100, 1)
+    rig.system = [1000, 10]
+    if loaded:
+        rig.load(A)
+    else:
+        rig.residency.acquire(A)
+        rig.jobs.run_one()  # its load is the first of the jobs
+    both = rig.residency.acquire(A, ModelId("seventy", 1))
+    rig.jobs.run_all()
+    both.result(0).release()
+    assert (rig.on(0), rig.on(1)) == ({A}, {ModelId("seventy", 1)})
+
+
+def test_what_outgrew_its_estimate_counts_as_it_is(rig: Rig) -> None:
+    """Where what a model's runs keep leaves too little beside it, the other goes elsewhere."""
+    rig.resize(100, 1)
+    rig.system = [1000, 10]
+    rig.load(A)
+    rig.residency.grow(A, 25)
+    rig.acquire(A, B).result(0).release()
+    assert (rig.on(0), rig.on(1)) == ({A}, {B})
+
+
+def test_what_waits_for_its_place_counts_for_the_others_of_a_request(rig: Rig) -> None:
+    """The same where another request waits for a model, and has no room for it yet."""
+    rig.resize(100, 1)
+    rig.loader.callers.add("big")
+    rig.loader.sizes["big"] = 100
+    rig.system = [1000, 0]
+    run = rig.acquire(BIG).result(0)
+    first = rig.acquire(A)
+    both = rig.acquire(A, ModelId("seventy", 1))
+    assert not first.done()
+    rig.give_back(run)
+    rig.give_back(first.result(0), both.result(0))
+    assert (rig.on(0), rig.on(1)) == ({A}, {ModelId("seventy", 1)})
 
 
 def test_those_that_come_count(rig: Rig) -> None:

@@ -15,47 +15,46 @@ def choose_devices(
     requests: Collection[WaitingRequest],
     system: Sequence[int | None],
 ) -> None:
-    """Choose the devices of all models of *request*, the largest model first; see ``_choose``."""
-    if len(residents.devices) == 1:
-        for model in request.models:
-            request.homes[model] = residents.devices[0]
-        return
-    for model in sorted(request.models, key=lambda model: -request.needs[model]):
-        request.homes[model] = _choose(model, request, residents, requests, system)
+    """Choose the devices of all models of *request*.
 
-
-def _choose(
-    model: ModelId,
-    request: WaitingRequest,
-    residents: Residents,
-    requests: Collection[WaitingRequest],
-    system: Sequence[int | None],
-) -> DeviceBooks:
-    """The device of *model*; if it is on none and no request waits for it, the one with most room.
-
-    Room is the lesser of two numbers. By the books: free bytes, less the needs of *requests* that
-    have no room promised yet. By the *system*: free bytes, ``None`` if unknown. A device that can
-    never hold the model together with the other models of the *request* comes last. Of equal
-    devices the first is chosen.
+    A model stays where it is, or where another of the *requests* waits for it. After these the
+    others get theirs, the largest first: the device with the most room. Room is the lesser of two
+    numbers. By the books: free bytes, less the needs of *requests* that have no room promised yet.
+    By the *system*: free bytes, ``None`` if unknown. A device that can never hold the model
+    together with the other models of the request comes last. Of equal devices the first is chosen.
     """
-    devices, resident = residents.devices, residents.find(model)
-    if resident is not None:
-        return resident.device
-    placed = {m: (home, each.needs[m]) for each in requests for m, home in each.homes.items()}
-    if model in placed:
-        return placed[model][0]
-    free = [device.free_nbytes for device in devices]
-    for other, (home, nbytes) in placed.items():
-        if residents.find(other) is None:
-            free[home.number] -= nbytes
+    devices, homes, needs = residents.devices, request.homes, request.needs
+    if len(devices) == 1:
+        homes.update(dict.fromkeys(request.models, devices[0]))
+        return
     budgets = [device.budget_nbytes for device in devices]
-    for other, device in request.homes.items():
-        budgets[device.number] -= request.needs[other]
+    free = [device.free_nbytes for device in devices]
+    coming = {model: (home, r.needs[model]) for r in requests for model, home in r.homes.items()}
+    for model, (home, nbytes) in coming.items():
+        if residents.find(model) is None:
+            free[home.number] -= nbytes
+
+    def place(model: ModelId, device: DeviceBooks, nbytes: int) -> None:
+        homes[model] = device
+        budgets[device.number] -= nbytes
+
+    absent = []
+    for model in request.models:
+        resident = residents.find(model)
+        if resident is not None:
+            place(model, resident.device, max(needs[model], resident.claimed_nbytes))
+        elif model in coming:
+            place(model, coming[model][0], needs[model])
+        else:
+            absent.append(model)
 
     def room(device: DeviceBooks) -> tuple[bool, int]:
         number = device.number
         by_system = system[number] if number < len(system) else None
         free_nbytes = free[number] if by_system is None else min(free[number], by_system)
-        return budgets[number] >= request.needs[model], free_nbytes
+        return budgets[number] >= needs[model], free_nbytes
 
-    return max(devices, key=room)
+    for model in sorted(absent, key=lambda model: -needs[model]):
+        device = max(devices, key=room)
+        place(model, device, needs[model])
+        free[device.number] -= needs[model]
