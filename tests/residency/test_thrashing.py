@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from workbench.events import Thrashing
 from workbench.model import ModelId
 from workbench.residency.thrashing import ThrashWatch
@@ -48,9 +50,39 @@ def test_told_again() -> None:
     assert rounds(watch, 30, 100.0) == [11]
 
 
-def test_what_left_long_ago_does_not_count() -> None:
+@pytest.mark.parametrize(("apart_s", "told"), [(23.0, [11]), (24.0, [])])
+def test_what_left_long_ago_does_not_count(apart_s: float, told: list[int]) -> None:
     """A model that comes back after a minute was not pushed out too early."""
-    assert rounds(ThrashWatch(), 60, apart_s=25.0) == []
+    assert rounds(ThrashWatch(), 60, apart_s=apart_s) == told
+
+
+def test_when_it_is_over() -> None:
+    """When only six of the last loads brought back what had left; then nine are told again."""
+    watch = ThrashWatch()
+    assert rounds(watch, 12) == [11]
+    for number in range(6):
+        assert watch.loaded(ModelId(f"new{number}", 1), 1, 100, 12.0) is None
+    assert rounds(watch, 12, 12.0) == [8]
+
+
+def test_what_left_long_ago_is_not_told() -> None:
+    """Who is told of are the models that take turns now."""
+    watch = ThrashWatch()
+    watch.evicted(ModelId("old", 1), 40, -100.0)
+    for number in range(12):
+        told = watch.loaded(MODELS[number % 3], 40, 20, number)
+        watch.evicted(MODELS[number % 3], 40, number)
+    assert told is not None
+    assert set(told.models) == set(MODELS)
+
+
+def test_what_is_not_served_any_more_is_forgotten() -> None:
+    """A model of the same name that comes later is another."""
+    watch = ThrashWatch()
+    for number in range(50):
+        assert watch.loaded(MODELS[0], 40, 20, number) is None
+        watch.evicted(MODELS[0], 40, number)
+        watch.drop("a")
 
 
 def test_first_loads_are_no_thrashing() -> None:

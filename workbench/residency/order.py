@@ -53,10 +53,7 @@ class LeavingOrder:
                 yield resident
 
     def _rebuild(self) -> None:
-        self._read = []
-        for each in self._residents:
-            each.entry = 0
-        self._heap = [self._entry(each) for each in self._residents if each.kind is NOW]
+        self._heap = [self._entry(each) for each in self._residents]
         heapq.heapify(self._heap)
 
     def _entry(self, resident: Resident) -> _Entry:
