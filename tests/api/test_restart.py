@@ -19,6 +19,7 @@ from workbench.core import ServerCore
 from workbench.errors import PortInUse, SettingError
 from workbench.events import ModelLoaded, ModelUnloaded
 from workbench.host.server import ServerHost
+from workbench.host.serving import Serving
 from workbench.model import ModelState
 
 DIGIT = np.zeros((1, 64), np.float32)
@@ -67,11 +68,9 @@ def test_nothing_is_forgotten(workbench: Workbench) -> None:
     assert workbench.restart(budget="32MiB") is workbench
     assert workbench.url == url
     assert workbench.snapshot().budget_nbytes == 32 * 2**20
-    assert list(workbench.infer("by_way", [2.0])) == [4.0]
-    assert "mine" in workbench.names
-    pinned = {model.id.name: model for model in workbench.snapshot().models if model.pinned}
-    assert list(pinned) == ["wine"]
-    assert pinned["wine"].state is ModelState.READY
+    assert has_all(workbench)
+    (wine,) = [model for model in workbench.snapshot().models if model.pinned]
+    assert wine.state is ModelState.READY
     workbench.infer("digits", DIGIT)
     assert requests(workbench, "digits") == counted + 1
     assert workbench.events[: len(seen)] == seen
@@ -89,6 +88,67 @@ def test_a_port_that_is_taken(workbench: Workbench) -> None:
         assert httpx.get(f"{url}/v2/models/digits/ready").status_code == 200
         workbench.infer("digits", DIGIT)
         assert loads(workbench) == before
+
+
+def has_all(workbench: Workbench) -> bool:
+    """Whether functions, pins, and what loads brought or added are there."""
+    pinned = [model.id.name for model in workbench.snapshot().models if model.pinned]
+    by_way = list(workbench.infer("by_way", [2.0])) == [4.0]
+    return pinned == ["wine"] and by_way and "mine" in workbench.names
+
+
+def test_a_port_of_grpc_that_is_taken(workbench: Workbench) -> None:
+    """A restart onto it is such an error too, whether gRPC listened before or not."""
+    for _ in range(2):
+        url, before = workbench.url, loads(workbench)
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            port = other.getsockname()[1]
+            with pytest.raises(PortInUse, match=f"port {port} is taken by this very process"):
+                workbench.restart(grpc_port=port, budget="32MiB")
+        assert workbench.url == url
+        workbench.infer("digits", DIGIT)
+        assert loads(workbench) == before
+        workbench.restart(grpc_port=port)
+        assert workbench.grpc_url == f"127.0.0.1:{port}"
+        workbench.infer("digits", DIGIT)
+
+
+def test_what_fails_when_the_new_server_starts(workbench: Workbench, tmp_path: Path) -> None:
+    """The one before starts again, and has forgotten nothing."""
+    url = workbench.url
+    with pytest.raises(SettingError, match="it is another file"):
+        workbench.restart(grpc_uds=tmp_path, budget="32MiB")
+    assert workbench.url == url
+    assert workbench.snapshot().budget_nbytes == 64 * 2**20
+    assert has_all(workbench)
+
+
+def test_an_interrupt(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor by an interrupt, once the server has stopped."""
+    stop = Serving.stop
+
+    def interrupted(serving: Serving) -> None:
+        monkeypatch.undo()
+        stop(serving)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Serving, "stop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        workbench.restart(budget="32MiB")
+    assert workbench.snapshot().budget_nbytes == 64 * 2**20
+    assert has_all(workbench)
+
+
+def test_a_restart_of_what_does_not_run_that_fails(workbench: Workbench) -> None:
+    """It stays as it was, and starts as before."""
+    workbench.stop()
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(PortInUse):
+        workbench.restart(port=other.getsockname()[1], budget="32MiB")
+    assert not workbench.is_running
+    assert workbench.settings.budget == 64 * 2**20
+    workbench.start()
+    assert [model.id.name for model in workbench.snapshot().models if model.pinned] == ["wine"]
+    assert "mine" in workbench.names
 
 
 @pytest.mark.parametrize("wrong", [{"device": "cuda:7"}, {"budget": "much"}, {"host": "0.0.0.0"}])

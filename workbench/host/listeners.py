@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Container
 from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,7 +12,7 @@ from workbench.core import ServerCore
 from workbench.errors import SettingError
 from workbench.host.sockets import listen
 from workbench.settings import Settings
-from workbench.tokens import AUTO, check_reach, choose, is_shared_machine
+from workbench.tokens import AUTO, UNIX, check_reach, choose, is_shared_machine
 
 if TYPE_CHECKING:
     from workbench.grpc import GrpcServer
@@ -88,6 +89,17 @@ def listening_socket(settings: Settings, token: str) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def check_grpc_port(settings: Settings, own_ports: Container[str]) -> None:
+    """Raise ``PortInUse`` if the port for gRPC is taken; *own_ports* are those that become free.
+
+    So a server that runs need not stop to learn that the next one could not start.
+    """
+    port = settings.grpc_port
+    if port and str(port) not in own_ports:
+        host = "127.0.0.1" if settings.host.startswith(UNIX) else settings.host
+        listen(host, port).close()
 
 
 def with_modelmesh(settings: Settings) -> Settings:

@@ -18,6 +18,7 @@ from workbench.errors import ServerNotRunning
 from workbench.events import ServerStarted, ServerStopped
 from workbench.host.listeners import (
     Listener,
+    check_grpc_port,
     grpc_listeners,
     http_listener,
     listening_socket,
@@ -147,6 +148,7 @@ class Serving:
         for model, function in self.core.functions().items():
             core.register(model, function)
         core.choose_devices()
+        check_grpc_port(changed, {each.url.rpartition(":")[2] for each in self._listeners})
         kept = self._listeners[0].duplicate_socket() if self._listeners else None
         before = self.settings, self.core, self.token
         if kept is None:
