@@ -31,6 +31,22 @@ def test_only_what_was_accepted_is_released(tmp_path: Path) -> None:
         one.close()
 
 
+def test_a_server_that_listens_on_all_addresses() -> None:
+    """Its connections are at the address by which each client reached it."""
+
+    class Everywhere:
+        def getsockname(self) -> tuple[str, int]:
+            return ("0.0.0.0", here.getsockname()[1])  # noqa: S104  # nothing listens there
+
+    with socket.create_server(("127.0.0.1", 0)) as here:
+        client = socket.create_connection(here.getsockname())
+        accepted, _ = here.accept()
+        release_connections(Everywhere())  # type: ignore[arg-type]
+        assert not is_socket(accepted)
+        for one in (client, accepted):
+            one.close()
+
+
 def test_a_unix_socket(tmp_path: Path) -> None:
     """So are those at the path of a Unix socket."""
     with (

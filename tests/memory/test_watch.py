@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -71,7 +71,17 @@ def test_a_load_alone_is_booked_as_measured(rig: Rig) -> None:
     assert rig.watch.base_nbytes() == 0
 
 
-@pytest.mark.parametrize("taken_nbytes", [-50 * MIB, 49 * MIB, 300 * MIB])
+@pytest.mark.parametrize("taken_nbytes", [50 * MIB, 204 * MIB])
+def test_the_bounds_of_a_measurement(rig: Rig, taken_nbytes: int) -> None:
+    """Half the estimate is believed, and twice, with what threads and heaps take."""
+    with rig.watch.load(A) as change:
+        change.booked_nbytes = 100 * MIB
+        rig.take(taken_nbytes)
+        rig.meter.most_nbytes = 10 * MIB  # which went by too fast to be seen
+    assert (change.booked_nbytes, change.peak_nbytes) == (taken_nbytes, taken_nbytes)
+
+
+@pytest.mark.parametrize("taken_nbytes", [-50 * MIB, 49 * MIB, 205 * MIB])
 def test_an_unlikely_measurement_of_a_load(rig: Rig, taken_nbytes: int) -> None:
     """A load that seems to take far less or more than estimated was not measured."""
     with rig.watch.load(A) as change:
@@ -91,6 +101,17 @@ def test_a_load_that_is_not_alone(rig: Rig, other: str) -> None:
         else:
             with rig.watch.load(B) if other == "load" else rig.watch.run(B):
                 pass
+    assert (change.booked_nbytes, change.peak_nbytes) == (100 * MIB, None)
+
+
+def test_a_load_that_began_beside_another(rig: Rig) -> None:
+    """It is not measured, though it ended alone."""
+    with ExitStack() as other:
+        other.enter_context(rig.watch.load(A))
+        with rig.watch.load(B) as change:
+            other.close()
+            change.booked_nbytes = 100 * MIB
+            rig.take(80 * MIB)
     assert (change.booked_nbytes, change.peak_nbytes) == (100 * MIB, None)
 
 
@@ -124,6 +145,15 @@ def test_less_than_the_books(rig: Rig) -> None:
     assert rig.drifts() == []
     rig.act(100 * MIB, 49 * MIB)
     assert rig.drifts() == [MemoryDrifted("cpu", 101 * MIB, 66 * MIB)]
+
+
+def test_the_system_never_tells_less_than_nothing(rig: Rig) -> None:
+    """Where more came back than the models had, the event says 0, and the base is 0."""
+    rig.act(100 * MIB, 100 * MIB)
+    rig.act(0, -130 * MIB)
+    assert rig.drifts() == [MemoryDrifted("cpu", 100 * MIB, 0)]
+    rig.take(-MIB)
+    assert rig.watch.base_nbytes() == 0
 
 
 def test_many_small_models(rig: Rig) -> None:
@@ -194,6 +224,31 @@ def test_who_was_not_compared_is_not_compared(rig: Rig) -> None:
     assert rig.drifts() == []
 
 
+def test_those_compared_before_are_compared(rig: Rig) -> None:
+    """A load that was not compared says nothing of earlier ones, nor of its model's next."""
+    rig.act(10 * MIB, 10 * MIB, B)
+    with rig.watch.run(C):
+        rig.act(100 * MIB, 150 * MIB)
+    rig.act(-100 * MIB, -150 * MIB)
+    assert rig.watch.surplus_nbytes == 0
+    rig.act(100 * MIB, 100 * MIB)
+    rig.act(-100 * MIB, -99 * MIB)
+    assert rig.watch.surplus_nbytes == MIB
+    rig.act(100 * MIB, 100 * MIB, C)
+    rig.act(-10 * MIB, -8 * MIB, B)
+    assert rig.watch.surplus_nbytes == 3 * MIB
+
+
+def test_on_the_host_runs_keep_nothing(rig: Rig) -> None:
+    """A model that ran is compared at its close."""
+    rig.act(MIB, MIB, B)
+    rig.act(10 * MIB, 10 * MIB)
+    with rig.watch.run(A):
+        pass
+    rig.act(-10 * MIB, -8 * MIB)
+    assert rig.watch.surplus_nbytes == 2 * MIB
+
+
 def test_what_runs_kept_unmeasured() -> None:
     """Where runs keep what they took and nobody could measure it, the close is not compared."""
     rig = Rig()
@@ -213,7 +268,7 @@ def test_the_base_while_models_come(rig: Rig) -> None:
     rig.take(30 * MIB)
     rig.act(10 * MIB, 10 * MIB, B)
     with rig.watch.load(A):
-        rig.take(900 * MIB)
+        rig.act(20 * MIB, 900 * MIB, C)
         assert rig.watch.base_nbytes() == 30 * MIB
 
 
@@ -427,6 +482,89 @@ def test_a_warm_up_is_measured_on_the_spot() -> None:
     gpu.watch.grown(20)
     gpu.watch.look()
     assert gpu.grown == []
+    gpu.run(5)
+    gpu.watch.look()
+    assert gpu.grown == [(A, 5)]
+
+
+def test_a_load_on_a_gpu_is_not_measured() -> None:
+    """Its first model takes what the driver needs for all of them."""
+    gpu = Gpu()
+    with gpu.watch.load(A) as change:
+        change.booked_nbytes = 100 * MIB
+        gpu.take(150 * MIB)
+    assert (change.booked_nbytes, change.peak_nbytes) == (100 * MIB, None)
+
+
+def test_no_look_during_a_load() -> None:
+    """What it takes is no run's."""
+    gpu = Gpu()
+    gpu.load(100, B)
+    with gpu.watch.load(A), gpu.watch.keeping(B):
+        gpu.take(50)
+        gpu.watch.look()
+    assert gpu.grown == []
+
+
+def test_runs_for_requests_disturb() -> None:
+    """A load beside them is not compared, nor is a warm-up measured; the next load is compared."""
+    gpu = Gpu()
+    gpu.load(100, B)
+    with gpu.watch.keeping(B), gpu.watch.load(A) as change:
+        change.booked_nbytes = 100
+        gpu.take(150)
+    with gpu.watch.load(C) as change, gpu.watch.keeping(B):
+        change.booked_nbytes = 100
+        gpu.take(150)
+    with gpu.watch.keeping(B), gpu.watch.run(C, measure=True) as beside:
+        pass
+    with gpu.watch.run(C, measure=True) as before, gpu.watch.keeping(B):
+        pass
+    assert gpu.watch.surplus_nbytes == 0
+    assert beside.nbytes is before.nbytes is None
+    gpu.load(50, ModelId("d", 1))
+    with gpu.watch.load(ModelId("e", 1)) as change:
+        change.booked_nbytes = 100
+        gpu.take(150)
+    assert gpu.watch.surplus_nbytes == 50
+
+
+def test_what_runs_kept_together() -> None:
+    """Where nobody can tell whose it is, neither model is compared at its close."""
+    gpu = Gpu()
+    gpu.load(400, C)
+    gpu.load(100)
+    gpu.load(100, B)
+    with gpu.watch.keeping(A):
+        gpu.run(50, B)
+    gpu.watch.look()
+    assert gpu.grown == []
+    with gpu.watch.close(A, 100):
+        gpu.take(-130)
+    assert gpu.watch.surplus_nbytes == 0
+
+
+def test_a_closed_model_gives_nothing_back() -> None:
+    """What comes back later was not what its runs kept."""
+    gpu = Gpu(30)
+    gpu.load(100, B)
+    gpu.load(100)
+    gpu.run(30)
+    gpu.watch.look()
+    with gpu.watch.close(A, 130):
+        gpu.take(-130)
+    gpu.take(-10)
+    gpu.watch.look()
+    assert gpu.grown == [(A, 30)]
+    assert gpu.watch.base_nbytes() == 20
+
+
+def test_nobody_looks_where_the_driver_does_not_tell() -> None:
+    """A thread would see nothing."""
+    watch = MemoryWatch("cuda:8", GpuMeter(lambda: None), EventLog(), look_s=0.0)
+    with watch.load(A):
+        pass
+    assert not [t for t in threading.enumerate() if t.name == "workbench-look-cuda:8"]
 
 
 def test_it_looks_from_time_to_time_while_there_are_models() -> None:

@@ -226,8 +226,8 @@ class MemoryWatch:
             before_nbytes = None if self._changes else self._meter.read()
             with self._lock:
                 grown = self._begin(before_nbytes, closed)
-                begun, alone = self._begun, closed is None and not self._disturbed
-            alone = alone and self._changes == 1 and not self.keeps
+                begun = self._begun
+            alone = closed is None and self._changes == 1 and not self.keeps
             resident_nbytes = self._meter.begin_peak() if alone else None
         self._book(grown)
         change = Change()
@@ -238,7 +238,7 @@ class MemoryWatch:
                 most_nbytes = self._meter.end_peak() if resident_nbytes is not None else None
                 after_nbytes = self._meter.read() if self._changes == 1 else None
                 with self._lock:
-                    alone = begun == self._begun and not self._disturbed and change.models > 0
+                    alone = begun == self._begun and not self._disturbed
                     if alone and resident_nbytes is not None and most_nbytes is not None:
                         taken_nbytes = (after_nbytes or 0) - (before_nbytes or 0)
                         change.measure(taken_nbytes, most_nbytes - resident_nbytes)
