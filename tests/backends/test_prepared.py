@@ -528,13 +528,52 @@ def test_two_servers_write_the_same(rig: Rig) -> None:
         (part / "model.onnx").write_bytes(b"x")
 
     def fill_late(part: Path) -> None:
-        fill(part)
+        (part / "model.onnx").write_bytes(b"y")
         folder.write("same", fill)
 
     assert folder.write("same", fill_late) == folder.write("same", fill) > 0
     assert folder.has("same")
+    assert (rig.cache / "entries" / "same" / "model.onnx").read_bytes() == b"x"
     assert [path.name for path in rig.entries()] == ["same"]
     assert list((rig.cache / "parts").iterdir()) == []
+
+
+def test_two_servers_write_the_same_in_one_moment(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry that appears just before the own one would be there is as good."""
+    folder = prepared_folder.PreparedFolder(rig.cache, GIB)
+    rename = Path.rename
+
+    def fill(part: Path) -> None:
+        (part / "model.onnx").write_bytes(b"x")
+
+    def rename_late(part: Path, entry: Path) -> None:
+        monkeypatch.undo()
+        folder.write("same", fill)
+        rename(part, entry)
+
+    monkeypatch.setattr(Path, "rename", rename_late)
+    assert folder.write("same", fill) > 0
+    assert folder.has("same")
+    assert list((rig.cache / "parts").iterdir()) == []
+
+
+PREPARE = """
+import runpy
+from workbench.backends.onnx_tiers.folder import PreparedFolder
+PreparedFolder.write = lambda folder, *_: print(folder._writer) or 0
+runpy.run_module("workbench.backends.onnx_tiers.prepare", run_name="__main__")
+"""
+
+
+def test_the_process_that_prepares_writes_under_its_name(rig: Rig) -> None:
+    """That which its server gave it, so that the server can clean up what it leaves."""
+    of = [str(rig.path), str(rig.cache), str(GIB), "writer", "1"]
+    run = subprocess.run(
+        [sys.executable, "-c", PREPARE, *of], capture_output=True, text=True, check=True
+    )
+    assert run.stdout.splitlines()[0] == "writer"
 
 
 WRITER = """

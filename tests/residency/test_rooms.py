@@ -43,7 +43,7 @@ def test_the_least_that_any_of_them_leaves() -> None:
     """One that waits for free memory alone leaves less than one for which others may leave."""
     ahead = Ahead(passed_nbytes=0)
     ahead.wait(50, DeviceRoom(100, free_nbytes=20))
-    ahead.wait(10, DeviceRoom(100, free_nbytes=20, later_nbytes=80))
+    ahead.wait(30, DeviceRoom(100, free_nbytes=20, later_nbytes=80))
     assert not ahead.lets_pass(1)
 
 
