@@ -230,8 +230,8 @@ def test_those_that_clearly_wait_cost_little(
 
 def test_nobody_takes_the_room_that_one_needs_for_whom_nobody_leaves() -> None:
     """Under 'never' a request waits for free memory: what could be evicted or loads is none."""
-    sizes = {"idle": 50, "loads": 30, "waits": 40, "small": 10}
-    rig = Rig(FakeLoader(sizes, footprints={"loads": Footprint(other_nbytes=10)}), policy="never")
+    sizes = {"idle": 10, "loads": 70, "waits": 40, "small": 10}
+    rig = Rig(FakeLoader(sizes, footprints={"loads": Footprint(other_nbytes=50)}), policy="never")
     rig.load(ModelId("idle", 1))
     loads, waits, small = (ModelId(name, 1) for name in ("loads", "waits", "small"))
     rig.residency.acquire(loads)
