@@ -23,7 +23,9 @@ def test_only_what_was_accepted_is_released(tmp_path: Path) -> None:
     ours, other = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
     clients = [socket.create_connection(one.getsockname()) for one in (ours, other)]
     (accepted, _), (foreign, _) = ours.accept(), other.accept()
+    opened = os.listdir("/dev/fd")  # noqa: PTH208  # no paths
     release_connections(ours)
+    assert os.listdir("/dev/fd") == opened  # noqa: PTH208
     assert not is_socket(accepted)
     assert all(is_socket(one) for one in (ours, other, foreign, *clients))
     assert clients[0].recv(1) == b"", "nobody else had it, so the client hears of it"

@@ -19,7 +19,7 @@ def release_connections(listening: socket.socket) -> None:
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for number in _descriptors():
         with suppress(OSError):  # it is no socket, or closed by now
-            if number != null and _is_accepted(number, own_name):
+            if _is_accepted(number, own_name):
                 os.dup2(null, number, inheritable=False)
     os.close(null)
 
