@@ -428,6 +428,17 @@ def test_functions_are_as_steady_as_their_nodes(
     assert read_onnx_file(written(tmp_path / "m.onnx", graph, functions)).by_value == by_value
 
 
+@pytest.mark.parametrize(("ir_version", "by_value"), [(9, True), (3, False)])
+def test_what_a_request_may_replace_is_no_constant(
+    tmp_path: Path, ir_version: int, by_value: bool
+) -> None:
+    """An initializer that is an input too has the value that a request gives, if it gives one."""
+    graph = """(int64 end) => (int64[?] y)
+        <int64 begin = {0}, int64 end = {8}, int64 step = {1}> { y = Range(begin, end, step) }"""
+    path = written(tmp_path / "m.onnx", graph, ir_version=ir_version)
+    assert read_onnx_file(path).by_value == by_value
+
+
 @pytest.mark.parametrize("name", ["digits", "wine"])
 def test_the_sample_models_are_steady(sample_models: Path, name: str) -> None:
     """Ordinary networks and what scikit-learn writes may run on the spot."""

@@ -175,7 +175,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         load_nbytes=max(weights, estimate.load_nbytes(meta)) + guards_nbytes + rewritten_nbytes,
         external_files=tuple(sorted(reader.files.sizes)),
         fold_limit_nbytes=estimate.fold_limit_nbytes,
-        by_value=not is_steady(graph, functions),
+        by_value=not is_steady(graph, functions, overridable),
         takes_no_empty=any(map(_takes_no_empty, (graph, *functions))),
         divisions=divisions,
     )

@@ -7,7 +7,7 @@ RoiAlign takes as many samples as a box has pixels, and operators of later versi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from workbench.backends.onnx.header.graph import Graph, Node
 
@@ -60,15 +60,20 @@ _BY_CONSTANTS = {
 }
 
 
-def is_steady(graph: Graph, functions: Iterable[Graph]) -> bool:
-    """Whether runs of *graph*, which may call the model's own *functions*, follow the shapes."""
+def is_steady(graph: Graph, functions: Iterable[Graph], overridable: Collection[bytes]) -> bool:
+    """Whether runs of *graph*, which may call the model's own *functions*, follow the shapes.
+
+    *overridable*: initializers that a request may replace.
+    """
     functions = tuple(functions)
     called = frozenset(function.name for function in functions)
-    return all(_follows_shapes(each, called) for each in (graph, *functions))
+    return all(_follows_shapes(each, called, overridable) for each in (graph, *functions))
 
 
-def _follows_shapes(graph: Graph, called: frozenset[tuple[bytes, bytes]]) -> bool:
-    known = frozenset([*graph.values, b""])
+def _follows_shapes(
+    graph: Graph, called: frozenset[tuple[bytes, bytes]], overridable: Collection[bytes]
+) -> bool:
+    known = frozenset([*graph.values, b""]).difference(overridable)
     known |= {name for node in graph.nodes if node.op == b"Constant" for name in node.outputs}
     return all(_is_listed(node, known, called) for node in graph.nodes)
 
