@@ -126,10 +126,22 @@ def test_those_that_went_first_once_are_forgotten(rig: Rig) -> None:
     run = rig.acquire(F).result(0)
     big = rig.acquire(BIG)
     first = rig.acquire(TINY).result(0)
+    assert rig.device.passed
     abandon(big)
-    device = rig.residency._machine.residents.devices[0]
-    assert not device.passed
+    assert not rig.device.passed
     rig.give_back(first)
+    rig.give_back(run)
+
+
+def test_one_that_went_first_and_left_is_forgotten(rig: Rig) -> None:
+    """While others still wait, too."""
+    run = rig.acquire(F).result(0)
+    rig.acquire(BIG)
+    rig.load(TINY)
+    assert len(rig.device.passed) == 1
+    rig.residency.unload(TINY)
+    rig.jobs.run_all()
+    assert not rig.device.passed
     rig.give_back(run)
 
 

@@ -309,6 +309,4 @@ class DeviceBooks:
 
     def passed_nbytes(self) -> int:
         """The claims of models that went before waiting requests and cannot leave now."""
-        if not self.passed:
-            return 0
         return sum(r.claimed_nbytes for r in self.passed if r.kind is LATER)
