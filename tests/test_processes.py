@@ -191,6 +191,28 @@ def test_a_forked_child_ends() -> None:
     assert told == {"status": 0, "alive": True}
 
 
+def test_a_forked_child_has_no_server() -> None:
+    """A request in it says so; it would wait for threads that only the parent has."""
+    (told,) = run("""
+        import signal, warnings
+        from workbench.errors import ServerNotRunning
+        warnings.simplefilter("ignore")
+        wb = Workbench(sys.argv[1], threads=2).start()
+        wb.infer("digits_conv", image.reshape(1, 1, 8, 8))
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)  # which would end a wait
+            try:
+                wb.infer("digits_conv", image.reshape(1, 1, 8, 8))
+            except ServerNotRunning:
+                os._exit(0)
+            os._exit(7)
+        tell(status=os.waitpid(child, 0)[1])
+        wb.stop()
+        """)
+    assert told == {"status": 0}
+
+
 def test_a_forked_child_removes_nothing() -> None:
     """The files that came with a load stay when a forked child ends."""
     told = run("""

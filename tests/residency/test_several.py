@@ -86,9 +86,12 @@ def test_what_waits_for_its_place_counts_for_the_others_of_a_request(rig: Rig) -
     rig.system = [1000, 0]
     run = rig.acquire(BIG).result(0)
     first = rig.acquire(A)
+    rig.system = [0, 1000]
+    other = rig.acquire(C).result(0)
+    rig.residency.grow(C, 110)  # so that there is less room than where they wait
     both = rig.acquire(A, ModelId("seventy", 1))
     assert not first.done()
-    rig.give_back(run)
+    rig.give_back(run, other)
     rig.give_back(first.result(0), both.result(0))
     assert (rig.on(0), rig.on(1)) == ({A}, {ModelId("seventy", 1)})
 
