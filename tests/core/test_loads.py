@@ -761,7 +761,7 @@ def test_an_unload_forgets_a_pin_also_if_the_model_is_not_there(rig: Rig) -> Non
 
 def test_an_old_one_that_never_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it must leave first, its runs are ended after the time that requests wait."""
-    core = rig.open(budget="70B", reload="memory", wait="50ms")
+    core = rig.open(budget="70B", reload="memory", wait="500ms")
     monkeypatch.setattr("workbench.core.lifecycle.loads._END_S", 0.0)
     core.load("a")
     gate = rig.gates[1.0] = threading.Event()
