@@ -79,6 +79,26 @@ def test_the_last_use_is_replayed() -> None:
     assert list(map(repr, replay(journal.dump()))) == list(map(repr, applied))
 
 
+def test_what_is_leased_with_a_function_is_replayed() -> None:
+    """While that runs, both stay, and who needs their room waits."""
+    machine = Machine([100], POLICIES["lru"])
+    journal = Journal(machine)
+    asked: list[events.Event] = []
+    for number, model in enumerate((A, B)):
+        footprint = Footprint(other_nbytes=40)
+        asked += [
+            events.Requested(number, (model,), needs={model: 40}),
+            events.Loaded(model, footprint, model == A, 1.0),
+            events.Released((model,)),
+        ]
+    applied = [(event, journal.apply(event, 0.0)) for event in asked]
+    assert machine.residents.lease((A, B), 1.0) is not None
+    waits = events.Requested(2, (C,), needs={C: 60})
+    applied.append((waits, journal.apply(waits, 2.0)))
+    assert applied[-1][1] == []
+    assert list(map(repr, replay(journal.dump()))) == list(map(repr, applied))
+
+
 def test_only_the_last_events_are_kept() -> None:
     """And the machine as it was before them, so that they can be replayed."""
     machine = Machine([100], POLICIES["lru"])

@@ -181,9 +181,8 @@ class Residents:
         uses = []
         for r in touched:
             r.touched = False
-            if r.phase is not ABSENT:
-                last_use, then = r.usage.last_use, r.usage.then
-                uses.append(Use(r.id, r.leases, r.tied, r.place, last_use, then, r.last_used_s))
+            last_use, then = r.usage.last_use, r.usage.then
+            uses.append(Use(r.id, r.leases, r.tied, r.place, last_use, then, r.last_used_s))
         return tuple(uses)
 
     def reuse(self, uses: Iterable[Use]) -> None:
