@@ -96,18 +96,15 @@ class _StillLoading(ModelNotReady, InvalidRequest):
 class ArtifactCode:
     """The model in *folder*, run by the *script* in it.
 
-    *gpu_id*: the number of the GPU that its context names; ``None`` without one. *max_nbytes*: the
-    most bytes of a body once it is unpacked. Raises ``LoadFailed`` where the script fails, or lacks
-    functions.
+    *max_nbytes*: the most bytes of a body once it is unpacked. Raises ``LoadFailed`` where the
+    script fails, or lacks functions.
     """
 
-    def __init__(
-        self, folder: Path, script: Path, max_nbytes: int, *, gpu_id: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, script: Path, max_nbytes: int) -> None:
         self._folder = folder
         self._max_nbytes = max_nbytes
         self._own = OwnModules(script.parent)
-        self._context = HandlerContext({"model_dir": str(folder), "gpu_id": gpu_id})
+        self._context = HandlerContext()
         with _told(script):
             self._hooks = self._found(self._own.import_script(script))
         self._model: Any = None
@@ -140,9 +137,13 @@ class ArtifactCode:
         nbytes = int(_MEMORY_OF_FILES * sum(path.stat().st_size for path in files))
         return FunctionModel(self._run, _INPUTS, _OUTPUTS, nbytes, schedule=_ONE_AT_A_TIME)
 
-    def load(self) -> None:
-        """Call ``model_fn``. Raises ``LoadFailed``, ``MemoryExhausted``, ``WaitedTooLong``."""
+    def load(self, gpu_id: int | None = None) -> None:
+        """Call ``model_fn``, whose context names the GPU *gpu_id*; ``None`` on the CPU.
+
+        Raises ``LoadFailed``, ``MemoryExhausted``, ``WaitedTooLong``.
+        """
         folder = str(self._folder)
+        self._context.system_properties = {"model_dir": folder, "gpu_id": gpu_id}
         with _told(f"model_fn of {folder}"), self._own.importable():
             self._call("pre_model_fn", folder)
             self._model = self._call("model_fn", folder)

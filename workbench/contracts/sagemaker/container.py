@@ -102,12 +102,10 @@ class Container:
                 f"{url} brings code, which is not run: start the server with artifact_code='on' "
                 "to run the code of all artifacts"
             )
-        gpu_id = 0 if core.runs_on_gpus else None
-        limit = core.settings.max_request
-        code = ArtifactCode(artifact.path, artifact.code, limit, gpu_id=gpu_id)
+        code = ArtifactCode(artifact.path, artifact.code, core.settings.max_request)
         core.add(name, code.function, url=url)
         core.pin(name)  # to evict it would free nothing
-        code.load()
+        code.load(core.gpu(core.resolve(name)))
 
     def unload(self, model_name: str) -> None:
         """Unload the model; returns when its memory is back.

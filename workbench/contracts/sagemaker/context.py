@@ -107,8 +107,8 @@ class RequestProcessor:
 class HandlerContext:
     """What functions with one argument more get: *system_properties*, and the request."""
 
-    def __init__(self, system_properties: Mapping[str, object]) -> None:
-        self.system_properties = system_properties
+    def __init__(self) -> None:
+        self.system_properties: Mapping[str, object] = {}
         self.request_processor = [RequestProcessor()]
 
     def get_request_header(self, idx: int, key: str) -> str | None:

@@ -1,0 +1,52 @@
+"""What the code of an artifact is told of the devices, which are doubles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from doubles import FakeMeter
+from workbench.codecs.payloads import Received
+from workbench.contracts.sagemaker import Container, Invocation, core_name
+from workbench.core import ServerCore, lifetime
+from workbench.core.placement import Placement
+from workbench.memory.device import Device, MemoryReading
+from workbench.settings import Settings
+
+CODE = """
+def model_fn(model_dir, context): return str(context.system_properties["gpu_id"])
+def transform_fn(model, *given): return model, "text/plain"
+"""
+CPU, FIRST, SECOND = (
+    Device("cpu", 0, "CPU", 2**20),
+    Device("cuda", 0, "H100", 2**20, "GPU-0"),
+    Device("cuda", 1, "H100", 2**20, "GPU-1"),
+)
+
+
+def placement(device: Device) -> Placement:
+    meter = FakeMeter(keeps=True)
+    return Placement(device, "there", 2**20, meter, lambda: MemoryReading(2**20, 0))
+
+
+@pytest.mark.parametrize(
+    ("devices", "told"),
+    [((CPU,), b"None"), ((FIRST,), b"0"), ((SECOND,), b"1"), ((FIRST, SECOND), b"0")],
+)
+def test_the_gpu_of_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: tuple[Device, ...], told: bytes
+) -> None:
+    """The context names the GPU that the model's memory is booked on; none on the CPU."""
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "inference.py").write_text(CODE)
+    monkeypatch.setattr(lifetime, "place", lambda settings: tuple(map(placement, devices)))
+    core = ServerCore(Settings.of(environ={}, artifact_code="on"))
+    core.open()
+    try:
+        container = Container(core)
+        container.load("a", str(tmp_path))
+        request = Invocation(core_name("a"), Received(b""), container.limits)
+        assert b"".join(container.invoke(request).result(30).parts) == told
+    finally:
+        core.close()
