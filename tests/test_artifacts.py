@@ -8,10 +8,11 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from onnx_models import scaled
+from onnx_models import scaled, written
 
 from workbench.artifacts import pack
 from workbench.commands.cli import main
@@ -341,6 +342,16 @@ def test_memory_of_code_is_measured(tmp_path: Path, out: Path) -> None:
         assert least <= measured < least + 2**24
         (m5,) = (each.text for each in found if each.text.startswith("ml.m5"))
         assert told in m5
+
+
+def test_memory_counts_a_run(tmp_path: Path, out: Path) -> None:
+    """What a run takes is part of what the model takes, also where its weights are nothing."""
+    file, shape = tmp_path / "m.onnx", np.array([2**24], np.int64)
+    graph = "(float[n] x) => (float y) { wide = Expand(x, s) y = ReduceSum<keepdims=0>(wide) }"
+    pack(written(file, graph, weights={"s": shape}), out)
+    told = findings(out)["memory"].text
+    assert told.endswith(" in all, a run included")
+    assert parse_nbytes(told.partition(" in")[0].replace(" ", "")) > 2**25
 
 
 def test_the_command(sample_models: Path, tmp_path: Path) -> None:

@@ -539,6 +539,31 @@ def test_archives_without_a_model(
     assert json.loads(ask("bad.tar.gz")["Body"]) == [1, 2]
 
 
+def test_a_pin_that_fails(ask: Ask, server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that has left memory before it could be held there is unloaded; it is no success."""
+
+    def full(_: str) -> None:
+        raise errors.MemoryExhausted("another model took the room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server._core, "pin", full)
+        answer = ask()
+    refused(answer, 424, "ModelError")
+    assert answer["OriginalStatusCode"] == 507
+    assert "another model took the room" in answer["OriginalMessage"]
+    assert server._core.added() == {}
+    assert json.loads(ask()["Body"]) == [1, 2]
+
+
+def test_a_compressed_request(server: Workbench) -> None:
+    """A body in gzip is unpacked before the model reads it."""
+    headers = {"content-encoding": "gzip", "x-amzn-sagemaker-target-model": "a.tar.gz"}
+    url = f"{server.url}/endpoints/mme/invocations"
+    assert httpx.post(url, content=gzip.compress(b"[1, 2]"), headers=headers).json() == [1, 2]
+    answer = httpx.post(url, content=b"[1, 2]", headers=headers)
+    assert (answer.status_code, answer.headers["x-amzn-errortype"]) == (400, "ValidationError")
+
+
 def test_a_wrapping_folder(ask: Ask, prefix: Path, server: Workbench, onnx: bytes) -> None:
     """It is accepted, with a warning."""
     packed(prefix / "w.tar.gz", {"wrapper/model.onnx": onnx})
@@ -580,6 +605,7 @@ class Scripted:
         self.room = room
         self.models: dict[str, str] = {}
         self.asked: list[str] = []
+        self.types: list[tuple[str, str]] = []  # Content-Type and Accept of runs
         self.gate = threading.Event()
         self.gate.set()
         scripted = self
@@ -590,6 +616,8 @@ class Scripted:
                 body = self.rfile.read(int(self.headers["content-length"]))
                 target = self.headers["x-amzn-sagemaker-target-model"]
                 scripted.asked.append(f"{self.path.split('/')[-1]} {target}")
+                if self.path.endswith("invoke"):
+                    scripted.types.append((self.headers["content-type"], self.headers["accept"]))
                 status, body = scripted.answer_to(self.path, body)
                 self.answer(status, body, **{
                     "content-type": self.headers["accept"] or "application/json",
@@ -668,6 +696,17 @@ def test_another_container(boto3: Any, prefix: Path, scripted: Scripted) -> None
         scripted.models.clear()  # as a restart would
         assert ask("folder", "z")["Body"] == "z"
     assert scripted.models == {}
+
+
+def test_another_container_without_types(boto3: Any, prefix: Path, scripted: Scripted) -> None:
+    """What a request does not say of its types reaches a container as bytes, and anything back."""
+    with Workbench(artifacts=prefix, container=scripted.url) as workbench:
+        boto3("invoke_endpoint", url=workbench.url,
+            EndpointName="mme", TargetModel="a.tar.gz", Body="x")  # fmt: skip
+        asker(boto3, workbench.url)(body="x", Accept="text/plain")
+    assert scripted.types == [
+        ("application/octet-stream", "*/*"), ("application/json", "text/plain"),
+    ]  # fmt: skip
 
 
 def test_a_run_without_memory(boto3: Any, prefix: Path) -> None:

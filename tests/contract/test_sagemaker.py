@@ -131,6 +131,16 @@ def test_aws_trailing_comma(container: httpx.Client, artifact: Path) -> None:
     assert listed(container) == ["a", 'b,}"']
 
 
+def test_a_compressed_load(container: httpx.Client, artifact: Path) -> None:
+    """The body of a load may be in gzip; what says so and is not is refused."""
+    body = json.dumps({"model_name": "a", "url": str(artifact)}).encode()
+    headers = {"content-encoding": "gzip"}
+    assert "gzip" in refused(container.post("/models", content=body, headers=headers), 400)
+    packed = gzip.compress(body)
+    assert container.post("/models", content=packed, headers=headers).status_code == 200
+    assert listed(container) == ["a"]
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [

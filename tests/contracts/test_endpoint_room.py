@@ -21,6 +21,7 @@ from workbench.contracts.sagemaker.endpoint import store as store_module
 from workbench.contracts.sagemaker.endpoint import unpack as unpack_module
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
 from workbench.errors import ContainerRefused, DiskFull, ThreadsExhausted
+from workbench.events import EndpointWarned, Event
 
 
 class Room:
@@ -199,6 +200,27 @@ def test_a_model_that_is_there_already(started: Started) -> None:
     assert endpoint.report.states == {"a.tgz": "loaded"}
 
 
+def test_an_unload_that_fails(prefix: Path) -> None:
+    """It is told, with what the container said, and the endpoint goes on."""
+
+    class Stuck(Room):
+        """Frees the memory, and fails all the same."""
+
+        def unload(self, model_name: str, target: str) -> ContainerReply:
+            super().unload(model_name, target)
+            return ContainerReply(500, b"stuck")
+
+    events: list[Event] = []
+    with ThreadPoolExecutor(1) as pool:
+        store = ArtifactStore(prefix)
+        endpoint = Endpoint(store, Stuck(1), submit=pool.submit, log=events.append)
+        use(endpoint, "a")
+        use(endpoint, "b")
+    endpoint.close()
+    told = EndpointWarned("a.tgz", "the container did not unload it (500): stuck")
+    assert [event for event in events if isinstance(event, EndpointWarned)] == [told]
+
+
 # ── the disk ──
 
 
@@ -270,6 +292,22 @@ def test_a_copy_that_leaves_is_wanted(
     monkeypatch.setattr(store_module.shutil, "rmtree", slow)
     use(endpoint, "b")
     wanted[0].ready.result(20)
+
+
+@pytest.mark.parametrize(("status", "stays"), [(0, True), (507, True), (400, False), (500, False)])
+def test_copies_of_models_that_do_not_load(
+    started: Started, small_disk: Path, status: int, stays: bool
+) -> None:
+    """A copy stays where the container gave no answer or had no room: its files may be right."""
+
+    class Refusing(Room):
+        def load(self, model_name: str, url: str, target: str) -> ContainerReply:
+            return ContainerReply(status, b"no")
+
+    endpoint = started(Refusing(1))
+    with pytest.raises(ContainerRefused):
+        use(endpoint, "a")
+    assert copies(small_disk) == ["a"] * stays
 
 
 def test_copies_of_older_contents(started: Started, prefix: Path) -> None:
