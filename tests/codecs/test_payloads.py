@@ -85,7 +85,11 @@ def sparse(indptr: Any, indices: Any, data: Any, form: bytes = b"csr") -> bytes:
     ("content_type", "body", "told"),
     [
         ("", "1,2", "; without a Content-Type a body is read as JSON"),
-        ("text/csv", "a,b\n1,2", "; if the first row has names, send text/csv;header=present"),
+        (
+            "text/csv",
+            "a,b\n1,2",
+            "column 1; if the first row has names, send text/csv;header=present",
+        ),
         ("text/csv", "1,2\n3,x", "at row 1, column 2."),
         ("text/csv;header=present", "a,b\nc,d", "at row 0, column 1."),
         ("application/json", "1,2", "(char 1)"),
@@ -164,6 +168,27 @@ def test_several_inputs() -> None:
         inputs = read(body, content_type, of=two)[0].inputs
         assert inputs["a"].array.tolist() == [1, 2]
         assert inputs["b"].array.tolist() == [b"x", b"y"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [("text/csv", "1,2"), ("application/json", "[[1, 2]]"), ("text/libsvm", "1 1:2")],
+)
+def test_rows_without_names(content_type: str, body: str) -> None:
+    """Rows for a model of several inputs are told how to name their values."""
+    with pytest.raises(InvalidRequest) as caught:
+        read(body, content_type, of=signature(("a", "FP32", (-1,)), ("b", "FP32", (-1,))))
+    assert "this one has 'a', 'b': send rows by these names" in str(caught.value)
+    assert '{"instances": [{NAME: VALUE, ...}, ...]}' in str(caught.value)
+
+
+def test_a_byte_order_mark() -> None:
+    """What Excel writes before the first cell is no part of it."""
+    mark = b"\xef\xbb\xbf"
+    assert array_in(mark + b"1,2", "text/csv") == [[1, 2]]
+    assert array_in(mark + b"1 1:2", "text/libsvm") == [[2, 0]]
+    texts = signature(("x", "BYTES", (-1, 2)))
+    assert array_in(mark + b"a,b", "text/csv; charset=utf-8", of=texts) == [[b"a", b"b"]]
 
 
 def test_an_input_that_may_be_left_out() -> None:

@@ -26,12 +26,15 @@ _EXACT = 2**53  # below this, each whole number is a double
 
 
 def text_of(body: bytes, media_type: MediaType) -> str:
-    """*body* in its charset. Raises ``UnknownMediaType``, ``InvalidRequest``."""
+    """*body* in its charset, without a byte order mark, which Excel writes.
+
+    Raises ``UnknownMediaType``, ``InvalidRequest``.
+    """
     charset = media_type.parameters.get("charset", "utf-8")
     if not _CHARSETS.fullmatch(charset):
         raise UnknownMediaType(f"charset {charset!r} is not read: send utf-8")
     try:
-        return body.decode(charset)
+        return body.decode(charset).removeprefix("\ufeff")
     except LookupError:
         raise UnknownMediaType(f"there is no charset {charset!r}") from None
     except UnicodeError:
@@ -56,7 +59,7 @@ def read_csv(body: bytes, media_type: MediaType, datatype: str) -> Array:
     except (csv.Error, ValueError) as error:
         told = str(error).partition(";")[0]
         if "at row 0" in told and "header" not in media_type.parameters:
-            told += "; if the first row has names, send text/csv;header=present"
+            told = f"{told.rstrip('.')}; if the first row has names, send text/csv;header=present"
         raise InvalidRequest(f"the body is not CSV of {datatype}: {told}") from None
 
 

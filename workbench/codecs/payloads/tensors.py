@@ -19,8 +19,9 @@ def only_input(signature: Signature) -> TensorSpec:
     if signature.main_input is None:
         names = ", ".join(map(repr, signature.inputs)) or "none"
         raise InvalidRequest(
-            f"one array is for a model of one input, and this one has {names}: send V2 JSON, "
-            "or one array for each by its name, as JSON or npz"
+            f"one array is for a model of one input, and this one has {names}: send rows by these "
+            'names, {"instances": [{NAME: VALUE, ...}, ...]}, one array for each name, as JSON or '
+            "npz, or V2 JSON"
         )
     return signature.main_input
 
