@@ -256,7 +256,7 @@ def test_a_function_has_no_file(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
-    """A model that is not there, a file in place of the folder, a name that no folder can have."""
+    """No such model, a file for a folder, the reverse, and a name that no folder can have."""
     (tmp_path / "taken").write_text("a file", "utf-8")
     with Workbench() as wb:
         wb.serve(identity(tmp_path / "m.onnx"), "m")
@@ -267,3 +267,7 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
             wb.save("m", tmp_path / "taken")
         with pytest.raises(UsageError, match="'a/b' has a slash"):
             wb.save("a/b", tmp_path)
+        (tmp_path / "x.tar.gz").mkdir()
+        with pytest.raises(UsageError, match="is a folder: name the file to write, such as"):
+            wb.save("m", tmp_path / "x.tar.gz")
+        assert not list(tmp_path.glob("*.part"))

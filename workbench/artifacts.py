@@ -61,15 +61,18 @@ def pack(
         members[f"example{example.suffix}"] = example
     if not out.parent.is_dir():
         raise UsageError(f"{out.parent} is no folder: make it first")
-    if out.is_dir():
-        raise UsageError(f"{out} is a folder: name the file to write, such as {out}/model.tar.gz")
     with refused_in_one_line(out):
         write_archive(members, out)
     return out.stat().st_size
 
 
 def write_archive(members: Members, out: Path) -> None:
-    """Write *members* to *out*, a tar.gz, in place of an old one. Raises ``OSError``."""
+    """Write *members* to *out*, a tar.gz, in place of an old one.
+
+    Raises ``UsageError`` for a folder, ``OSError``.
+    """
+    if out.is_dir():
+        raise UsageError(f"{out} is a folder: name the file to write, such as {out}/model.tar.gz")
     part = out.with_name(f"{out.name}.part")
     try:
         with part.open("wb") as file:

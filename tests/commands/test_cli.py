@@ -174,6 +174,7 @@ def test_every_option_says_its_default() -> None:
     ("arguments", "message"),
     [
         (["endpoint", ".", "--container", "nowhere"], "is not the URL of a container"),
+        (["endpoint", ".", "--artifacts", "."], "PREFIX is the folder of the artifacts: leave out"),
         (["serve", "nowhere"], "does not exist; workbench samples --out FOLDER makes one"),
         (["serve", "modles"], "/modles' does not exist; did you mean '"),
         (["endpoint", "modles"], "the folder 'modles' does not exist; did you mean 'models'?"),

@@ -134,6 +134,8 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
     if not prefix.is_dir():
         wrong = "is a file, not a folder" if prefix.exists() else "does not exist"
         raise UsageError(f"the folder {str(prefix)!r} {wrong}{meant_folder(prefix)}")
+    if settings["artifacts"] is not None:
+        raise UsageError("PREFIX is the folder of the artifacts: leave out --artifacts")
     if settings["port"] is None and not os.environ.get(variable_name("port")):
         settings["port"] = _PORT
     _let_requests_finish(settings)
