@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import http.client
 import json
@@ -238,6 +239,20 @@ def test_a_load_that_fails_leaves_nothing(
     assert server._core.added() == {}
     right = fill(tmp_path / "right", {"model.onnx": None})
     assert load(container, "a", right).status_code == 200
+
+
+def test_a_load_without_files(
+    container: httpx.Client, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load for which the system opens no more files is 507, which the platform can cure."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("workbench.contracts.sagemaker.layouts._look", full)
+        assert "Too many open files" in refused(load(container, "a", artifact), 507)
+    assert load(container, "a", artifact).status_code == 200
 
 
 def test_a_url_that_is_a_file(container: httpx.Client, artifact: Path) -> None:

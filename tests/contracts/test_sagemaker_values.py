@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -118,6 +119,20 @@ def test_whom_a_refusal_tells_to_do_what() -> None:
         error = errors.RunFailed("x")
         error.__cause__ = cause
         assert refusal_of(error).status == 507
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [MemoryError(), *(OSError(code, "x") for code in (errno.ENOMEM, errno.EMFILE, errno.ENOSPC))],
+)
+def test_what_the_system_lacks(cause: Exception) -> None:
+    """Memory, files or room that the system has no more of is 507, whatever failed for it."""
+    assert refusal_of(cause).status == 507
+    for kind in (LoadFailed, errors.RepositoryError, errors.RunFailed):
+        error = kind("x")
+        error.__context__ = cause  # as of one raised "from None"
+        assert refusal_of(error) == Refusal(507, "x")
+    assert refusal_of(OSError(errno.EACCES, "x")).status == 500
 
 
 def test_what_a_refusal_says() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import dataclass
 
@@ -53,6 +54,7 @@ KINDS = {
 """The names of statuses, as multi-model-server has them; others have that of 400 or 500."""
 
 _MOST_CHARACTERS = 4000
+_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,29 @@ class Refusal:
 
 def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
     """The answer to a request that ended with *error*, for the model that its path names."""
-    if not isinstance(error, WorkbenchError):
-        return Refusal(500, _shown(class_and_line_of(error)))
     if isinstance(error, ContainerRefused) and error.code >= 400:
         return Refusal(error.code, _shown(_message(str(error))))
-    short_of_memory = isinstance(error.__cause__, MemoryError | errors.MemoryExhausted)
-    if isinstance(error, errors.RunFailed) and short_of_memory:
-        return Refusal(507, _shown(str(error)))
+    is_ours = isinstance(error, WorkbenchError)
+    told = _shown(str(error) if is_ours else class_and_line_of(error))
+    if _is_short(error):
+        return Refusal(507, told)
+    if not is_ours:
+        return Refusal(500, told)
     status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
     if status == 404 and model_name is not None:
         return Refusal(404, f"Model not found: {_shown(model_name)}")
-    return Refusal(status, _shown(str(error)))
+    return Refusal(status, told)
+
+
+def _is_short(error: BaseException | None) -> bool:
+    """Whether *error*, or what led to it, is that the system or the budget has no more to give."""
+    while error is not None:
+        if isinstance(error, MemoryError | errors.MemoryExhausted):
+            return True
+        if isinstance(error, OSError) and error.errno in _SHORT:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _message(body: str) -> str:
