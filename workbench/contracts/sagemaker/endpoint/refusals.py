@@ -15,6 +15,7 @@ _KINDS: dict[type[WorkbenchError], tuple[int, str]] = {
     errors.InvalidRequest: (400, "ValidationError"),
     errors.ModelNotFound: (400, "ValidationError"),
     errors.UsageError: (400, "ValidationError"),
+    errors.NotSupported: (400, "ValidationError"),
     errors.RequestTooLarge: (413, "ValidationError"),
     errors.AccessDenied: (403, "AccessDeniedException"),
     errors.TokenRequired: (401, "AccessDeniedException"),
