@@ -40,6 +40,7 @@ from workbench.events import (
     RunStalled,
     ServerStarted,
     ServerStopped,
+    TargetNamed,
     Thrashing,
     ToldEvent,
 )
@@ -108,6 +109,7 @@ SHOWN = [
         "endpoint",
         "a.tar.gz: ModelLoadingTime 10.0 ms, 1.0 MiB",
     ),
+    (TargetNamed(A, "v1/a\n.tar.gz"), "target", "a:1 is 'v1/a\\n.tar.gz'"),
     (EndpointWarned("a.tar.gz", "it is so"), "warning", "a.tar.gz: it is so"),
     (
         RunStalled(A, 2.04),

@@ -283,6 +283,18 @@ class EndpointMeasured:
 
 
 @dataclass(frozen=True, slots=True)
+class TargetNamed:
+    """The platform is about to load *target_model*, which it calls as *model* is called."""
+
+    kind: ClassVar[str] = "target"
+    model: ModelId
+    target_model: str
+
+    def __str__(self) -> str:
+        return f"{self.model} is {self.target_model!r}"
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointWarned:
     """Something is wrong with the artifact of *target_model*; *reason* says what."""
 
@@ -327,6 +339,7 @@ Event = (
     | RunStalled
     | MemoryRefused
     | EndpointMeasured
+    | TargetNamed
     | EndpointWarned
     | ToldEvent
 )

@@ -132,6 +132,22 @@ def test_aws_trailing_comma(container: httpx.Client, artifact: Path) -> None:
     assert listed(container) == ["a", 'b,}"']
 
 
+def test_whose_name_a_hash_is(
+    container: httpx.Client, server: Workbench, artifact: Path, tmp_path: Path
+) -> None:
+    """A load is told in the log with the artifact that its header names, also if it fails."""
+    end = server._core.events.last
+    for name, url, target in (("9f", artifact, "v1/été.tar.gz"), ("2a", tmp_path / "no", "b\x85")):
+        headers = {"x-amzn-sagemaker-target-model": target.encode()}
+        body = {"model_name": name, "url": str(url)}
+        container.post("/models", json=body, headers=headers)
+    load(container, "a", artifact)
+    events = [entry.event for entry in server._core.events.since(end)]
+    assert [event.kind for event in events[:2]] == ["target", "loading"]
+    named = [str(event) for event in events if event.kind == "target"]
+    assert named == ["9f is 'v1/été.tar.gz'", "2a is 'b\\x85'"]
+
+
 def test_a_compressed_load(container: httpx.Client, artifact: Path) -> None:
     """The body of a load may be in gzip; what says so and is not is refused."""
     body = json.dumps({"model_name": "a", "url": str(artifact)}).encode()

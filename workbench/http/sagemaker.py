@@ -72,7 +72,7 @@ def _load(service: _ContainerService, call: HttpCall) -> Reply:
     message = replace(call, body=text, headers=()).message()
     elsewhere = _NOT_IN_QUERY if call.query else ""
     url, model_name = (_text(message, key, elsewhere) for key in ("url", "model_name"))
-    service.container.load(model_name, url)
+    service.container.load(model_name, url, target_of(call))
     return v2.json({"status": "Workers scaled"})
 
 

@@ -28,7 +28,9 @@ from workbench.errors import (
     ModelNotFound,
     WaitedTooLong,
 )
+from workbench.events import TargetNamed
 from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId
 
 _SINGLE = "model"
 _SMALL_NBYTES = 2**16  # a body that takes much less than a millisecond to read
@@ -51,10 +53,11 @@ class Container:
 
     # ── models ──
 
-    def load(self, model_name: str, url: str) -> None:
+    def load(self, model_name: str, url: str, target: str = "") -> None:
         """Load the model in the folder *url*; returns when it answers.
 
-        If that fails, nothing of it stays.
+        If that fails, nothing of it stays. An event says that it is of the artifact *target*, if
+        the platform tells that.
 
         Raises ``InvalidRequest``, ``ModelExists``, ``ModelNotFound`` where there is no such
         folder, ``LoadFailed``, ``MemoryExhausted`` and others as ``ServerCore.load``.
@@ -62,6 +65,8 @@ class Container:
         name = core_name(model_name)
         taken = ModelExists(f"Model {model_name} is already registered.")
         with self._claimed(name, lambda: name in self.core.loaded(), taken):
+            if target:
+                self.core.events.append(TargetNamed(ModelId(name, 1), target))
             artifact = find_artifact(url, self.core.settings.artifact_script)
             try:
                 self._serve(name, artifact, url)
