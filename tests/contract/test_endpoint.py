@@ -611,8 +611,10 @@ class Scripted:
         self.models: dict[str, str] = {}
         self.asked: list[str] = []
         self.types: list[tuple[str, str]] = []  # Content-Type and Accept of runs
-        self.gate = threading.Event()
+        self.gate = threading.Event()  # of loads and runs
         self.gate.set()
+        self.unloads = threading.Event()
+        self.unloads.set()
         scripted = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -631,6 +633,7 @@ class Scripted:
                 })  # fmt: skip
 
             def do_DELETE(self) -> None:
+                scripted.unloads.wait(20)
                 scripted.asked.append(f"delete {self.headers['x-amzn-sagemaker-target-model']}")
                 found = scripted.models.pop(self.path.split("/")[2], None)
                 self.answer(200 if found else 404, b"{}")
@@ -673,6 +676,7 @@ def running(container: Scripted) -> Iterator[Scripted]:
         yield container
     finally:
         container.gate.set()
+        container.unloads.set()
         container.server.shutdown()
         container.server.server_close()
 
@@ -771,6 +775,23 @@ def test_a_container_that_is_gone(boto3: Any, prefix: Path, scripted: Scripted) 
         answer = asker(boto3, workbench.url)()
     refused(answer, 424, "ModelError")
     assert answer["OriginalStatusCode"] == 0
+
+
+def test_a_stop_beside_a_container_that_hangs(
+    boto3: Any, prefix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that stops gives its container a few seconds to unload all models, and no more."""
+    monkeypatch.setattr("workbench.contracts.sagemaker.endpoint.endpoint._EMPTY_S", 0.1)
+    with (
+        running(Scripted(room=2)) as scripted,
+        Workbench(artifacts=prefix, container=scripted.url) as workbench,
+    ):
+        for target in ("a.tar.gz", "folder"):
+            assert asker(boto3, workbench.url)(target, "x")["Body"] == "x"
+        scripted.unloads.clear()
+        workbench.stop()
+        assert not workbench.is_running
+        assert not any(asked.startswith("delete") for asked in scripted.asked)
 
 
 # ── clients that leave ──

@@ -47,7 +47,7 @@ class Room:
         self.begun(target)
         return ContainerReply(200)
 
-    def unload(self, model_name: str, target: str) -> ContainerReply:
+    def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
         with self._lock:
             self.taken.remove(target)
         return ContainerReply(200)
@@ -206,8 +206,8 @@ def test_an_unload_that_fails(prefix: Path) -> None:
     class Stuck(Room):
         """Frees the memory, and fails all the same."""
 
-        def unload(self, model_name: str, target: str) -> ContainerReply:
-            super().unload(model_name, target)
+        def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
+            super().unload(model_name, target, timeout_s)
             return ContainerReply(500, b"stuck")
 
     events: list[Event] = []

@@ -19,7 +19,7 @@ from workbench.errors import line_of
 
 _ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
 _INVOKE_S = 60.0
-_CHANGE_S = 360.0  # of a load or an unload
+_LOAD_S = 360.0
 _MOST_UNLOADS = 5  # of a load that failed
 _MOST_NBYTES = 2**28  # of an answer
 
@@ -63,8 +63,8 @@ class ModelContainer(Protocol):
     def load(self, model_name: str, url: str, target: str) -> ContainerReply:
         """``POST /models``; waits."""
 
-    def unload(self, model_name: str, target: str) -> ContainerReply:
-        """``DELETE /models/{model_name}``; waits."""
+    def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
+        """``DELETE /models/{model_name}``; waits, as long as another process may take."""
 
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         """``POST /models/{model_name}/invoke``; to cancel it ends the request."""
@@ -94,7 +94,7 @@ class OwnContainer:
             return _refused(error, model_name)
         return ContainerReply(200)
 
-    def unload(self, model_name: str, target: str) -> ContainerReply:  # noqa: ARG002
+    def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:  # noqa: ARG002
         try:
             self._container.unload(model_name)
         except Exception as error:  # it is the endpoint that is told
@@ -170,23 +170,23 @@ class RemoteContainer:
     def load(self, model_name: str, url: str, target: str) -> ContainerReply:
         body = json.dumps({"model_name": model_name, "url": url}).encode()
         headers = {"Content-Type": "application/json", **_of(target)}
-        answer = self._ask("POST", "/models", body, headers, _CHANGE_S)
+        answer = self._ask("POST", "/models", body, headers, _LOAD_S)
         if answer.status not in (200, 409):
             self._failed[model_name] = target, _MOST_UNLOADS
-            self._unload_failed()
+            self._unload_failed(_LOAD_S)
         return answer
 
-    def _unload_failed(self) -> None:
+    def _unload_failed(self, timeout_s: float) -> None:
         for name, (target, left) in list(self._failed.items()):
-            answer = self._ask("DELETE", _path(name), b"", _of(target), _CHANGE_S)
+            answer = self._ask("DELETE", _path(name), b"", _of(target), timeout_s)
             if answer.status == 200 or left <= 1:
                 self._failed.pop(name, None)
             else:
                 self._failed[name] = target, left - 1
 
-    def unload(self, model_name: str, target: str) -> ContainerReply:
-        self._unload_failed()
-        return self._ask("DELETE", _path(model_name), b"", _of(target), _CHANGE_S)
+    def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
+        self._unload_failed(timeout_s)
+        return self._ask("DELETE", _path(model_name), b"", _of(target), timeout_s)
 
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         headers = {

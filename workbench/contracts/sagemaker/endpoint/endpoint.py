@@ -38,7 +38,9 @@ from workbench.events import EndpointMeasured, EndpointWarned, Event
 
 T = TypeVar("T")
 
-_LOAD_LIMIT_S = 360.0  # for a load, with the unloads that it needs
+_LOAD_LIMIT_S = 360.0  # for a load, with the unloads that it needs; and for an unload
+_EMPTY_S = 10.0  # for unloads of all models from another container, which may hang,
+_LEAST_S = 0.1  # and then for each: it is asked all the same
 _RIGHT_COPIES = (0, 507)  # answers to a load that say nothing against the model's files
 
 
@@ -387,7 +389,9 @@ class Endpoint:
 
     # ── unloads ──
 
-    def _unload(self, model: _LoadedModel, *, discard: bool = False) -> bool:
+    def _unload(
+        self, model: _LoadedModel, *, discard: bool = False, timeout_s: float = _LOAD_LIMIT_S
+    ) -> bool:
         """Unload it, and *discard* its copy, if it is idle; whether it was."""
         with self._changed:
             if not model.is_idle or self._models.get(model.name) is not model:
@@ -397,7 +401,7 @@ class Endpoint:
         artifact = model.artifact
         try:
             with self._timed(artifact, "ModelUnloadingTime", "unloading_s"):
-                answer = self._container.unload(model.container_name, artifact.target)
+                answer = self._container.unload(model.container_name, artifact.target, timeout_s)
             if answer.status not in (200, 404):
                 reason = f"the container did not unload it ({answer.status}): {answer.text}"
                 self._log(EndpointWarned(artifact.target, reason))
@@ -441,11 +445,12 @@ class Endpoint:
             self._changed.notify_all()
 
     def empty(self) -> None:
-        """Unload all models that are idle; waits."""
+        """Unload all models that are idle; waits, but for another container only some seconds."""
+        deadline_s = time.monotonic() + _EMPTY_S
         with self._changed:
             models = list(self._models.values())
         for model in models:
-            self._unload(model)
+            self._unload(model, timeout_s=max(deadline_s - time.monotonic(), _LEAST_S))
 
     def close(self) -> None:
         """Remove the copies on disk, and unload all models from another container."""
