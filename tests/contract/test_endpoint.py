@@ -421,9 +421,13 @@ def test_models_beside_a_multi_model_endpoint(
             assert ("not found" if named else "requires a target model") in told
 
 
-def test_one_model_is_no_multi_model_endpoint(boto3: Any, sample_models: Path) -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_one_model_is_no_multi_model_endpoint(
+    boto3: Any, sample_models: Path, prefix: Path, *, beside: bool
+) -> None:
     """A refusal to stream names the endpoint, and does not call it what it is not."""
-    with Workbench(sample_models, device="cpu") as workbench:
+    artifacts = {"artifacts": prefix} if beside else {}
+    with Workbench(sample_models, device="cpu", **artifacts) as workbench:
         answer = boto3(
             "invoke_endpoint_with_response_stream",
             url=workbench.url, mode="standard", EndpointName="wine", Body="[]",

@@ -163,7 +163,8 @@ async def _held(endpoint: Endpoint, claim: ModelClaim) -> None:
 
 async def _refuse(what: str, cure: str, runtime: EndpointService, call: HttpCall) -> Reply:
     name = call.parameters[_NAME]
-    if runtime.endpoint.is_multi_model:
+    is_single = name in await runtime.read(runtime.core.names)
+    if runtime.endpoint.is_multi_model and not is_single:
         raise InvalidRequest(
             f"Endpoint {name} is a multi-model endpoint, which does not support {what}."
         )
