@@ -11,11 +11,14 @@ PACKAGE = Path(workbench.__file__).parent
 
 
 def loads_a_library(path: Path) -> bool:
-    """Whether the module at *path* loads a library by name; ``CDLL(None)`` is the process."""
+    """Whether the module at *path* loads a library by name.
+
+    ``CDLL(None)`` is the process, and the C library is in each.
+    """
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
     return any(
         ast.unparse(call.func).split(".")[-1] in {"CDLL", "LoadLibrary", "PyDLL", "find_library"}
-        and [ast.unparse(argument) for argument in call.args] != ["None"]
+        and [ast.unparse(argument) for argument in call.args] not in (["None"], ["'libc.so.6'"])
         for call in calls
     )
 

@@ -16,6 +16,7 @@ from inside import until
 
 from workbench import Workbench
 from workbench.core import ServerCore
+from workbench.core.lifecycle.loads import Loads
 from workbench.errors import PortInUse, SettingError
 from workbench.events import ModelLoaded, ModelUnloaded
 from workbench.host.server import ServerHost
@@ -133,6 +134,22 @@ def test_an_interrupt(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> 
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Serving, "stop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        workbench.restart(budget="32MiB")
+    assert workbench.snapshot().budget_nbytes == 64 * 2**20
+    assert has_all(workbench)
+
+
+def test_an_interrupt_of_the_loads_at_start(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor by an interrupt before the new server has loaded the pinned models."""
+
+    def interrupted(loads: Loads, name: str, version: int | None) -> None:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Loads, "pin", interrupted)
     with pytest.raises(KeyboardInterrupt):
         workbench.restart(budget="32MiB")
     assert workbench.snapshot().budget_nbytes == 64 * 2**20

@@ -154,8 +154,7 @@ class Lifetime:
         runtime = self._runtime
         if runtime is None:
             return
-        if runtime.has_started:  # else it may not have come to all of them
-            self._pinned = self.pinned
+        self._pinned = self.pinned
         self._runtime = None
         self.draining = CancellationToken()
         self._regions.close()
@@ -165,8 +164,12 @@ class Lifetime:
 
     @property
     def pinned(self) -> tuple[ModelId, ...]:
-        """The pinned models; of a closed core, those that ``open`` will load and pin again."""
-        return self._runtime.loads.pins.models if self._runtime is not None else self._pinned
+        """The pinned models, and until ``open`` is done those that it loads and pins again."""
+        runtime = self._runtime
+        if runtime is None:
+            return self._pinned
+        pinned = runtime.loads.pins.models
+        return pinned if runtime.has_started else tuple(dict.fromkeys((*self._pinned, *pinned)))
 
     def hand_over(self, to: Lifetime) -> None:
         """Give *to*, which is closed, the pins, log settings, added models and files of loads.

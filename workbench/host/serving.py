@@ -64,11 +64,19 @@ class Serving:
         Raises ``PortInUse``, and ``SettingError`` for a device or an address that is not available.
         """
         with self._changing:
-            if not self.is_running:
+            if self.is_running:
+                return
+            try:
                 self._start()
+            except BaseException:
+                self._stop()
+                raise
 
     def _start(self, listening: socket.socket | None = None) -> None:
-        """Start, on the socket *listening* if it is given. Raises as ``start`` does."""
+        """Start, on the socket *listening* if it is given.
+
+        Raises as ``start`` does; what was started then is left for ``_stop``.
+        """
         from workbench.http import DataPlane  # litestar takes its time
 
         with self._life:
@@ -85,11 +93,7 @@ class Serving:
                 for other in others:
                     other.start()
 
-            try:
-                self.core.open(partial(shielded, listen, "workbench-start"))
-            except BaseException:
-                self._stop()
-                raise
+            self.core.open(partial(shielded, listen, "workbench-start"))
             self._listed = announce(http.url, self.token)
             self._started_s = time.monotonic()
             self.budget_nbytes = self.core.snapshot().budget_nbytes
