@@ -11,13 +11,16 @@ from threading import Event
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from onnx_models import source, write_external
+from onnx_models import source, write_external, written
 
+from workbench import host_memory
 from workbench.backends.onnx import kept_weights
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.kept_weights import kept
 from workbench.errors import MemoryExhausted
+from workbench.host_memory import begin_peak
 from workbench.tensor import Tensor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they are kept on Linux only")
@@ -118,3 +121,24 @@ def test_no_memory_for_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
                 OnnxBackend().load(source(model))
     assert not mappings(weights)
     OnnxBackend().load(source(model)).close()
+
+
+def test_the_peak_of_a_load_with_large_weights(tmp_path: Path) -> None:
+    """Weights are not in memory twice while they are copied: a load takes little more than them."""
+    nbytes = 128 << 20
+    model = written(
+        tmp_path / "m.onnx",
+        "(int64[n] x) => (float[n, 1024] y) { y = Gather(w, x) }",
+        weights={"w": np.zeros((nbytes // 4096, 1024), np.float32)},
+    )
+    place = {"save_as_external_data": True, "location": "w.bin"}
+    onnx.save(onnx.load(model), model, **place)
+    backend = OnnxBackend()
+    backend.wake()
+    before_nbytes = begin_peak()
+    session = backend.load(source(model))
+    peak_nbytes = host_memory.peak_nbytes()
+    session.close()
+    assert before_nbytes is not None
+    assert peak_nbytes is not None
+    assert nbytes < peak_nbytes - before_nbytes < 1.5 * nbytes

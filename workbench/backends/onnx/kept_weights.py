@@ -21,6 +21,7 @@ from pathlib import Path
 _MAPS = Path("/proc/self/maps")
 _MAYMOVE_FIXED = 1 | 2  # linux/mman.h
 _FAILED = ctypes.c_void_p(-1).value
+_STEP_NBYTES = 16 << 20  # so much at a time is resident twice: as pages of the file, and copied
 
 _loading: set[str] = set()
 _left = threading.Condition()  # a load left its files
@@ -41,7 +42,8 @@ def kept(*paths: Path) -> Iterator[None]:
         before = _mapped(files)
         yield
         for start, end in _mapped(files) - before:
-            _replace(start, end - start)
+            for begin in range(start, end, _STEP_NBYTES):
+                _replace(begin, min(_STEP_NBYTES, end - begin))
     finally:
         with _left:
             _loading.difference_update(files)
