@@ -135,6 +135,13 @@ def test_what_the_system_lacks(cause: Exception) -> None:
     assert refusal_of(OSError(errno.EACCES, "x")).status == 500
 
 
+def test_an_error_that_is_its_own_cause() -> None:
+    """An error of an artifact's code that was raised from itself is answered as any other."""
+    error, cause = LoadFailed("x"), ValueError("y")
+    error.__cause__ = cause.__cause__ = cause
+    assert refusal_of(error) == Refusal(400, "x")
+
+
 def test_what_a_refusal_says() -> None:
     """A model that is not there, or not loaded, is told in AWS' words; a bug by its class."""
     assert refusal_of(ModelNotReady("x"), "a").message == "Model not found: a"

@@ -90,7 +90,9 @@ def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
 
 def _is_short(error: BaseException | None) -> bool:
     """Whether *error*, or what led to it, is that the system or the budget has no more to give."""
-    while error is not None:
+    seen: set[int] = set()  # ``raise error from error`` makes it its own cause
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
         if isinstance(error, MemoryError | errors.MemoryExhausted):
             return True
         if isinstance(error, OSError) and error.errno in _SHORT:
