@@ -78,6 +78,7 @@ def test_nobody_hears_of_it(path: Path) -> None:
 def test_a_file_that_is_opened_for_a_moment(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that somebody just writes, and could still truncate, is held once that is done."""
     with path.open("r+b") as file, ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(file_lease, "_PATIENCE_S", 60.0)
         monkeypatch.setattr(file_lease, "sleep", lambda _: file.close())
         with held(path):
             assert waits(pool.submit(os.truncate, path, 0))
