@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import ModelNotFound
 from workbench.model import (
+    Footprint,
     ModelConfig,
     ModelId,
     ModelState,
@@ -32,6 +33,17 @@ def test_states_have_tritons_words() -> None:
     assert {state.value for state in ModelState} == {
         "UNAVAILABLE", "LOADING", "READY", "UNLOADING",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("nbytes", [0, 60, 140, 200])
+def test_a_footprint_hides_no_more_than_it_is(nbytes: int) -> None:
+    """At most all of a model is pages of a file, also if a load measured less than the file has.
+
+    The engine keeps equal weights once, and the file has each of them.
+    """
+    estimated = Footprint(weights_nbytes=100, other_nbytes=40, mapped_nbytes=100)
+    changed = estimated.of(nbytes)
+    assert (changed.nbytes, changed.unseen_nbytes) == (nbytes, min(nbytes, 100))
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,9 @@ class Footprint(NamedTuple):
         own_nbytes = nbytes - self.declared_nbytes
         weights_nbytes = min(self.weights_nbytes, own_nbytes)
         return self._replace(
-            weights_nbytes=weights_nbytes, other_nbytes=own_nbytes - weights_nbytes
+            weights_nbytes=weights_nbytes,
+            other_nbytes=own_nbytes - weights_nbytes,
+            mapped_nbytes=min(self.mapped_nbytes, own_nbytes),
         )
 
     @property
