@@ -284,7 +284,7 @@ class EndpointMeasured:
 
 @dataclass(frozen=True, slots=True)
 class TargetNamed:
-    """The platform is about to load *target_model*, which it calls as *model* is called."""
+    """The artifact *target_model* is about to be loaded, as the *model* that the platform names."""
 
     kind: ClassVar[str] = "target"
     model: ModelId

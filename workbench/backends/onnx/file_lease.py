@@ -50,7 +50,7 @@ def _leased(path: Path) -> int:
 
 
 def _lease(file: int) -> None:
-    """Take a lease; wait a moment for who has *file* open, and may be about to truncate it."""
+    """Take a lease; wait a moment for a program that writes *file*, and may truncate it next."""
     until_s = monotonic() + _PATIENCE_S
     while True:
         try:

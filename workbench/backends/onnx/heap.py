@@ -149,7 +149,7 @@ def _is_mapped(libc: ctypes.CDLL, nbytes: int) -> bool:
 def _glibc() -> ctypes.CDLL | None:
     """The C library of this process, if it is glibc, with its own ``malloc``.
 
-    Another one may take its place (``LD_PRELOAD``); the word before its blocks may be nobody's.
+    Another one may take its place (``LD_PRELOAD``); the word before its blocks may not be readable.
     """
     try:
         libc = ctypes.CDLL(None)

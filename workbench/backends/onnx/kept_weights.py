@@ -1,9 +1,9 @@
 """Weights that stay as they are if their file changes while their model is loaded.
 
 ONNX Runtime maps files of weights. On the CPU it uses those that it does not pack where they are
-mapped, as long as the session lives (measured on 1.31), and no option turns this off. Who writes
-into such a file would change them, and who truncates it would end the process at the next run
-(SIGBUS). So memory of this process takes the place of what is still mapped after a load.
+mapped, as long as the session lives (measured on 1.31), and no option turns this off. A program
+that writes into such a file would change them, and one that truncates it would end this process at
+the next run (SIGBUS). So what is still mapped after a load is replaced by a copy in memory.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ _FAILED = ctypes.c_void_p(-1).value
 _STEP_NBYTES = 16 << 20  # so much at a time is resident twice: as pages of the file, and copied
 
 _loading: set[str] = set()
-_left = threading.Condition()  # a load left its files
+_ended = threading.Condition()  # the load of some files has ended
 
 
 @contextmanager
 def kept(*paths: Path) -> Iterator[None]:
-    """Replace, at the end of the block, what it mapped of *paths* by copies at the same addresses.
+    """At the end of the block, replace what it mapped of *paths* by copies at the same addresses.
 
-    One load of a file at a time: others would unmap addresses that this one has just read. Linux
-    only. Raises ``MemoryError``.
+    A load waits for others of the same file, which could unmap addresses that it has found in the
+    list of mappings. Linux only. Raises ``MemoryError``.
     """
     files = {os.path.realpath(path) for path in paths} if sys.platform == "linux" else set()
-    with _left:
-        _left.wait_for(lambda: _loading.isdisjoint(files))
+    with _ended:
+        _ended.wait_for(lambda: _loading.isdisjoint(files))
         _loading.update(files)
     try:
         before = _mapped(files)
@@ -45,9 +45,9 @@ def kept(*paths: Path) -> Iterator[None]:
             for begin in range(start, end, _STEP_NBYTES):
                 _replace(begin, min(_STEP_NBYTES, end - begin))
     finally:
-        with _left:
+        with _ended:
             _loading.difference_update(files)
-            _left.notify_all()
+            _ended.notify_all()
 
 
 def _mapped(files: set[str]) -> set[tuple[int, int]]:

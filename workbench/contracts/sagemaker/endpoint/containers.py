@@ -64,7 +64,7 @@ class ModelContainer(Protocol):
         """``POST /models``; waits."""
 
     def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
-        """``DELETE /models/{model_name}``; waits, as long as another process may take."""
+        """``DELETE /models/{model_name}``; waits, for another process at most *timeout_s*."""
 
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         """``POST /models/{model_name}/invoke``; to cancel it ends the request."""

@@ -39,8 +39,8 @@ from workbench.events import EndpointMeasured, EndpointWarned, Event
 T = TypeVar("T")
 
 _LOAD_LIMIT_S = 360.0  # for a load, with the unloads that it needs; and for an unload
-_EMPTY_S = 10.0  # for unloads of all models from another container, which may hang,
-_LEAST_S = 0.1  # and then for each: it is asked all the same
+_EMPTY_S = 10.0  # for the unloads of all models from another container, which may hang
+_LEAST_S = 0.1  # for the unload of each model that is left after that time
 _RIGHT_COPIES = (0, 507)  # answers to a load that say nothing against the model's files
 
 
