@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -137,6 +138,15 @@ def test_a_server_that_stops_leaves_the_heap_as_it_was(tmp_path: Path) -> None:
         [sys.executable, "-c", _CHILD, str(tmp_path)], capture_output=True, text=True, check=True
     )
     assert json.loads(run.stdout) == [False, True, False, True, False]
+
+
+@pytest.mark.skipif(heap._glibc() is None, reason="the C library is not glibc")
+def test_the_systems_python_has_glibcs_malloc() -> None:
+    """Also if the program has an address of its own for ``malloc``, as Debian's python3."""
+    python = shutil.which("python3", path="/usr/bin") or sys.executable
+    code = f"import runpy; print(runpy.run_path({heap.__file__!r})['_glibc']())"
+    run = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("<CDLL ")
 
 
 @pytest.mark.skipif(heap._glibc() is None, reason="the C library is not glibc")

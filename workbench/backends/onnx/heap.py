@@ -153,7 +153,8 @@ def _glibc() -> ctypes.CDLL | None:
     """
     try:
         libc = ctypes.CDLL(None)
-        if _address(libc.malloc) != _address(ctypes.CDLL("libc.so.6").malloc):
+        # not malloc's address: in Debian's python3, linked without PIE, it is one of the program
+        if _address(libc.calloc) != _address(ctypes.CDLL("libc.so.6").calloc):
             return None
         libc.malloc_trim.argtypes = [ctypes.c_size_t]
         libc.mallopt.argtypes = [ctypes.c_int, ctypes.c_int]
