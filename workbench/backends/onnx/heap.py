@@ -153,7 +153,7 @@ def _glibc() -> ctypes.CDLL | None:
     """
     try:
         libc = ctypes.CDLL(None)
-        # not malloc's address: in Debian's python3, linked without PIE, it is one of the program
+        # malloc has two addresses in a program that is linked without PIE, as Debian's python3
         if _address(libc.calloc) != _address(ctypes.CDLL("libc.so.6").calloc):
             return None
         libc.malloc_trim.argtypes = [ctypes.c_size_t]
