@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
 import pytest
+from inside import until
 from onnx_models import source, write_external, written
 
 from workbench import host_memory
@@ -71,7 +73,7 @@ def test_weights_that_are_overwritten_once_they_are_loaded(tmp_path: Path) -> No
 
 
 def test_what_others_mapped_stays(tmp_path: Path) -> None:
-    """What somebody else mapped of the file, before or shared, is left alone."""
+    """What somebody else mapped of the file, before the load or only to read it, is left alone."""
     model, weights = write_external(tmp_path)
     with weights.open("r+b") as file:
         before = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -80,8 +82,11 @@ def test_what_others_mapped_stays(tmp_path: Path) -> None:
     assert mappings(weights) == 2
     session.close()
     assert mappings(weights) == 2
-    before.close()
-    shared.close()
+    with kept(weights), weights.open("rb") as file:
+        later = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    assert mappings(weights) == 3
+    for each in (before, shared, later):
+        each.close()
 
 
 def test_one_load_of_a_file_at_a_time(tmp_path: Path) -> None:
@@ -106,6 +111,7 @@ def test_one_load_of_a_file_at_a_time(tmp_path: Path) -> None:
         assert begun.wait(30)
         with kept(paths[1]), kept():
             loads.append(pool.submit(wait))
+        until(lambda: kept_weights._ended._waiters or loads[1].done())  # type: ignore[attr-defined]
         end.set()
         assert [each.result(30) for each in loads] == [None, True]
 
@@ -116,9 +122,12 @@ def test_no_memory_for_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     libc: Any = kept_weights._libc()
     for call in ("mmap", "mremap"):
         with monkeypatch.context() as patch:
+            freed = mock.Mock(wraps=libc.munmap)
+            patch.setattr(libc, "munmap", freed)
             patch.setattr(libc, call, lambda *_: kept_weights._FAILED)
             with pytest.raises(MemoryExhausted, match=r"^m:1 did not load, memory ran out: .*of w"):
                 OnnxBackend().load(source(model))
+            assert freed.call_count == (call == "mremap")  # the copy that found no place
     assert not mappings(weights)
     OnnxBackend().load(source(model)).close()
 

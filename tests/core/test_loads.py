@@ -18,6 +18,7 @@ from inside import asked, lease, opened, submit, until
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
 from workbench.core.lifecycle.loads import Loads
+from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.runs import Runs
@@ -286,6 +287,22 @@ def test_a_pin_that_fails_leaves_the_one_beside_it(
     monkeypatch.setattr(core._running().loads, "_load_by_hand", pin_and_fail)
     with pytest.raises(LoadFailed, match="scripted"):
         core.pin("a")
+    assert core.status("a").pinned
+
+
+def test_what_is_pinned_stays_from_its_load_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody evicts a model between its load for a pin and the pin."""
+    core = rig.open(budget="70B")
+    add = Pins.add
+
+    def evicting(pins: Pins, *model: Any) -> None:
+        with pytest.raises(MemoryExhausted, match="may not be evicted"):
+            core.load("b")
+        add(pins, *model)
+
+    monkeypatch.setattr(Pins, "add", evicting)
+    core.pin("a")
+    assert ask(core, "a") == 1.0
     assert core.status("a").pinned
 
 
