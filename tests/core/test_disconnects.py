@@ -237,6 +237,25 @@ def test_a_run_for_nobody_is_not_counted_as_answered(rig: Rig, name: str) -> Non
     assert (requests.succeeded, requests.failures) == (0, {FailureReason.CANCELED: 1})
 
 
+def test_a_batch_with_one_for_nobody(rig: Rig) -> None:
+    """The request that somebody waits for is answered; the other one counts as cancelled."""
+    first, gate = rig.start("batched"), rig.gate
+    gate.entered()
+    together = [rig.start("batched") for _ in range(2)]
+    inside.until(lambda: inside.queued(rig.core, "batched") == 2)
+    rig.gate = Gate()
+    gate.open()
+    rig.gate.entered()
+    assert together[0].cancel()
+    rig.gate.open()
+    first.result(30)
+    together[1].result(30)
+    rig.until_nothing_is_left()
+    requests = rig.core.status("batched").requests
+    assert (rig.runs, requests.succeeded) == (2, 2)
+    assert requests.failures == {FailureReason.CANCELED: 1}
+
+
 def cancelled(rig: Rig, name: str) -> None:
     rig.start(name).cancel()
 
