@@ -92,9 +92,9 @@ def listening_socket(settings: Settings, token: str) -> socket.socket:
 
 
 def check_grpc_port(settings: Settings, own_ports: Container[str]) -> None:
-    """Raise ``PortInUse`` if the port for gRPC is taken; *own_ports* are those that become free.
+    """Raise ``PortInUse`` if the port for gRPC is taken, before a restart stops anything.
 
-    So a server that runs need not stop to learn that the next one could not start.
+    *own_ports*: those of the running server, which become free.
     """
     port = settings.grpc_port
     if port and str(port) not in own_ports:
