@@ -7,7 +7,14 @@ from itertools import product
 import pytest
 
 from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, RequestStopped
-from workbench.events import MemoryRefused, ModelEvicted, ModelLoaded, ModelLoading, ModelUnloading
+from workbench.events import (
+    MemoryRefused,
+    ModelEvicted,
+    ModelLoadCancelled,
+    ModelLoaded,
+    ModelLoading,
+    ModelUnloading,
+)
 from workbench.memory.eviction import POLICIES, Occupant
 from workbench.model import Footprint, ModelId
 from workbench.residency import Purpose, events, rooms
@@ -99,6 +106,22 @@ def test_a_victim_is_told_of_and_closed_before_the_load_begins(rig: Rig) -> None
         Tell(ModelLoading(B, 50)),
         Load(B, 0),
     ]
+
+
+def test_a_stop_tells_of_the_loads_that_it_ends(rig: Rig) -> None:
+    """Of one that has begun when it has ended, and at once of one whose room is not free yet."""
+    rig.load(A, 60)
+    for number, model in ((2, B), (3, C)):
+        rig.apply(events.Requested(number, (model,)))
+        rig.apply(events.Estimated(number, {model: 40}))
+    assert (rig.resident(B).phase, rig.resident(C).phase) == (Phase.LOADING, Phase.ADMITTED)
+    why = "the server is stopping"
+    effects = rig.apply(events.ShutDown())
+    refused = [str(effect.error) for effect in effects if isinstance(effect, Refuse)]
+    assert refused == [why, why]
+    assert [effect.model for effect in effects if isinstance(effect, StopLoad)] == [B]
+    assert Tell(ModelLoadCancelled(C, why)) in effects
+    assert Tell(ModelLoadCancelled(B, why)) in rig.apply(events.NotLoaded(B, RequestStopped(why)))
 
 
 def test_evictions_and_refusals_tell_their_device() -> None:
