@@ -33,6 +33,8 @@ def image_files(value: object) -> Array | Sequence[bytes] | None:
 
 def are_images(value: object) -> bool:
     """Whether *value* is an image of Pillow, or several."""
+    if isinstance(value, np.ndarray):  # as of most requests: the rest takes microseconds
+        return False
     values = value if isinstance(value, list | tuple) else [value]
     return bool(values) and all(map(_is_image, values))
 
