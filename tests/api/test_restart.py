@@ -112,6 +112,7 @@ def test_a_port_of_grpc_that_is_taken(workbench: Workbench) -> None:
         workbench.restart(grpc_port=port)
         assert workbench.grpc_url == f"127.0.0.1:{port}"
         workbench.infer("digits", DIGIT)
+    assert workbench.restart(budget="32MiB").grpc_url == f"127.0.0.1:{port}"  # it is its own
 
 
 def test_what_fails_when_the_new_server_starts(workbench: Workbench, tmp_path: Path) -> None:
