@@ -215,12 +215,13 @@ def test_who_waits_for_a_turn(rig: Rig, instances: int) -> None:
 
 def test_a_step_that_waits_for_a_turn(rig: Rig) -> None:
     """It is given up in time, and the request says which model it waited for."""
-    core = rig.open(wait="50ms")
+    core = rig.open(wait="500ms")
     rig.serve(core, "slow", schedule=Schedule(1))
     rig.ensemble("e", "slow x=in y=out")
+    core.load("e")  # which takes its time on a busy machine
     running = inside.submit(core, request("slow"))
     rig.entered()
-    with pytest.raises(WaitedTooLong, match="e:1 waited 50 ms for a turn of slow:1"):
+    with pytest.raises(WaitedTooLong, match="e:1 waited 500 ms for a turn of slow:1"):
         inside.submit(core, to_ensemble("e")).result(30)
     rig.gate.set()
     running.result(30)
