@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,18 @@ import pandas as pd
 import pytest
 from onnx_models import ENDLESS, loop
 
-from workbench import Workbench
-from workbench.errors import DeadlineExceeded, InvalidRequest, RequestStopped, UsageError
+from workbench import Workbench, connect
+from workbench.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ModelNotFound,
+    RequestStopped,
+    UsageError,
+)
 
 ROWS = [[1.0, 2.0], [3.0, 4.0]]
 MISSING = "it has missing values, which {} cannot say: fill them in"
+MATRX = r"^there is no model 'matrx'; did you mean 'matrix'\?$"
 WITH_FLOATS = "the model with an example that has floats there"
 PEOPLE: Any = {
     "inputs": {"age": ("INT64", [-1]), "city": ("BYTES", [-1])}, "outputs": {"y": ("INT64", [-1])}
@@ -277,3 +284,40 @@ def test_what_is_waited_for_no_longer_ends(tmp_path: Any) -> None:
             asyncio.run(wb.ainfer("endless", ENDLESS, timeout_s=0.05))
         asyncio.run(cancelled(wb))
         wb.unload("endless")  # returns once its runs have ended
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda wb: wb.infer("matrx", ROWS),
+        lambda wb: asyncio.run(wb.ainfer("matrx", ROWS)),
+        lambda wb: list(wb.stream("matrx", ROWS)),
+        lambda wb: wb.load("matrx"),
+    ],
+    ids=["infer", "ainfer", "stream", "load"],
+)
+def test_a_misspelt_model(wb: Workbench, ask: Callable[[Any], object]) -> None:
+    """The name that was meant is told, by a connection too; without one, the names that exist."""
+    with connect(wb.url) as away:
+        for either in (wb, away):
+            with pytest.raises(ModelNotFound, match=MATRX):
+                ask(either)
+            with pytest.raises(ModelNotFound, match=r"'nobody'; available: bf16, matrix, odd"):
+                either.infer("nobody", ROWS)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda wb: wb.load("matrx", config={}),
+        lambda wb: wb.pin("matrx"),
+        lambda wb: wb.unpin("matrx"),
+        lambda wb: wb.unload("matrx"),
+        lambda wb: wb.save("matrx", "folder"),
+    ],
+    ids=["load", "pin", "unpin", "unload", "save"],
+)
+def test_a_misspelt_model_is_changed(wb: Workbench, change: Callable[[Workbench], object]) -> None:
+    """Each verb of a workbench about one model tells the name that was meant."""
+    with pytest.raises(ModelNotFound, match=MATRX):
+        change(wb)

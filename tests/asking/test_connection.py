@@ -278,8 +278,8 @@ def test_what_is_no_address(url: str | int) -> None:
 
 def test_errors_are_the_same(wb: Connection) -> None:
     """What the server refuses is the error that a workbench raises."""
-    for ask in (lambda: wb.infer("vine", [[1.0]]), lambda: wb.load("vine")):
-        with pytest.raises(ModelNotFound, match=r"^there is no model 'vine'; available: "):
+    for ask in (lambda: wb.infer("nobody", [[1.0]]), lambda: wb.load("nobody")):
+        with pytest.raises(ModelNotFound, match=r"^there is no model 'nobody'; available: "):
             ask()
     for ask in (lambda: wb.infer("", [1]), lambda: wb.load(""), lambda: wb.signature("")):
         with pytest.raises(ModelNotFound, match=r"^'' cannot be the name of a model$"):

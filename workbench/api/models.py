@@ -13,7 +13,7 @@ from workbench.asking.asks import Asks
 from workbench.asking.given import Config, Files, check_model, config_text, file_contents
 from workbench.asking.question import Question, answers, ask, ask_async
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import UsageError, WorkbenchError, refused_in_one_line
+from workbench.errors import ModelNotFound, UsageError, WorkbenchError, refused_in_one_line
 from workbench.model import ModelId, Signature
 from workbench.stop import CancellationToken, stopped_by_interrupt
 from workbench.tensor import Array
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from workbench.conversion.things import Served
     from workbench.views.card import CardValues
 
+Result = TypeVar("Result")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -162,7 +163,7 @@ class Models(Lifetime, Asks):
         check_model(model, version)
         folder = path_of("to", to)
         with refused_in_one_line(folder):
-            return self._core.call(save, self._core, model, folder, version)
+            return self._call(model, save, self._core, model, folder, version)
 
     def load(
         self,
@@ -186,7 +187,20 @@ class Models(Lifetime, Asks):
         stop, core = CancellationToken(), self._core
         with stopped_by_interrupt(stop), Progress() as progress:
             show = partial(show_load, progress, core, model)
-            return self._model(core.call(core.load, model, version, stop, meanwhile=show))
+            return self._model(self._call(model, core.load, model, version, stop, meanwhile=show))
+
+    def _call(
+        self,
+        model: str,
+        verb: Callable[..., Result],
+        *args: object,
+        meanwhile: Callable[[], object] | None = None,
+    ) -> Result:
+        """What *verb*, about *model*, returns; see ``ServerCore.call``."""
+        try:
+            return self._core.call(verb, *args, meanwhile=meanwhile)
+        except ModelNotFound as error:
+            raise self._meant(model, error) from None
 
     def _load_with(
         self, model: str, version: int | None, config: str | None, files: dict[str, bytes]
@@ -196,7 +210,7 @@ class Models(Lifetime, Asks):
         core = self._core
         with Progress() as progress:
             show = partial(show_load, progress, core, model)
-            core.call(core.load_all, model, config, files, meanwhile=show)
+            self._call(model, core.load_all, model, config, files, meanwhile=show)
         return self._model(core.status(model))
 
     def unload(
@@ -211,7 +225,7 @@ class Models(Lifetime, Asks):
         """
         check_model(model, version)
         unload = partial(self._core.unload, model, version, dependents=dependents)
-        self._core.call(unload)
+        self._call(model, unload)
         if model not in self.names:
             return None
         return self._model(self._core.status(model, version))
@@ -219,12 +233,12 @@ class Models(Lifetime, Asks):
     def pin(self, model: str, version: int | None = None) -> Model:
         """Load *model* and never evict it. Raises as ``infer`` does."""
         check_model(model, version)
-        return self._model(self._core.call(self._core.pin, model, version))
+        return self._model(self._call(model, self._core.pin, model, version))
 
     def unpin(self, model: str, version: int | None = None) -> Model:
         """Allow the eviction of *model* again. Raises ``ModelNotFound``."""
         check_model(model, version)
-        return self._model(self._core.call(self._core.unpin, model, version))
+        return self._model(self._call(model, self._core.unpin, model, version))
 
     @property
     def names(self) -> tuple[str, ...]:

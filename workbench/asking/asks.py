@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workbench.asking.given import NO_INPUTS, inputs_of
 from workbench.asking.question import Question
+from workbench.errors import ModelNotFound, WorkbenchError
+from workbench.spelling import meant
 
 
 class Asks(ABC):
@@ -47,7 +50,11 @@ class Asks(ABC):
         ``DeadlineExceeded``, ``UsageError``.
         """
         given = self._given(model, inputs, by_keyword)
-        return self._infer(Question(model, given, version, timeout_s, output, raw))
+        question = Question(model, given, version, timeout_s, output, raw)
+        try:
+            return self._infer(question)
+        except ModelNotFound as error:
+            raise self._meant(model, error) from None
 
     async def ainfer(
         self,
@@ -66,7 +73,11 @@ class Asks(ABC):
         To cancel the task ends the request.
         """
         given = self._given(model, inputs, by_keyword)
-        return await self._ainfer(Question(model, given, version, timeout_s, output, raw))
+        question = Question(model, given, version, timeout_s, output, raw)
+        try:
+            return await self._ainfer(question)
+        except ModelNotFound as error:
+            raise await asyncio.to_thread(self._meant, model, error) from None
 
     def stream(
         self,
@@ -83,7 +94,13 @@ class Asks(ABC):
         A generator function runs ahead by one answer, and is closed with this iterator.
         """
         given = self._given(model, inputs, by_keyword)
-        return self._stream(Question(model, given, version, raw=raw))
+        return self._streamed(Question(model, given, version, raw=raw))
+
+    def _streamed(self, question: Question) -> Iterator[Any]:
+        try:
+            yield from self._stream(question)
+        except ModelNotFound as error:
+            raise self._meant(question.model, error) from None
 
     @property
     @abstractmethod
@@ -100,6 +117,18 @@ class Asks(ABC):
     def _ipython_key_completions_(self) -> list[str]:
         """What Tab offers behind ``wb["``."""
         return list(self.names)
+
+    def _meant(self, model: str, error: ModelNotFound) -> ModelNotFound:
+        """*error*, or one that tells the name most like *model*, which is no name.
+
+        Only people get it: among ten thousand names the search takes half a second.
+        """
+        try:
+            names = self.names
+        except WorkbenchError:  # a server that lists none, or that is gone by now
+            return error
+        hint = "" if model in names else meant(model, names)
+        return ModelNotFound(f"there is no model {model!r}{hint}") if hint else error
 
     def _given(self, model: str, inputs: object, by_keyword: Mapping[str, object]) -> object:
         """The inputs of a call. Raises ``UsageError`` and ``InvalidRequest``."""

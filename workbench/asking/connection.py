@@ -289,7 +289,10 @@ class Connection(Asks):
         Raises ``LoadFailed``, ``ModelNotFound`` and others.
         """
         parameters = {} if config is None else {"config": json.dumps(config)}
-        self._verb(model, "load", **parameters)
+        try:
+            self._verb(model, "load", **parameters)
+        except ModelNotFound as error:
+            raise self._meant(model, error) from None
 
     def unload(self, model: str) -> None:
         """Unload *model*. Raises ``ModelNotFound`` and others."""
