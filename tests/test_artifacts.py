@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -214,6 +215,26 @@ def test_other_refusals(sample_models: Path, tmp_path: Path, out: Path) -> None:
     with pytest.raises(FileRefused, match=r"e\.json: No such file or directory$"):
         pack(sample_models / "wine", out, example=tmp_path / "e.json")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("m.zip", "m.tar.gz"),
+        ("m", "m.tar.gz"),
+        ("m.tar", "m.tar.gz"),
+        ("wine-1.2", "wine-1.2.tar.gz"),
+    ],
+)
+def test_a_file_that_no_endpoint_takes(
+    sample_models: Path, tmp_path: Path, name: str, instead: str
+) -> None:
+    """An archive of another ending is not written; the name to write is told."""
+    told = f"{tmp_path / name} must end in .tar.gz or .tgz, such as {tmp_path / instead}"
+    with pytest.raises(UsageError, match=f"^{re.escape(told)}$"):
+        pack(sample_models / "wine", tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+    pack(sample_models / "wine", tmp_path / "m.tgz")
 
 
 def _traversal(path: Path) -> Path:

@@ -220,11 +220,11 @@ def test_to_save_again_replaces_only_what_it_writes(tmp_path: Path) -> None:
 def test_an_archive_is_an_artifact_for_sagemaker(
     tmp_path: Path, sample_models: Path, name: str
 ) -> None:
-    """A path that ends in .tar.gz gets what a multi-model endpoint serves."""
+    """A path that ends in .tar.gz or .tgz gets what a multi-model endpoint serves."""
     with Workbench(sample_models) as wb:
         wb.serve(identity(tmp_path / "m.onnx"), "m")
         archive = wb.save(name, tmp_path / "s3" / f"{name}.tar.gz")
-        again = wb.save(name, str(tmp_path / "again.tar.gz"))
+        again = wb.save(name, str(tmp_path / "again.tgz"))
     assert archive.read_bytes() == again.read_bytes()
     assert not [finding for finding in check(archive) if finding.wrong]
     with tarfile.open(archive) as tar:

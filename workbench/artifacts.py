@@ -22,6 +22,7 @@ from workbench.errors import UsageError, refused_in_one_line
 from workbench.repository.config import read_config
 
 _HOOKS = {"model_fn"}, {"predict_fn", "transform_fn"}  # a file with one of each is an inference.py
+ENDINGS = ".tar.gz", ".tgz"  # by which an endpoint knows an archive
 _LEFT_OUT = {"__pycache__", "__MACOSX"}
 _COMPRESSION = 6  # 9 makes a model of trees 1 % smaller, and takes nine times as long
 
@@ -69,10 +70,13 @@ def pack(
 def write_archive(members: Members, out: Path) -> None:
     """Write *members* to *out*, a tar.gz, in place of an old one.
 
-    Raises ``UsageError`` for a folder, ``OSError``.
+    Raises ``UsageError`` for a folder and another ending, ``OSError``.
     """
     if out.is_dir():
         raise UsageError(f"{out} is a folder: name the file to write, such as {out}/model.tar.gz")
+    if not out.name.endswith(ENDINGS):
+        stem = out.with_suffix("") if out.suffix in {".zip", ".tar", ".gz"} else out
+        raise UsageError(f"{out} must end in {' or '.join(ENDINGS)}, such as {stem}.tar.gz")
     part = out.with_name(f"{out.name}.part")
     try:
         with part.open("wb") as file:
@@ -108,7 +112,7 @@ def _members(model: Path, function: str | None) -> Members:
         return onnx_members(model)
     if model.is_dir():  # by its own name: resolve() would follow links
         return _of_folder(Path(os.path.abspath(model)))  # noqa: PTH100
-    if model.name.endswith((".tar.gz", ".tgz")) and model.is_file():
+    if model.name.endswith(ENDINGS) and model.is_file():
         raise UsageError(f"{model} is an artifact already: add --check to check it")
     what = "must be" if model.exists() else "is not there: name"
     raise UsageError(f"{model} {what} an ONNX file, the folder of a model, or a Python file")

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.artifacts import Members, onnx_members, write_archive
+from workbench.artifacts import ENDINGS, Members, onnx_members, write_archive
 from workbench.contracts.triton import model_config
 from workbench.core import ServerCore
 from workbench.errors import UsageError
@@ -18,7 +18,6 @@ from workbench.model import Ensemble, FunctionModel, ModelSource
 from workbench.repository.config import CONFIG_FILENAME
 from workbench.repository.config_text import as_text, portable, replace_config
 
-ARCHIVE = ".tar.gz"
 _WHY_EMPTY = b"Triton serves an ensemble only if there is a folder for its version.\n"
 
 
@@ -29,9 +28,9 @@ def save(core: ServerCore, name: str, to: Path, version: int | None = None) -> P
     the folder of the model, or the archive. Raises ``UsageError``, ``ModelNotFound``,
     ``VersionNotFound``, ``LoadFailed``, ``OSError``.
     """
-    is_archive = to.name.endswith(ARCHIVE)
+    is_archive = to.name.endswith(ENDINGS)
     if to.is_file() and not is_archive:
-        raise UsageError(f"{to} is a file: name a folder, or a file that ends in {ARCHIVE}")
+        raise UsageError(f"{to} is a file: name a folder, or a file that ends in {ENDINGS[0]}")
     sources: dict[str, list[ModelSource]] = {}
     for source in _sources(core, name, version):
         sources.setdefault(source.id.name, []).append(source)
