@@ -16,6 +16,13 @@ def meant(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def no_folder(path: Path) -> str:
+    """What is wrong with *path* if it is no folder, and the folder that was meant; else nothing."""
+    if path.is_dir():
+        return ""
+    return "is a file, not a folder" if path.exists() else f"does not exist{meant_folder(path)}"
+
+
 def meant_folder(path: Path) -> str:
     """As ``meant``, of a folder that does not exist and those beside it."""
     try:

@@ -341,11 +341,13 @@ def test_a_replay_that_nobody_reads(sample_models: Path, tmp_path: Path) -> None
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize("content", [b"", b"\x80\x04.", b"cos\nsystem\n(S'true'\ntR.", b"no"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x80\x04.", b"cos\nsystem\n(S'true'\ntR.", b"no", b"print(1)\n"]
+)
 def test_a_file_that_is_no_journal(tmp_path: Path, content: bytes) -> None:
     """It is refused in one line, and nothing of it is called."""
     (tmp_path / "file").write_bytes(content)
     told = CliRunner().invoke(main, ["replay", str(tmp_path / "file")])
     assert told.exit_code == 2
-    assert told.output.startswith(f"workbench: {tmp_path / 'file'} cannot be replayed by this")
+    assert told.output.startswith(f"workbench: {tmp_path / 'file'} is no journal of this version: ")
     assert told.output.count("\n") == 1

@@ -8,6 +8,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
@@ -18,7 +19,7 @@ from workbench.errors import AttributeUnknown, PortInUse, SettingError, UsageErr
 from workbench.host.serving import Serving
 from workbench.repository import hidden_files, too_deep
 from workbench.settings import Folders, Settings, declared
-from workbench.spelling import meant
+from workbench.spelling import meant, no_folder
 from workbench.views.times import show_age
 
 
@@ -77,8 +78,8 @@ class Lifetime:
     def _start(self) -> None:
         if self.is_running:
             return
-        folders = self.settings.repository
-        problems = overwritten(), too_deep(folders), hidden_files(folders)
+        folders, artifacts = self.settings.repository, self.settings.artifacts
+        problems = overwritten(), too_deep(folders), hidden_files(folders), _unfound(artifacts)
         for problem in filter(None, problems):
             warnings.warn(problem, stacklevel=3)
         self._serving.start()
@@ -236,6 +237,12 @@ class Lifetime:
 def _stop_all(stops: Iterable[Callable[[], None]]) -> None:
     for stop in stops:
         stop()
+
+
+def _unfound(artifacts: Path | None) -> str:
+    """What is wrong if there is no folder *artifacts*: it may still come, so it is no error."""
+    wrong = no_folder(artifacts) if artifacts is not None else ""
+    return f"the folder of the artifacts {str(artifacts)!r} {wrong}" if wrong else ""
 
 
 def _stop_unheld(stops: Iterable[Callable[[], None]]) -> None:

@@ -24,13 +24,13 @@ from workbench.commands.client import (
     url_option,
 )
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
-from workbench.errors import UsageError, WorkbenchError, line_of, refused_in_one_line
+from workbench.errors import UsageError, WorkbenchError, refused_in_one_line
 from workbench.host.logs import LogRing
 from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.running import find_token, running_servers
 from workbench.seconds import show_duration
 from workbench.settings import declared, variable_name
-from workbench.spelling import meant_folder
+from workbench.spelling import no_folder
 from workbench.version import __version__
 
 _PORT = "8000"  # what clients of other servers try first
@@ -131,9 +131,8 @@ def endpoint(prefix: Path, **settings: str | None) -> None:
 
     Its models run in this process, or in the container that --container names.
     """
-    if not prefix.is_dir():
-        wrong = "is a file, not a folder" if prefix.exists() else "does not exist"
-        raise UsageError(f"the folder {str(prefix)!r} {wrong}{meant_folder(prefix)}")
+    if wrong := no_folder(prefix):
+        raise UsageError(f"the folder {str(prefix)!r} {wrong}")
     if settings["artifacts"] is not None:
         raise UsageError("PREFIX is the folder of the artifacts: leave out --artifacts")
     if settings["port"] is None and not os.environ.get(variable_name("port")):
@@ -370,9 +369,11 @@ def replay(journal: Path) -> None:
             click.echo(f"{event} -> {', '.join(map(str, effects)) or 'nothing'}")
     except OSError:  # nobody reads on, or the file cannot be read
         raise
-    except Exception as error:  # it is no journal, or one of another version
-        told = f"{journal} cannot be replayed by this version: {line_of(error)}"
-        raise UsageError(told) from None
+    except Exception:  # whatever a file that is none makes of the reading
+        raise UsageError(
+            f"{journal} is no journal of this version: name a file that wb.save_journal wrote, "
+            "with the version of the workbench that wrote it"
+        ) from None
 
 
 @main.command()
