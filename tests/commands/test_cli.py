@@ -57,6 +57,30 @@ def test_serves_until_told_to_stop(
     assert err == ""
 
 
+def test_interrupted_while_it_is_imported(tmp_path: Path) -> None:
+    """Ctrl-C before the command has begun ends it as a signal does, without a traceback."""
+    (tmp_path / "click.py").write_text("import os\nos.kill(os.getpid(), 2)\nraise ImportError\n")
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [*COMMAND, "doctor"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
+
+
+def test_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends a command with the status that shells give it, 130, and without a word."""
+
+    def examine() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("workbench.commands.doctor.examine", examine)
+    told = CliRunner().invoke(main, ["doctor"])
+    assert (told.exit_code, told.output) == (130, "\n")
+
+
 def test_a_second_signal_ends_running_requests(tmp_path: Path) -> None:
     """After SIGTERM running requests have 25 s to finish; after another one they are ended."""
     folder = tmp_path / "endless" / "1"

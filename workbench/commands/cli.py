@@ -35,6 +35,7 @@ from workbench.version import __version__
 
 _PORT = "8000"  # what clients of other servers try first
 _EXIT_TIMEOUT = "25s"  # Kubernetes and SageMaker end a container 30 s after SIGTERM
+_INTERRUPTED = 128 + signal.SIGINT  # as shells tell it
 _EVENT_WAIT_S = 0.5
 
 
@@ -60,8 +61,12 @@ class _Commands(click.Group):
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with _in_one_line():
-            return super().invoke(ctx)
+        try:
+            with _in_one_line():
+                return super().invoke(ctx)
+        except KeyboardInterrupt:  # click would say "Aborted!", with the status of a failure
+            click.echo("", err=True)
+            sys.exit(_INTERRUPTED)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         try:
