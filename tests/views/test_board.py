@@ -160,6 +160,22 @@ def test_long_names_and_paths_lack_their_middle() -> None:
     assert "in use in use" in board.events_list([entry])
 
 
+def test_names_that_begin_alike_are_told_apart() -> None:
+    """A row shows both ends of a long name, and a pointer all of it; a short one is whole."""
+    names = [f"churn-{'gradient-boosting-' * 4}{day}" for day in ("monday", "tuesday")]
+    short = f"team/{'x' * 35}"
+    now = snapshot(*map(ready, (*names, short)))
+    page = page_parts(now, [], [], seen(now))["models"]
+    for table in (board.models_table(now, seen(now)), page):
+        shown = re.sub(r"<[^>]*>", " ", table.replace("<wbr>", ""))
+        for name in (*names, short):
+            assert name in table
+        assert "boosting-monday " in shown
+        assert "boosting-tuesday " in shown
+        assert f"{short} " in shown
+        assert shown.count("…") == 2
+
+
 def test_evictions_and_refusals_are_marked_with_their_reason() -> None:
     """The chart has a mark at each, whose title is the reason."""
     model = ModelId("yolo", 1)

@@ -18,6 +18,7 @@ from workbench.http.exposition import write
 from workbench.http.metrics import families
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
+from workbench.statistics import RequestCounts
 from workbench.views.history import History
 from workbench.views.scraped import Scrapes
 from workbench.views.terminal import screen
@@ -122,6 +123,28 @@ def test_long_names_are_told_apart() -> None:
         for model in ids:
             assert (str(model) in captured.get()) == whole
             assert f"{model.name[-9:]}:1 " in captured.get()
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 110, 120])
+def test_numbers_and_states_are_whole(width: int) -> None:
+    """Names alone are cut, and they have all the room that the other columns leave."""
+    named = ModelId(f"team/{'customer_' * 20}", 1)
+    requests = RequestCounts(succeeded=9, last_at_s=950.0)
+    models = (
+        ModelStatus(named, ModelState.READY, nbytes=142_700, requests=requests),
+        ModelStatus(ModelId("unused", 1), ModelState.UNAVAILABLE),
+    )
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(screen("", Snapshot(1000.0, (), models), History(), ()))
+    head, first, second, *_ = captured.get().splitlines()[1:]
+    assert head.split()[:3] == ["model", "state", "memory"]
+    assert first.count("…") == 1
+    assert "ready" in first
+    assert "139.4 KiB" in first
+    assert "not loaded" in second
+    assert ("used" in head) == ("50 s ago" in first) == (width >= 72)
+    assert len(first.rstrip()) == width
 
 
 def test_a_model_that_failed_is_broken(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from workbench.views.folds import folded, subject
 from workbench.views.history import History, Traffic, other_nbytes
 from workbench.views.states import is_absent, state_words
 from workbench.views.table import CLASSES, Looks, heads_html, reasons_html, rows_html, short_words
-from workbench.views.text import cut
+from workbench.views.text import shortened
 from workbench.views.times import clock_time, show_age, show_seconds
 
 STALE_S = 12
@@ -45,8 +45,8 @@ STALE_S = 12
 MODELS = 30
 """Rows of the table, but for large models; more models are counted below it."""
 
-NAME = 60
-"""Characters of a model's name that are shown."""
+NAME = 40
+"""Characters of a model's name that are shown: two lines of the table."""
 
 _CELLS = 256  # of a kind that are kept, since most are as they were half a second ago
 _LARGE = 0.02  # of the budget: a model that is seen in the chart
@@ -207,7 +207,7 @@ def _name_cell(model: ModelId, colour: str, pinned: bool) -> str:
     )
     return (
         f'<span title="{escape(str(model))}">{swatch}{star(pinned)} '
-        f"{breakable(cut(model.name, NAME))} <small>{model.version}</small></span>"
+        f"{breakable(shortened(model.name, NAME))} <small>{model.version}</small></span>"
     )
 
 

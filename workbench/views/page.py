@@ -23,7 +23,7 @@ from workbench.views.history import History, Traffic
 from workbench.views.html import budget_bar, model_columns
 from workbench.views.states import is_absent
 from workbench.views.table import heads_html, reasons_html, rows_html
-from workbench.views.text import cut
+from workbench.views.text import shortened
 from workbench.views.times import clock_time, show_seconds
 
 _ROWS = 200  # of the table; more models are counted below it
@@ -95,6 +95,6 @@ def _models(models: Sequence[ModelStatus]) -> str:
 def _link(model: ModelStatus) -> str:
     """Its name, which leads to the page where it can be tried."""
     place = f"v2/models/{quote(model.id.name, safe='')}/docs"
-    name = board.breakable(cut(model.id.name, board.NAME))
+    name = board.breakable(shortened(model.id.name, board.NAME))
     whole = escape(model.id.name)
     return f'<a href="{place}" title="{whole}">{name}</a>{board.star(model.pinned)}'

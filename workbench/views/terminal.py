@@ -17,14 +17,16 @@ from workbench.views.board import gpu_words
 from workbench.views.folds import folded
 from workbench.views.history import History
 from workbench.views.states import is_absent, state_words
-from workbench.views.text import event_row
+from workbench.views.text import event_row, shortened
 from workbench.views.times import show_age, show_seconds
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _EVENTS, _REASONS = 8, 4
 _SPARK = 8  # bars of the last minutes
-_NAME = 24
+_NAME = 12  # characters of a name, in the narrowest terminal
+_BETWEEN = 2  # characters between two columns
 _WIDE = 110  # characters, of a terminal with all columns
+_DROPPED = {_WIDE: ("in flight", "loads", "evicted"), 72: ("p99", "used")}  # where it is narrower
 
 
 def screen(
@@ -78,21 +80,24 @@ class _Models:
     history: History
 
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> RenderResult:
-        columns = self._columns(wide=options.max_width >= _WIDE)
+        states = [state_words(model) for model in self.models]
+        columns = self._columns(options.max_width)
+        others = [["state", *(state.word for state in states)]]
+        others += [[head, *cells] for head, cells in columns.items()]
+        taken = sum(_BETWEEN + max(map(len, cells)) for cells in others)
+        width = max(_NAME, options.max_width - taken)
         table = Table(box=None, pad_edge=False, header_style="dim")
-        width = _NAME + max(0, options.max_width - _WIDE)
-        table.add_column("model", no_wrap=True, max_width=width)
+        table.add_column("model", no_wrap=True)
         table.add_column("state", no_wrap=True)
         for head in columns:
             table.add_column(head, justify="right", no_wrap=True)
-        for model, *cells in zip(self.models, *columns.values(), strict=True):
-            words = state_words(model)
+        for model, state, *cells in zip(self.models, states, *columns.values(), strict=True):
             name = shortened(str(model.id), width)
-            table.add_row(Text(name), Text(words.word, style=words.shade), *cells)
+            table.add_row(Text(name), Text(state.word, style=state.shade), *cells)
         yield table
 
-    def _columns(self, *, wide: bool) -> dict[str, list[str]]:
-        """The cells of each column by its head."""
+    def _columns(self, width: int) -> dict[str, list[str]]:
+        """The cells of each column by its head, in a terminal of that *width*."""
         models = self.models
         loads = [model.load_statistics for model in models]
         traffic = [self.history.traffic(model.id) for model in models]
@@ -103,25 +108,17 @@ class _Models:
         columns = {
             "memory": [show_nbytes(m.nbytes) if m.nbytes else "-" for m in models],
             "in flight": [_in_flight(m) for m in models],
-            "requests/s": sparks if wide else rates,
+            "requests/s": sparks if width >= _WIDE else rates,
             "p99": [show_seconds(each.p99_s) for each in traffic],
             "used": [self._used(m.requests.last_at_s) for m in models],
             "loads": [str(each.loads) for each in loads],
             "evicted": [str(each.evictions) for each in loads],
         }
-        dropped = () if wide else ("in flight", "loads", "evicted")
+        dropped = {head for most, heads in _DROPPED.items() if width < most for head in heads}
         return {head: cells for head, cells in columns.items() if head not in dropped}
 
     def _used(self, last_s: float) -> str:
         return f"{show_age(max(0.0, self.snapshot.at_s - last_s))} ago" if last_s else "-"
-
-
-def shortened(name: str, most: int) -> str:
-    """A *name* of at most so many characters: both ends, as long names often begin alike."""
-    if len(name) <= most:
-        return name
-    end = most // 2
-    return f"{name[: most - end - 1]}…{name[-end:]}"
 
 
 def _in_flight(model: ModelStatus) -> str:

@@ -62,6 +62,14 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def shortened(name: str, most: int) -> str:
+    """A *name* of at most so many characters: both ends, as long names often begin alike."""
+    if len(name) <= most:
+        return name
+    end = most // 2
+    return f"{name[: most - end - 1]}…{name[-end:]}"
+
+
 def addresses(url: str, grpc_urls: Sequence[str]) -> str:
     """Where a server answers: ``"http://127.0.0.1:8000 and gRPC at 127.0.0.1:8001"``."""
     return f"{url} and gRPC at {', '.join(grpc_urls)}" if grpc_urls else url
