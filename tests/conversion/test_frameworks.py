@@ -431,7 +431,7 @@ def test_other_pipelines(wb: Workbench, transformers: Any, tokenizer: Any) -> No
     wb.serve(pipeline, "write")
     for text, answer in zip(["good", "bad"], wb.infer("write", ["good", "bad"]), strict=True):
         assert json.loads(answer)[0]["generated_text"].startswith(text)
-    with pytest.raises(UsageError, match="example= is not for a pipeline of transformers"):
+    with pytest.raises(UsageError, match="which takes texts: leave it out"):
         wb.serve(pipeline, "write", example=3)
     pipeline.task = "image-classification"
     with pytest.raises(UsageError, match="takes more than texts: write a function around it"):

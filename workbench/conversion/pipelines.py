@@ -28,7 +28,9 @@ _TASKS = (
 def offer_of_pipeline(pipeline: Any, example: Any) -> Offer:
     """What *pipeline* can be served as. Raises ``UsageError`` where it does not take texts."""
     if example is not None:
-        raise UsageError("example= is not for a pipeline of transformers: it takes texts")
+        raise UsageError(
+            "example= is not for a pipeline of transformers, which takes texts: leave it out"
+        )
     task = str(pipeline.task)
     scores = task == "text-classification"
     if not scores and not task.startswith(_TASKS):
