@@ -51,7 +51,8 @@ def announce(url: str, token: str) -> Path | None:
         part.replace(path)
     except OSError as error:
         level = logging.WARNING if token else logging.INFO  # without one, only `ps` misses it
-        _log.log(level, "the server could not be listed in %s: %s", path, error.strerror)
+        cure = "commands find neither it nor its token until this user may write there"
+        _log.log(level, "the server is not listed in %s: %s; %s", path, error.strerror, cure)
         return None
     return path
 
