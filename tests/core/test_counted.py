@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from inside import opened
 
-from doubles import FakeLoader, fake_core
+from doubles import SIGNATURE, FakeLoader, fake_core
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import LeftOut, Snapshot
 from workbench.errors import InvalidRequest, ModelTooLarge
 from workbench.inference import InferRequest
-from workbench.model import ModelState
+from workbench.model import FunctionModel, ModelId, ModelState
 from workbench.repository import ModelRepository
 from workbench.repository import config as configs
 from workbench.settings import Settings
@@ -131,6 +131,18 @@ def test_a_glance_has_the_models_to_look_at_first(core: ServerCore) -> None:
     assert now.left_out == LeftOut(models=1)
     assert now.ready == core.glance(0, since_s=later_s).ready == 1
     assert set(names(core.glance(0, since_s=0.0))) == {"a", "b", "c"}  # all were used since then
+
+
+def test_a_glance_has_evicted_models_before_unused_functions(tmp_path: Path) -> None:
+    """Functions are always there and take no memory: those that nobody asked for come last."""
+    function = FunctionModel(lambda x: x, *[tuple(SIGNATURE.inputs.values())] * 2)
+    with opened(fake_core(tmp_path, FakeLoader(dict(SIZES)))) as core:
+        for name in ("b", "a"):
+            ask(core, name)  # evicts the one before
+        for number in range(5):
+            core.register(ModelId(f"function_{number}", 1), function)
+        models = core.glance(3, since_s=time.time() + 1).models
+    assert [model.id.name for model in models][:2] == ["a", "b"]
 
 
 def test_a_glance_at_wanted_models(tmp_path: Path) -> None:
