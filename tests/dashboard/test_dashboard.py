@@ -394,3 +394,20 @@ def test_without_an_endpoint_there_is_no_part_of_it(server: Workbench) -> None:
     dashboard.draw()
     assert dashboard._endpoint.value == ""
     dashboard.close()
+
+
+def test_the_buttons_of_a_model_are_in_one_row() -> None:
+    """Beside the search, with long names to choose from, in the 730 pixels that JupyterLab leaves.
+
+    A dropdown is as wide as its longest option unless it says how narrow it may be.
+    """
+
+    def nothing(*_: object) -> None:
+        pass
+
+    shown = controls.Controls(nothing, nothing, nothing, nothing, nothing)
+    row = [shown.find, shown.chooser, *shown.buttons]
+    assert shown.bar.children[0].children == tuple(row)
+    least = [each.layout.min_width or each.layout.width for each in row]
+    margins = 4 * len(row)
+    assert sum(int(each.removesuffix("px")) for each in least) + margins <= 698

@@ -75,7 +75,7 @@ class Controls:
         self.chooser = widgets.Dropdown(
             description="Model",
             options=(),
-            layout=_layout("auto", flex="1 1 220px", max_width="300px"),
+            layout=_layout("auto", flex="1 1 180px", min_width="180px", max_width="300px"),
         )
         buttons = [self._button(verb, act) for verb in VERBS]
         self.slider = widgets.SelectionSlider(
