@@ -22,7 +22,7 @@ _WHY_EMPTY = b"Triton serves an ensemble only if there is a folder for its versi
 
 
 def save(core: ServerCore, name: str, to: Path, version: int | None = None) -> Path:
-    """Save the model *name* in the folder *to*, or as the archive *to* if it ends in ``.tar.gz``.
+    """Save the model *name* in the folder *to*, or as the archive *to* if it ends as one.
 
     An ensemble brings its parts. Files of the same names are replaced, and others stay. Returns
     the folder of the model, or the archive. Raises ``UsageError``, ``ModelNotFound``,

@@ -151,9 +151,9 @@ class Models(Lifetime, Asks):
         """Save *model* as a folder that Triton, KServe and this server serve, in the folder *to*.
 
         That is ``<to>/<model>`` with its ``config.pbtxt`` and ``<version>/model.onnx``; for an
-        ensemble also those of its parts. If *to* ends in ``.tar.gz``, it is an archive for
-        SageMaker. Files of the same names are replaced, a ``config.pbtxt`` stays beside the new one
-        as ``config.pbtxt.before``. Returns the folder, or the archive.
+        ensemble also those of its parts. If *to* ends in ``.tar.gz`` or ``.tgz``, it is an archive
+        for SageMaker. Files of the same names are replaced, a ``config.pbtxt`` stays beside the new
+        one as ``config.pbtxt.before``. Returns the folder, or the archive.
 
         Raises ``UsageError`` for a Python function, which has no file; ``ModelNotFound``,
         ``VersionNotFound``, ``LoadFailed``, ``ServerNotRunning``, ``FileRefused``.
