@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import os
 import shutil
 import signal
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import numpy as np
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from workbench.tensor import DATATYPES
 
@@ -65,6 +67,23 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False  # else files with few tests come last
     return ByFile(config, log)
+
+
+TEARDOWN_S = 120.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
+    """End the process if what a test began does not end, and say where it waits.
+
+    After a failure, pytest-timeout stops its clock: the run would never end.
+    """
+    told = item.config.stash[fault_handler_stderr_fd_key]
+    faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=told)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture(scope="session")
