@@ -307,7 +307,8 @@ def test_a_known_head_with_any_length(length: str, short_cut: Server, long_way: 
     told = length.format(n=len(message(1, 2)))
     then = KNOWN.replace(b": %d\r\n" % len(message(1)), f": {told}\r\n".encode())
     head, body = then[: -len(message(1))], message(1, 2)
-    assert short_cut.talk(KNOWN, head + body) == long_way.talk(KNOWN, head, body)
+    twice = [KNOWN, KNOWN]  # from then on it is known
+    assert short_cut.talk(*twice, head + body) == long_way.talk(*twice, head, body)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +316,7 @@ def test_a_known_head_with_any_length(length: str, short_cut: Server, long_way: 
 )
 def test_a_known_head_with_any_body(body: bytes, short_cut: Server, long_way: Server) -> None:
     """A body is a body, whatever is in it, also where its head is known, or looks like it."""
-    requests = [KNOWN, known(body), request(body), known(body), KNOWN]
+    requests = [KNOWN, KNOWN, known(body), KNOWN, request(body), known(body), KNOWN]
     answer = long_way.talk(*requests)
     assert short_cut.talk(*requests) == answer
     assert short_cut.talk(b"".join(requests)) == answer
@@ -340,9 +341,10 @@ def test_a_known_head_with_any_body(body: bytes, short_cut: Server, long_way: Se
 def test_nearly_a_known_head(others: dict[str, Any], short_cut: Server, long_way: Server) -> None:
     """A head that differs from a known one in one thing is another one, and so is the next."""
     then = request(message(1), **others)
-    stream = [request(message(1)), then, request(message(1)), then]
+    twice = [request(message(1))] * 2
+    stream = [*twice, then, *twice, then]
     if "Transfer_Encoding" in others:  # which has no length, so that this is no body
-        stream = stream[:2]
+        stream = stream[:3]
     assert short_cut.talk(*stream) == long_way.talk(*stream)
 
 
@@ -350,7 +352,14 @@ def test_nearly_a_known_head(others: dict[str, Any], short_cut: Server, long_way
 def test_lines_ahead_of_a_request(ahead: bytes, short_cut: Server, long_way: Server) -> None:
     """Empty lines ahead of a request (RFC 9112, 2.2) change nothing, together or apart."""
     for stream in ([KNOWN, ahead + KNOWN, KNOWN], [KNOWN, ahead, KNOWN], [ahead, KNOWN, KNOWN]):
-        assert short_cut.talk(*stream) == long_way.talk(*stream)
+        assert short_cut.talk(KNOWN, *stream) == long_way.talk(KNOWN, *stream)
+
+
+def test_another_head_in_the_same_segment(short_cut: Server, long_way: Server) -> None:
+    """A head that comes behind another one is not taken for that one, however often they come."""
+    both = KNOWN + request(message(1), "/v2/models/a%20b/infer")
+    stream = [both, KNOWN, both, both, KNOWN, KNOWN]
+    assert short_cut.talk(*stream) == long_way.talk(*stream)
 
 
 def test_lines_that_end_otherwise(short_cut: Server, long_way: Server) -> None:
@@ -481,7 +490,8 @@ def test_what_is_over_the_limit(short_cut: Server, long_way: Server) -> None:
 
 def test_a_known_head_over_the_limit(short_cut: Server, long_way: Server) -> None:
     """A body over the limit is refused also where its head is known and all of it is there."""
-    stream = [request(message(1)), request(bytes(2**20 + 1)), request(message(1))]
+    over = request(bytes(2**20 + 1))
+    stream = [request(message(1)), request(message(1)), over, request(message(1))]
     assert short_cut.talk(*stream) == long_way.talk(*stream)
 
 
@@ -941,6 +951,18 @@ def test_no_clock_while_a_slow_request_is_answered(together: bool, short_cut: Se
     assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
     connection.loop.pass_time(KEPT_S + 0.1)
     assert connection.transport.closed
+
+
+def test_no_clock_while_a_slow_request_with_a_known_head_is_answered(short_cut: Server) -> None:
+    """A slow request whose head came before has all the time that it takes, too."""
+    connection = short_cut.connect()
+    for _ in range(3):
+        connection.finish()
+        connection.feed(LONG["a run that takes long"])
+    connection.loop.pass_time(10 * KEPT_S)
+    assert not connection.transport.closed
+    connection.finish()
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 3
 
 
 # ── what it costs ───────────────────────────────────────────────────────────
