@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from unittest.mock import ANY
 
@@ -33,7 +33,7 @@ from workbench.events import (
     Thrashing,
 )
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import Books, Purpose, abandon
+from workbench.residency import Books, Lease, Purpose, abandon
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -615,6 +615,25 @@ def test_asked_for_while_its_load_ends(rig: Rig) -> None:
     rig.residency.unload(A)
     again = rig.acquire(A)
     again.result(0).release()
+    assert rig.loaded() == {A}
+
+
+def test_the_end_of_a_load_ends_no_later_one(rig: Rig) -> None:
+    """A load that begins before an earlier one of the same model is told to end goes on."""
+    again: list[Future[Lease]] = []
+
+    def ask_again(_: Future[Lease]) -> None:
+        rig.jobs.run_one()  # the load, which is done before it is told
+        rig.jobs.run_one()  # its close
+        again.append(rig.residency.acquire(A))
+        rig.jobs.run_one()  # the estimate
+
+    load = rig.residency.acquire(A, purpose=Purpose.LOAD)
+    rig.jobs.run_one()
+    load.add_done_callback(ask_again)
+    rig.residency.unload(A)
+    rig.jobs.run_all()
+    again[0].result(0).release()
     assert rig.loaded() == {A}
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import count
 
 from workbench.backends.base import Session
-from workbench.errors import LoadFailed, ServerNotRunning, WorkbenchError
+from workbench.errors import LoadFailed, RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.events import EventLog
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, ModelState, Need
@@ -89,7 +89,8 @@ class Residency:
         self._asked: dict[int, Future[Lease]] = {}
         self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
         self._loans: dict[Resident, Loan] = {}  # of those that are loaded
-        self._stops: dict[ModelId, CancellationToken] = {}
+        self._stops: dict[ModelId, CancellationToken] = {}  # of the loads
+        self._stopping: dict[RequestStopped, CancellationToken] = {}  # of those to be told so
 
     # ── leases ──
 
@@ -388,6 +389,8 @@ class Residency:
         for effect in effects:
             if type(effect) is Load:  # the load may be stopped before it was begun
                 self._stops[effect.model] = CancellationToken()
+            elif type(effect) is StopLoad:  # when this is done, a later load may have begun
+                self._stopping[effect.error] = self._stops[effect.model]
         return effects
 
     def _do(self, effects: Iterable[Effect]) -> None:
@@ -404,10 +407,8 @@ class Residency:
                 case Load(model, device):
                     work = self._devices[device].work
                     work.load(model, self._stops[model], partial(self._loaded, model))
-                case StopLoad(model, error):
-                    stop = self._stops.get(model)
-                    if stop is not None:  # else it has ended just now
-                        stop.set(error)
+                case StopLoad(_, error):
+                    self._stopping.pop(error).set(error)
                 case Close(model, device, nbytes):
                     resident = self._residents.get(model)
                     session, closed = self._loans[resident].session, partial(self._closed, resident)
