@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
@@ -23,7 +25,7 @@ from workbench import Workbench
 from workbench.commands.cli import main
 from workbench.door import Door
 from workbench.errors import PortInUse, ServerNotRunning, SettingError
-from workbench.grpc.server import GrpcServer
+from workbench.grpc.server import _FEW, GrpcServer, _Threads
 from workbench.grpc.v2 import V2
 
 CANCELLED, LATE = grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
@@ -123,6 +125,28 @@ def test_a_server_that_stops_ends_its_calls(rig: Rig, channel: grpc.Channel) -> 
     rig.server.stop()  # which is fine
 
 
+def test_threads_for_many_calls_end_with_them(rig: Rig, channel: grpc.Channel) -> None:
+    """Calls that wait get threads of their own, and when all are answered few are left."""
+    count = 3 * _FEW
+    calls = [channel.unary_unary(f"/{NAME}/ModelInfer").future(asked("b")) for _ in range(count)]
+    until(lambda: rig.pending == count)
+    assert len(rig.threads()) > count
+    rig.gate.set()
+    assert all(call.result(30) for call in calls)
+    until(lambda: len(rig.threads()) == _FEW + 1)  # and the one that starts the others
+
+
+def test_an_idle_thread_keeps_nothing() -> None:
+    """What a call was given is freed once it is answered, also if no other call follows."""
+    given = Event()
+    kept, threads = weakref.ref(given), _Threads()
+    threads.start()
+    threads.submit(Event.set, given).result(30)
+    del given
+    until(lambda: kept() is None)
+    threads.close()
+
+
 def test_a_core_that_is_closed(rig: Rig, channel: grpc.Channel) -> None:
     """Before the core is open and after it is closed, calls are UNAVAILABLE."""
     rig.core.close()
@@ -173,6 +197,15 @@ def test_closed_groups(caller_of: Callable[[Workbench], Caller]) -> None:
         assert call("ModelInfer", asked("f"), **bearer(TOKEN)).model_name == "f"
 
 
+def test_strangers_learn_of_no_closed_group(caller_of: Callable[[Workbench], Caller]) -> None:
+    """Who has no token is told that one is needed, not which groups are closed."""
+    with Workbench(token=TOKEN, restrict={"model-repository": "off"}, grpc_port=0) as workbench:
+        call, index = caller_of(workbench), message("RepositoryIndexRequest")
+        assert call.refused("RepositoryIndex", index)[0] is grpc.StatusCode.UNAUTHENTICATED
+        code, _ = call.refused("RepositoryIndex", index, **bearer(TOKEN))
+        assert code is grpc.StatusCode.PERMISSION_DENIED
+
+
 def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
     """A socket is for this user alone, whoever has the token, and leaves no file behind."""
     path = tmp_path / "g.sock"
@@ -202,12 +235,18 @@ def test_a_socket_in_a_folder_of_any_name(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "name", "told"),
-    [("d", "n" * 110, "too long"), ("d" * 100, "n", "too long"), ("a,b", "n", "','")],
+    [
+        ("d", "n" * 110, "too long"),
+        ("d" * 100, "n", "too long"),
+        ("a,b", "n", "','"),
+        (None, "n", "too long"),
+    ],
 )
 def test_a_socket_that_no_client_could_open(
-    tmp_path: Path, folder: str, name: str, told: str
+    tmp_path: Path, folder: str | None, name: str, told: str
 ) -> None:
-    """It is refused at the start."""
+    """It is refused at the start, also where only the path at which it is made is too long."""
+    folder = folder or "d" * (105 - len(f"{tmp_path}//{name}"))
     (tmp_path / folder).mkdir()
     workbench = Workbench(grpc_uds=tmp_path / folder / name)
     with pytest.raises(SettingError, match=told):
@@ -226,6 +265,10 @@ def test_a_port_that_is_taken(capfd: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(PortInUse, match=port):
             second.start()
         assert not second.is_running
+        with socket.socket() as other:  # of any program that shares its ports
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            with pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", int(port)))
         assert capfd.readouterr().err == ""
 
 
@@ -305,8 +348,9 @@ with Workbench(grpc_uds={str(tmp_path / "s")!r}) as workbench:
         print(live(b"", timeout=30))
 """
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", ask], capture_output=True, text=True, check=False
-    )
+        [sys.executable, "-W", "ignore", "-c", ask],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
     assert done.stdout == "b'\\x08\\x01'\n", done.stderr[-2000:]
 
 

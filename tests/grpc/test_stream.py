@@ -97,6 +97,15 @@ def test_few_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(replies) == []
 
 
+def test_no_more_begin_once_the_server_stops() -> None:
+    """What comes once no more is to be read does not begin: nobody would answer it."""
+    source = Source()
+    stream = Stream(source.begin)
+    stream.finish()
+    stream._read(iter([b"0"]))
+    assert source.began == []
+
+
 @pytest.mark.parametrize("is_full", [False, True])
 def test_the_end_cancels_what_runs(monkeypatch: pytest.MonkeyPatch, is_full: bool) -> None:
     """The end of a call cancels its requests, and the reading, also if no more may be read."""

@@ -193,7 +193,7 @@ class GrpcServer:
         except BaseException:
             self._threads.close()
             raise
-        self._server, self._until_s = server, math.inf
+        self._server = server
 
     def drain(self, grace_s: float) -> None:
         """See ``Listener``: new calls get UNAVAILABLE."""
