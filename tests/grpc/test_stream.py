@@ -106,6 +106,30 @@ def test_no_more_begin_once_the_server_stops() -> None:
     assert source.began == []
 
 
+def test_a_request_that_begins_at_the_end_is_cancelled() -> None:
+    """A request that begins while the client leaves is cancelled as those before it are."""
+    source = Source()
+
+    def begin(data: bytes) -> Begun:
+        stream.end()
+        return source.begin(data)
+
+    stream = Stream(begin)
+    stream._read(iter([b"0"]))
+    (begun,) = source.began
+    assert isinstance(begun.replies, Waiting)
+    assert begun.replies.is_cancelled
+
+
+def test_what_was_sent_before_the_server_stops_is_not_cut() -> None:
+    """A stream is cut by the stop of the server only if its client had more to send."""
+    streams = [Stream(Source().begin) for _ in range(2)]
+    streams[0]._read(iter([]))
+    for stream in streams:
+        stream.finish()
+    assert [stream.was_cut for stream in streams] == [False, True]
+
+
 @pytest.mark.parametrize("is_full", [False, True])
 def test_the_end_cancels_what_runs(monkeypatch: pytest.MonkeyPatch, is_full: bool) -> None:
     """The end of a call cancels its requests, and the reading, also if no more may be read."""

@@ -362,6 +362,14 @@ def test_another_head_in_the_same_segment(short_cut: Server, long_way: Server) -
     assert short_cut.talk(*stream) == long_way.talk(*stream)
 
 
+def test_the_rest_of_a_head_is_no_head(short_cut: Server, long_way: Server) -> None:
+    """What came twice as the second part of a head is not taken for a head of its own."""
+    whole = request(message(1))
+    cut = whole.index(b"Content-Length")
+    stream = [whole[:cut], whole[cut:], whole[:cut], whole[cut:], whole[cut:]]
+    assert short_cut.talk(*stream) == long_way.talk(*stream)
+
+
 def test_lines_that_end_otherwise(short_cut: Server, long_way: Server) -> None:
     """A head whose lines end in another way is read as the parser reads it, again and again."""
     body = b"\r\nContent-Length: 2\r\n\r\n" + message(1)
@@ -637,6 +645,20 @@ def test_company_that_leaves(short_cut: Server, long_way: Server) -> None:
     kept._runner.run(leave())
     kept.finish()
     assert kept.transport.text == long_way.talk(KNOWN)[0]
+
+
+def test_replies_stay_in_order_when_the_company_leaves(short_cut: Server) -> None:
+    """A client that has just become the only one gets its replies in the order of its requests."""
+    lost, kept = short_cut.connect(), short_cut.connect()
+
+    async def leave() -> None:
+        kept.protocol.data_received(request(message(1, id="1")))
+        lost.protocol.connection_lost(None)
+        kept.protocol.data_received(request(message(1, id="2")))
+
+    kept._runner.run(leave())
+    kept.finish()
+    assert ids(kept) == ["1", "2"]
 
 
 def test_a_server_that_stops_in_company(short_cut: Server, long_way: Server) -> None:

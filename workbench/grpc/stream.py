@@ -77,13 +77,10 @@ class Stream:
         Raises ``ThreadsExhausted``.
         """
         start_thread(lambda: self._read(messages), "workbench-grpc-stream")
-        try:
-            while (begun := self._next.get()) is not None:
-                yield begun
-                self._running.popleft()
-                self._places.release()
-        finally:
-            self.end()
+        while (begun := self._next.get()) is not None:
+            yield begun
+            self._running.popleft()
+            self._places.release()
 
     def finish(self) -> None:
         """Read no more: the server begins to stop. Running requests are answered first."""

@@ -77,7 +77,7 @@ class ShortCutProtocol(Protocol):
         if self.server_state.total_requests - answered > _MANY_REQUESTS:
             # else the system would be asked for more at once, and other connections would wait
             self.flow.pause_reading()
-            asyncio.get_running_loop().call_soon(self._read_on)
+            asyncio.get_running_loop().call_soon(self.flow.resume_reading)
 
     def _take(
         self, known: KnownHead, match: re.Match[bytes], data: bytes, *, is_first: bool
@@ -102,10 +102,6 @@ class ShortCutProtocol(Protocol):
             place[:] = memoryview(data)[end:]
             self._answer(place.toreadonly())
         return True
-
-    def _read_on(self) -> None:
-        if not self.transport.is_closing():
-            self.flow.resume_reading()
 
     def _is_free(self) -> bool:
         """Whether this connection has no other request in progress."""
@@ -161,7 +157,6 @@ class ShortCutProtocol(Protocol):
         return self._short_cut.read_head(self.url, self.headers, self.server)
 
     def _begin_ordinary(self) -> None:
-        self._outbox.send()
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -247,11 +242,6 @@ class ShortCutProtocol(Protocol):
         if isinstance(cycle, _Cycle) and not cycle.response_complete and cycle.task is not None:
             cycle.task.cancel()
         super().connection_lost(exc)
-
-    def on_response_complete(self) -> None:
-        """Note the time, for the timer below."""
-        self._idle_since_s = self.loop.time()
-        super().on_response_complete()
 
     def refuse(self, status: int, message: str) -> None:
         """Send the error after the replies that wait, and close the connection."""
