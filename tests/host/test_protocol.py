@@ -772,6 +772,13 @@ def test_long_heads(short_cut: Server, long_way: Server) -> None:
     assert short_cut.talk(*[long] * 5)[0].count(b"HTTP/1.1 200 ") == 5
 
 
+def test_long_heads_without_bodies(short_cut: Server, long_way: Server) -> None:
+    """The heads of several messages are not one long head, also where no body is between them."""
+    long = request(X="a" * 50_000)
+    assert short_cut.talk(long, long) == long_way.talk(long, long)
+    assert short_cut.talk(long, long)[0].count(b"HTTP/1.1 400 ") == 2
+
+
 @pytest.mark.parametrize("broken", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000])
 def test_what_is_broken_behind_a_slow_request(broken: bytes, either: Server) -> None:
     """A refusal is never taken for the answer to a request before: the connection only ends."""
