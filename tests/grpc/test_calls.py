@@ -24,7 +24,7 @@ from doubles import FakeLoader, fake_core
 from workbench import Workbench
 from workbench.commands.cli import main
 from workbench.door import Door
-from workbench.errors import PortInUse, ServerNotRunning, SettingError
+from workbench.errors import PortInUse, ServerNotRunning, SettingError, ThreadsExhausted
 from workbench.grpc.server import _FEW, GrpcServer, _Threads
 from workbench.grpc.v2 import V2
 
@@ -113,6 +113,20 @@ def test_a_stream_whose_client_goes(rig: Rig, channel: grpc.Channel) -> None:
     until(lambda: not any("stream" in thread.name for thread in rig.threads()))
     never.set()
     assert rig.leases == 0
+
+
+def test_a_stream_for_which_there_is_no_thread(
+    rig: Rig, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that no thread can read is UNAVAILABLE: another server may have one."""
+
+    def refuse(*_: object) -> None:
+        raise ThreadsExhausted("there are too many threads")
+
+    monkeypatch.setattr("workbench.grpc.stream.start_thread", refuse)
+    with pytest.raises(grpc.RpcError) as raised:
+        next(channel.stream_stream(f"/{NAME}/ModelStreamInfer")(iter([asked("a")]), timeout=30))
+    assert raised.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_a_server_that_stops_ends_its_calls(rig: Rig, channel: grpc.Channel) -> None:

@@ -271,13 +271,15 @@ def test_an_unload_under_traffic(rig: Rig) -> None:
     threads = [threading.Thread(target=send) for _ in range(4)]
     for thread in threads:
         thread.start()
-    for _ in range(5):
-        mesh.remove("a")
-        rig.check_books()
-        mesh.place("a", rig.path("a"))
-    over.set()
+    try:
+        for _ in range(5):
+            mesh.remove("a")
+            rig.check_books()
+            mesh.place("a", rig.path("a"))
+    finally:
+        over.set()
     for thread in threads:
-        thread.join()
+        thread.join(30)
     assert codes <= {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAVAILABLE}
     rig.check_books()
 
