@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import http.client
 import logging
 import os
@@ -214,6 +215,18 @@ def test_foreign_address() -> None:
         listen("192.0.2.1", 0)
     with pytest.raises(SettingError, match="is not an address"):
         listen("no such host.invalid", 0)
+
+
+def test_a_port_that_needs_rights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that only the administrator may have is a setting's error, which says so."""
+
+    class Refused(socket.socket):
+        def bind(self, address: Any) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket, "socket", Refused)
+    with pytest.raises(SettingError, match="port 80 needs rights that this process lacks"):
+        listen("127.0.0.1", 80)
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
