@@ -296,6 +296,16 @@ def test_auto_makes_a_token_where_others_are(serve: Serve, monkeypatch: pytest.M
     assert serve(token="off").token == ""
 
 
+def test_a_made_token_goes_where_none_is_needed(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A token that was made does not stay through a restart at a socket, which needs none."""
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/ada/")
+    workbench = serve()
+    assert workbench.token
+    assert workbench.restart(host=f"unix:{tmp_path / 's'}").token == ""
+
+
 def test_a_token_of_ones_own_is_not_shown(serve: Serve) -> None:
     """What a notebook shows is saved with it: a token that lasts is not in it."""
     workbench = serve(token=TOKEN, restrict=f"logging={GROUP_TOKEN}")
