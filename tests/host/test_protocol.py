@@ -846,6 +846,8 @@ def test_a_client_that_goes_away_while_it_is_answered(short_cut: Server, core: S
     connection = short_cut.connect()
     connection.feed(request(message(1), "/v2/models/long/infer"))
     connection.lose()
+    connection.turn(20)
+    assert all(task.done() for task in connection.loop.tasks)  # whether or not the run is
     connection.finish()
     assert connection.transport.text == b""
     until(lambda: core.status("long").leases == 0)

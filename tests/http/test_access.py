@@ -296,6 +296,45 @@ def test_auto_makes_a_token_where_others_are(serve: Serve, monkeypatch: pytest.M
     assert serve(token="off").token == ""
 
 
+def test_the_cookie_opens_no_group_with_a_token_of_its_own(serve: Serve) -> None:
+    """Who signed in with the server's token has not that of a group."""
+    workbench = serve(token=TOKEN, restrict={"model-repository": "another-" + TOKEN})
+    browser = {"accept": "text/html"}
+    with httpx.Client(base_url=workbench.url) as client:
+        assert client.get("/", params={"token": TOKEN}, headers=browser).status_code == 303
+        assert client.get("/v2").status_code == 200
+        assert client.post("/v2/repository/index").status_code == 401
+
+
+def test_a_token_in_a_long_query_is_not_looked_for(serve: Serve) -> None:
+    """A query of kilobytes is not searched."""
+    workbench = serve(token=TOKEN)
+    for length, status in ((1000, 200), (5000, 401)):
+        query = {"token": TOKEN, "x": "a" * length}
+        assert httpx.get(f"{workbench.url}/v2", params=query).status_code == status
+
+
+def test_this_machine_by_an_address_of_both_kinds(serve: Serve) -> None:
+    """An IPv4 address that is written as one of IPv6 names this server too; others do not."""
+    url = f"{serve().url}/v2"
+    for host, status in (("[::ffff:127.0.0.1]", 200), ("[::ffff:192.0.2.1]", 421)):
+        assert httpx.get(url, headers={"host": host}).status_code == status
+
+
+def test_replies_vary_by_origin_where_one_is_allowed(serve: Serve) -> None:
+    """A cache keeps apart what pages of allowed sites get, and what others do."""
+    for allowed, told in (("", ""), ("https://ada.example", "origin")):
+        workbench = serve(allow_origins=allowed)
+        assert httpx.get(f"{workbench.url}/v2").headers.get("vary", "") == told
+
+
+def test_a_browser_that_contradicts_itself(serve: Serve) -> None:
+    """A request with this server's origin that comes from another site is refused."""
+    url = serve().url
+    headers = {"origin": url, "sec-fetch-site": "cross-site"}
+    assert httpx.post(f"{url}/v2/repository/index", headers=headers).status_code == 403
+
+
 def test_a_made_token_goes_where_none_is_needed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
