@@ -81,6 +81,15 @@ def test_typed_contents(call: Caller, datatype: str) -> None:
     assert list(reply.raw_output_contents) == [raw_bytes(array)]
 
 
+@pytest.mark.parametrize("datatype", FIELDS)
+def test_typed_contents_without_elements(call: Caller, datatype: str) -> None:
+    """A tensor of no elements is an answer too, whatever its datatype."""
+    made = request(f"echo_{datatype.lower()}", datatype, shape=(0,))
+    made.inputs[0].contents.SetInParent()
+    reply = call("ModelInfer", made)
+    assert list(reply.outputs[0].shape) == [0]
+
+
 def test_a_large_request_is_not_copied() -> None:
     """Large raw contents are views of the message that came."""
     array = np.arange(20_000, dtype=np.float32)
