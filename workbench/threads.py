@@ -19,7 +19,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from workbench.errors import ThreadsExhausted
+from workbench.errors import ServerNotRunning, ThreadsExhausted
 
 T = TypeVar("T")
 _Job = tuple[Future[Any] | None, Callable[[], Any]]
@@ -28,6 +28,7 @@ _log = logging.getLogger("workbench")
 
 _MEANWHILE_S = 0.25
 _MOST_THREADS = 512  # of a shared pool
+_ENDED = "the server is stopping"  # whose pools these are
 
 
 class ThreadPool:
@@ -45,8 +46,8 @@ class ThreadPool:
     def submit(self, work: Callable[..., T], *args: object) -> Future[T]:
         """Run *work* in one of the threads, in the context (``contextvars``) of the caller.
 
-        Raises ``RuntimeError`` once closed, and ``ThreadsExhausted`` if another thread is needed
-        and the system starts none; the next call tries again.
+        Raises ``ServerNotRunning`` once closed, and ``ThreadsExhausted`` if another thread is
+        needed and the system starts none; the next call tries again.
         """
         future: Future[T] = Future()
         self._put((future, partial(copy_context().run, work, *args)))
@@ -77,7 +78,7 @@ class ThreadPool:
     def _put(self, job: _Job) -> None:
         with self._lock:
             if self._closed:
-                raise RuntimeError(f"the {self._name} threads have ended")
+                raise ServerNotRunning(_ENDED)
             if self._idle:
                 self._idle -= 1
             elif self._started < self._size:
@@ -240,12 +241,12 @@ class SharedPool:
     def do(self, job: Job) -> None:
         """Run *job* in one of the threads.
 
-        Raises ``RuntimeError`` once closed, ``ThreadsExhausted`` if the system starts no thread.
+        Raises ``ServerNotRunning`` once closed, ``ThreadsExhausted`` if the system starts none.
         """
         key = job.key
         with self._lock:
             if self._closed:
-                raise RuntimeError(f"the {self._name} threads have ended")
+                raise ServerNotRunning(_ENDED)
             jobs = self._waiting.get(key)
             if jobs is None:
                 self._waiting[key] = deque((job,))

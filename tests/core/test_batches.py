@@ -360,14 +360,14 @@ def test_a_stop_refuses_who_waits(rig: Rig) -> None:
 
 
 def no_thread(_: object) -> None:
-    raise RuntimeError("the threads have ended")
+    raise ServerNotRunning("the server is stopping")
 
 
 def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes when no thread works any more is refused, and holds no lease."""
     rig.serve()
     monkeypatch.setattr(rig.runner(), "_workers", Workers(no_thread, no_thread))
-    with pytest.raises(RuntimeError, match="have ended"):
+    with pytest.raises(ServerNotRunning, match="is stopping"):
         rig.ask(1.0).result(30)
     assert rig.core.status("f").leases == 0
 

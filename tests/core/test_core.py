@@ -207,6 +207,19 @@ def test_opens_again(tmp_path: Path) -> None:
         core.close()
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_who_asks_just_when_the_server_stops(tmp_path: Path, waits: bool) -> None:
+    """A call whose threads end just then is told that the server does not run."""
+    with opened(tmp_path) as (core, _):
+        running = core._running()
+        for threads in (running.calling, running.reading, running.waiting):
+            threads.close()
+        with pytest.raises(ServerNotRunning, match="the server is stopping"):
+            core.soon(int, waits=waits)
+        with pytest.raises(ServerNotRunning, match="the server is stopping"):
+            core.call(int)
+
+
 def test_threads_end_with_close(tmp_path: Path) -> None:
     """Closing leaves no thread behind."""
     before = set(threading.enumerate())

@@ -35,7 +35,7 @@ from workbench.core.placement import Placement
 from workbench.core.records import Records
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
-from workbench.errors import ServerNotRunning, WorkbenchError
+from workbench.errors import ServerNotRunning, ThreadsExhausted, WorkbenchError
 from workbench.events import DeviceChosen, OptionIgnored
 from workbench.memory.eviction import POLICIES
 from workbench.memory.watch import MemoryWatch
@@ -358,8 +358,8 @@ def _free(_nbytes: int) -> bool:
 
 
 def _submit(threads: ThreadPool, job: Callable[[], object]) -> None:
-    """Do *job* in one of the *threads*, or in this thread if they have ended."""
+    """Do *job* in one of the *threads*, or in this thread if they have ended, or none starts."""
     try:
         threads.submit(job)
-    except RuntimeError:  # the threads have ended: nobody else will do it
+    except (ServerNotRunning, ThreadsExhausted):  # nobody else will do it
         job()

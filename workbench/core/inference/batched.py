@@ -15,7 +15,13 @@ from workbench.core.held import Borrowed
 from workbench.core.inference.direct import Answer, Direct, check_allowed
 from workbench.core.inference.runner import INLINE_S, Pending, Read, Turn
 from workbench.core.runs import Runs
-from workbench.errors import QueueRefused, RequestStopped, ServerNotRunning, WorkbenchError
+from workbench.errors import (
+    QueueRefused,
+    RequestStopped,
+    ServerNotRunning,
+    ThreadsExhausted,
+    WorkbenchError,
+)
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Batching, ModelId, Schedule
 from workbench.stop import stop_of_all
@@ -178,7 +184,7 @@ class Batched:
             else:  # the next batch need not wait until these answers are told
                 try:
                     self._workers.tell(tell)
-                except RuntimeError:  # the threads have ended
+                except (ServerNotRunning, ThreadsExhausted):
                     tell()
             del tell
 

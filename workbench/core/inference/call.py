@@ -18,7 +18,6 @@ from workbench.errors import (
     InvalidRequest,
     RequestStopped,
     ServerNotRunning,
-    ThreadsExhausted,
     WaitedTooLong,
 )
 from workbench.inference import InferRequest, InferResponse
@@ -142,12 +141,7 @@ class Call(Generic[T]):
         self._next = job
         # a function that waits for this call must not share its threads
         self.key = object() if self._within else key
-        try:
-            self._needs.threads.do(self)
-        except ThreadsExhausted:  # a RuntimeError too, but a temporary one
-            raise
-        except RuntimeError:
-            raise _stopping() from None
+        self._needs.threads.do(self)
         if self._stop.error is not None:
             self._withdraw()
 

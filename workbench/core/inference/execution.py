@@ -34,6 +34,7 @@ from workbench.errors import (
     ServerNotRunning,
     ThreadsExhausted,
     WaitedTooLong,
+    WorkbenchError,
 )
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Step
@@ -127,8 +128,8 @@ class Execution:
             failed = self._error is not None
         try:
             self._needs.threads.do(job)
-        except RuntimeError as error:  # the threads have ended, or no more can be started
-            job.refuse(error if isinstance(error, ThreadsExhausted) else None)
+        except (ServerNotRunning, ThreadsExhausted) as error:
+            job.refuse(error)
         else:
             if failed:
                 self._withdraw(job)
@@ -143,12 +144,12 @@ class Execution:
         with self._lock:
             self._jobs.discard(job)
 
-    def refuse(self, error: ThreadsExhausted | None) -> None:
-        """There is no thread for a step: *error* says why; if ``None``, the threads have ended."""
+    def refuse(self, error: WorkbenchError) -> None:
+        """There is no thread for a step: *error* says why."""
         if self._parent is not None:
             self._parent.refuse(error)
         else:
-            self.fail(error or ServerNotRunning("the server is stopping"))
+            self.fail(error)
 
     def _go(self, job: _Go) -> None:
         """Do *job*, then the first step that can begin after it, and so on.
@@ -397,9 +398,9 @@ class _StepJob:
         self._execution.forget(self)
         self._execution.context.copy().run(self._do)  # a context is entered once at a time
 
-    def refuse(self, error: ThreadsExhausted | None = None) -> None:
+    def refuse(self, error: WorkbenchError | None = None) -> None:
         """Fail the request, then do the job here; see ``Execution.refuse``."""
-        self._execution.refuse(error)
+        self._execution.refuse(error or ServerNotRunning("the server is stopping"))
         self.run()
 
 

@@ -11,7 +11,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from workbench.core.lifecycle.loads import Loads
-from workbench.errors import RepositoryError, WorkbenchError
+from workbench.errors import (
+    RepositoryError,
+    ServerNotRunning,
+    ThreadsExhausted,
+    WorkbenchError,
+)
 from workbench.repository import ModelRepository
 from workbench.repository.folder import Fingerprint
 
@@ -87,7 +92,7 @@ class Watcher:
                 if files is None and known.done is None and not known.busy:
                     del self._models[name]  # it was removed before it was loaded
                 elif settled and changed and not known.busy:
-                    with suppress(RuntimeError):  # no thread is left: the next look tries again
+                    with suppress(ThreadsExhausted, ServerNotRunning):  # the next look tries again
                         self.submit(partial(self._act, name, files))
                         known.busy = True
 
