@@ -15,11 +15,13 @@ from inside import submit
 from workbench.core import ServerCore
 from workbench.core.inference.batched import Batched, Workers
 from workbench.errors import (
+    GroupClosed,
     InvalidRequest,
     QueueRefused,
     RequestStopped,
     RunFailed,
     ServerNotRunning,
+    ThreadsExhausted,
 )
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Batching, FunctionModel, ModelId, QueuePolicy, Schedule, TensorSpec
@@ -148,6 +150,16 @@ def test_other_shapes_run_apart(rig: Rig) -> None:
     assert rig.runs[1:] == [[1.0], [2.0, 3.0], [4.0]]
 
 
+def test_what_has_a_place_for_its_answer_runs_alone(rig: Rig) -> None:
+    """Its outputs are written there by the run, so no other request may share that."""
+    rig.serve()
+    (running,) = rig.hold()
+    asked = [rig.ask(float(n), into={"y": memoryview(bytearray(4))}) for n in range(2)]
+    rig.go(3)
+    assert [rows(each) for each in (running, *asked)] == [[200.0], [0.0], [2.0]]
+    assert rig.runs == [[100.0], [0.0], [1.0]]
+
+
 def test_l0_batcher_multi_different_outputs(rig: Rig) -> None:
     """Requests for different outputs share a batch, and each gets what it asked for."""
 
@@ -274,10 +286,23 @@ def test_priorities(rig: Rig) -> None:
 def test_a_delay(rig: Rig) -> None:
     """If a delay is asked for, a request waits for company, and goes when the batch is full."""
     rig.serve(delay_s=3600.0)
-    asked = [rig.ask(float(number)) for number in range(4)]
+    asked = [rig.ask(0.0)]
+    inside.until(lambda: rig.runner()._delaying)
+    asked += [rig.ask(float(number)) for number in range(1, 4)]
     rig.go(1)
     assert [rows(each) for each in asked] == [[0.0], [2.0], [4.0], [6.0]]
     assert rig.runs == [[0.0, 1.0, 2.0, 3.0]]
+
+
+def test_a_stop_ends_a_delay(rig: Rig) -> None:
+    """When the server stops, who waits for company is told so, and the thread does not wait on."""
+    rig.serve(delay_s=3600.0)
+    asked, runner = rig.ask(0.0), rig.runner()
+    inside.until(lambda: runner._delaying)
+    rig.core._running().refuse_waiting()
+    with pytest.raises(ServerNotRunning):
+        asked.result(30)
+    inside.until(lambda: not runner._working)
 
 
 def test_in_order(rig: Rig) -> None:
@@ -372,6 +397,34 @@ def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     assert rig.core.status("f").leases == 0
 
 
+def test_no_thread_for_a_batch(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gets no thread is told so, and the next one gets one."""
+
+    def none_starts(_: object) -> None:
+        raise ThreadsExhausted("the system starts no more threads now")
+
+    rig.serve()
+    runner = rig.runner()
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_workers", runner._workers._replace(run=none_starts))
+        with pytest.raises(ThreadsExhausted):
+            rig.ask(1.0).result(30)
+    rig.go(1)
+    assert rows(rig.ask(2.0)) == [4.0]
+
+
+def test_who_may_not_run_functions_does_not_wait(rig: Rig) -> None:
+    """It is refused before it runs together with those that may."""
+    rig.serve()
+    (running,) = rig.hold()
+    refused, other = rig.ask(1.0, functions=False), rig.ask(2.0)
+    with pytest.raises(GroupClosed):
+        refused.result(30)
+    rig.go(2)
+    assert (rows(running), rows(other)) == ([200.0], [4.0])
+    assert rig.runs == [[100.0], [2.0]]
+
+
 @pytest.mark.parametrize("ended", [False, True])
 def test_answers_are_told_while_others_run(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, ended: bool
@@ -408,19 +461,22 @@ def test_who_gives_up_leaves_the_queue(rig: Rig) -> None:
 def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
     """Who waits for a run with others is let go, and the others are answered."""
     rig.serve()
-    rig.hold()
+    (running,) = rig.hold()
     stop = CancellationToken()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(rig.core.infer, InferRequest("f", ONE, stop=stop))
-        inside.until(lambda: rig.core.status("f").leases == 2)
+        inside.until(lambda: inside.queued(rig.core, "f") == 1)
         other = rig.ask(2.0)
         rig.go(1)
         assert rig.inside.acquire(timeout=30)
+        assert rows(running) == [200.0]
         stop.set(RequestStopped("enough"))
         with pytest.raises(RequestStopped, match="enough"):
             waiting.result(30)
+        assert rig.core.status("f").leases == 2
         rig.go(1)
         assert rows(other) == [4.0]
+        assert rig.core.status("f").requests.failures == {FailureReason.CANCELED: 1}
 
 
 @pytest.mark.parametrize("asks", [{"f": "f"}, {"f": "g", "g": "f"}])
@@ -455,6 +511,70 @@ def test_after_a_stop(rig: Rig) -> None:
         runner.start(held, request, lambda: None)
     with pytest.raises(ServerNotRunning):
         submit(rig.core, request)
+
+
+def test_a_batch_runs_for_all_that_wait_for_it(rig: Rig) -> None:
+    """It knows the functions that made its requests; the next one in its thread does not."""
+    within: list[set[str]] = []
+    runs = rig.core._runs
+
+    def double(x: np.ndarray) -> np.ndarray:
+        within.append({model.name for model in runs.parents})
+        assert runs.parents == runs.kept
+        rig.enter()
+        return x * 2
+
+    def calls(x: np.ndarray) -> np.ndarray:
+        request = InferRequest("f", {"x": Tensor.of(x)})
+        return rig.core.infer(request).outputs["y"].array
+
+    rig.serve(double)
+    for name in ("g", "h"):
+        rig.serve(calls, name=name)
+    (running,) = rig.hold()
+    asked = [submit(rig.core, InferRequest(name, ONE)) for name in ("g", "h")]
+    inside.until(lambda: inside.queued(rig.core, "f") == 2)
+    rig.go(1)
+    assert rig.inside.acquire(timeout=30)
+    last = rig.ask(3.0)
+    rig.go(2)
+    assert [rows(each) for each in (running, *asked, last)] == [[200.0], [2.0], [2.0], [6.0]]
+    assert within == [{"f"}, {"f", "g", "h"}, {"f"}]
+
+
+def test_answers_that_cannot_be_made(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who ran together is told the error of the making, and gives its lease back."""
+
+    def fails(*_: object) -> None:
+        raise MemoryError("scripted")
+
+    rig.serve()
+    (running,) = rig.hold()
+    asked = [rig.ask(float(n)) for n in range(2)]
+    monkeypatch.setattr(rig.runner()._all, "_answers", fails)
+    rig.go(2)
+    assert rows(running) == [200.0]
+    for each in asked:
+        with pytest.raises(MemoryError, match="scripted"):
+            each.result(30)
+    assert rig.core.status("f").leases == 0
+
+
+@pytest.mark.parametrize("batching", [{"delay_s": 1.0}, {"ordered": True}, {"levels": 2}, {}])
+def test_what_may_bypass_the_queue(rig: Rig, batching: dict[str, Any]) -> None:
+    """Brief runs may, where there is neither a delay, nor an order, nor priorities."""
+    rig.serve(**batching)
+    assert (rig.runner().direct is None) == bool(batching)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, True, "1"])
+def test_what_is_no_timeout(rig: Rig, timeout: object) -> None:
+    """A request may bring a time limit above 0, a whole number of microseconds."""
+    rig.serve(policy=QueuePolicy(may_override=True))
+    rig.hold()
+    asked = rig.ask(1.0, parameters={"timeout": timeout})
+    rig.go(2)
+    assert rows(asked) == [2.0]
 
 
 def test_what_is_copied(rig: Rig) -> None:

@@ -284,7 +284,7 @@ def _key(request: InferRequest) -> object:
     """Requests with equal keys can run in one batch; a new object if it can only run alone."""
     if request.into or not request.inputs:
         return object()
-    return tuple((n, t.datatype, t.shape[1:]) for n, t in sorted(request.inputs.items()))
+    return tuple((n, t.shape[1:]) for n, t in sorted(request.inputs.items()))
 
 
 def _whole(value: object) -> int:
