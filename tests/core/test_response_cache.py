@@ -76,6 +76,19 @@ def test_what_is_kept_is_a_copy() -> None:
         found["y"].array[:] = 8
 
 
+def test_an_answer_that_cannot_be_copied_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no memory for a copy, the answer itself is still given."""
+
+    def fails(_: object) -> None:
+        raise MemoryError("scripted")
+
+    cache = ResponseCache(MIB, Ledger().reserve)
+    with monkeypatch.context() as patch:
+        patch.setattr("workbench.core.inference.response_cache._copied", fails)
+        fill(cache, 1, 1000)
+    assert kept(cache) == []
+
+
 def test_models_have_answers_of_their_own() -> None:
     """The same key of another model is another answer; a model that leaves takes only its own."""
     ledger = Ledger()

@@ -58,7 +58,10 @@ class ResponseCache:
         nbytes = _ENTRY_NBYTES + sum(_nbytes(tensor.array) for tensor in outputs.values())
         if nbytes > self._limit_nbytes:
             return
-        answer = _Answer(_copied(outputs), nbytes)
+        try:
+            answer = _Answer(_copied(outputs), nbytes)
+        except MemoryError:  # whoever waits for the answer itself gets it
+            return
         with self._lock:
             self._drop((owner, key))
             while self._nbytes + nbytes > self._limit_nbytes:
