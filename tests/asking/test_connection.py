@@ -226,6 +226,23 @@ def test_a_connection_that_was_closed_meanwhile() -> None:
     assert sent == ["/v2", *["/v2/repository/models/m/load"] * 2]
 
 
+def test_what_was_asked_during_a_load_is_asked_anew() -> None:
+    """The model may be another after it."""
+    datatype = "FP32"
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal datatype
+        if request.url.path.endswith("/load"):
+            wb.signature("m")  # as by another thread
+            datatype = "INT64"
+        inputs = [{"name": "x", "datatype": datatype, "shape": [1]}]
+        return httpx.Response(200, json={"name": "other", "inputs": inputs})
+
+    with answered_by(answer) as wb:
+        wb.load("m")
+        assert wb.signature("m").inputs["x"].datatype == "INT64"
+
+
 def test_columns_of_text() -> None:
     """A table's column of text is texts, not files of images: one for each row."""
     column = {"text": ("BYTES", [-1, 1])}

@@ -355,9 +355,11 @@ class Connection(Asks):
         return f"connection to {self._about.get('name', 'a server')} at {self.url}"
 
     def _verb(self, model: str, verb: str, **parameters: str) -> None:
-        self._signatures.clear()
         body = {"parameters": parameters} if parameters else {}
-        self._ask("POST", f"{_REPOSITORY}models/{_quoted(model)}/{verb}", json=body)
+        try:
+            self._ask("POST", f"{_REPOSITORY}models/{_quoted(model)}/{verb}", json=body)
+        finally:  # not before: another thread may ask meanwhile
+            self._signatures.clear()
 
     def signature(self, model: str, version: int | None = None) -> Signature:
         """The inputs and outputs of *model*, as the server tells them. Raises ``ModelNotFound``."""
