@@ -69,6 +69,7 @@ def test_without_batches() -> None:
         ("a", ["a"]),
         ("a3", ["a3"]),
         ("a3 b", ["a3", "b"]),
+        ("a2 b c3", ["a2"]),
     ],
 )
 def test_preferred_sizes(names: str, expected: list[str]) -> None:
@@ -87,6 +88,14 @@ def test_a_delay() -> None:
     for name in "cdef":
         queue.add(waiting(name), 2.0)
     assert took(queue, 2.0) == ["c", "d", "e", "f"]
+
+
+def test_a_delay_counts_from_who_came_first() -> None:
+    """Also where others of a higher priority are to run before."""
+    queue = queue_of("a", delay_s=1.0, levels=2, default_level=2)
+    queue.add(waiting("b", level=1), 0.75)
+    assert queue.take(0.75).wait_s == 0.25
+    assert took(queue, 1.0) == ["b", "a"]
 
 
 def test_a_delay_ends_where_somebody_waited_too_long() -> None:

@@ -577,6 +577,15 @@ def test_what_is_no_timeout(rig: Rig, timeout: object) -> None:
     assert rows(asked) == [2.0]
 
 
+def test_a_queue_that_comes_after_a_stop(rig: Rig) -> None:
+    """A model that is loaded just when the server stops takes no requests."""
+    rig.core._running().refuse_waiting()
+    rig.serve()
+    with pytest.raises(ServerNotRunning):
+        rig.ask(1.0).result(30)
+    assert not rig.runs
+
+
 def test_what_is_copied(rig: Rig) -> None:
     """A request that runs alone is not copied; of a batch each gets a part of the one output."""
     taken, given = [], []

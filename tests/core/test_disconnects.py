@@ -256,6 +256,16 @@ def test_a_batch_with_one_for_nobody(rig: Rig) -> None:
     assert requests.failures == {FailureReason.CANCELED: 1}
 
 
+def test_an_answer_that_has_come_is_not_cancelled(rig: Rig) -> None:
+    """Who cancels it then stops nothing, such as the rest of a stream."""
+    stop = CancellationToken()
+    rig.gate.open()
+    asked = rig.start("f", stop=stop)
+    asked.result(30)
+    assert not asked.cancel()
+    assert stop.error is None
+
+
 def cancelled(rig: Rig, name: str) -> None:
     rig.start(name).cancel()
 
