@@ -446,6 +446,22 @@ def test_answers_are_told_while_others_run(
     assert [rows(each) for each in others] == [[0.0], [2.0], [4.0]]
 
 
+@pytest.mark.parametrize(("size", "pool"), [(2**16, "batch"), (2**16 + 1, "run")])
+def test_where_answers_are_written(rig: Rig, size: int, pool: str) -> None:
+    """Answers above 256 KiB are written in a thread of their own: they hold up no other."""
+    array = np.zeros((1, size), np.float32)
+    rig.serve()
+    rig.go(1)
+    written = rig.core.start(
+        "f",
+        None,
+        lambda _: InferRequest("f", {"x": Tensor.of(array)}),
+        write=lambda _: threading.current_thread().name,
+        quick=True,
+    )
+    assert written.result(30).startswith(f"workbench-{pool}")
+
+
 def test_who_gives_up_leaves_the_queue(rig: Rig) -> None:
     """Who gives up makes room at once, gives its lease back, and is counted as that."""
     rig.serve(policy=QueuePolicy(most=1))

@@ -14,6 +14,7 @@ import inside
 import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
+from inside import submit
 
 from doubles import FakeLoader, FakeSession, FixedPace, fake_core
 from workbench.core import ServerCore
@@ -29,8 +30,8 @@ from workbench.errors import (
     WaitedTooLong,
 )
 from workbench.inference import InferRequest
-from workbench.model import FunctionModel, ModelId, Schedule, TensorSpec
-from workbench.stop import CancellationToken
+from workbench.model import Batching, FunctionModel, ModelId, Schedule, TensorSpec
+from workbench.stop import CancellationToken, stop_of_run
 from workbench.tensor import Tensor
 
 SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
@@ -439,6 +440,48 @@ def test_functions_that_call_each_other_take_no_place(rig: Rig) -> None:
 
     rig.serve(core, "deeper", deeper)
     assert core.infer(request("deeper")).outputs["y"].array.tolist() == [depth]
+
+
+def test_calls_of_a_function_leave_nothing_with_its_stop(rig: Rig) -> None:
+    """However many a long run makes."""
+    core = rig.open()
+    left: list[int] = []
+
+    def calls(x: np.ndarray) -> np.ndarray:
+        stop = stop_of_run()
+        assert stop is not None
+        for _ in range(2):
+            core.infer(request("a"))
+            submit(core, request("g")).result(30)
+            left.append(len(stop._callbacks))
+        return x
+
+    rig.gate.set()
+    rig.serve(core, "g")
+    rig.serve(core, "f", calls)
+    core.infer(request("f", CancellationToken()))
+    assert left[0] == left[1]
+
+
+def test_who_waits_for_a_load_is_still_within(rig: Rig) -> None:
+    """The run knows the function that asked, though another thread brings the model."""
+    core = rig.open(budget="100B")
+    within: list[set[str]] = []
+
+    def tell(x: np.ndarray) -> np.ndarray:
+        within.append({model.name for model in core._runs.parents})
+        return x
+
+    rig.serve(core, "f", tell, 60, Schedule(1, Batching()))
+    rig.serve(core, "g", lambda x: core.infer(request("f")).outputs["y"].array)
+    with inside.lease(core, "a"):
+        plain = submit(core, request("f"))
+        inside.until(lambda: core.status("f").pending == 1)
+        asked = submit(core, request("g"))
+        inside.until(lambda: core.status("f").pending == 2)
+    plain.result(30)
+    asked.result(30)
+    assert sorted(within, key=len) == [{"f"}, {"f", "g"}]
 
 
 # ── runs on the spot ────────────────────────────────────────────────────────

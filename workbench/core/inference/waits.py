@@ -51,7 +51,7 @@ class Waits:
                     f"try again in {show_duration(self.retry_after_s)}",
                     self.retry_after_s,
                 )
-            if not self._has_thread and not self._closing.is_set():
+            if not self._has_thread:
                 start_thread(self._run, "workbench-deadline")
                 self._has_thread = True
             self._waiting[expire] = self._clock() + self.wait_s
