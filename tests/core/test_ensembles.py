@@ -616,6 +616,26 @@ def test_a_request_that_is_stopped(rig: Rig) -> None:
     assert not leases(core)
 
 
+def test_a_request_that_is_stopped_while_it_waits_for_a_thread(rig: Rig) -> None:
+    """It leaves the queue for threads at once, and its lease goes back."""
+    rig.function("a", gated=True)
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open()
+    threads, stop = core._running().running, CancellationToken()
+    running = [submit(core) for _ in range(threads.size)]
+    rig.entered(*["a"] * threads.size)
+    waiting = submit(core, stop=stop)
+    stop.set(RequestStopped("nobody waits"))
+    with pytest.raises(RequestStopped, match="nobody waits"):
+        waiting.result(30)
+    assert core.status("e").leases == threads.size
+    assert not threads._waiting
+    rig.gates["a"].release(threads.size)
+    for each in running:
+        each.result(30)
+    assert not leases(core)
+
+
 def test_a_request_that_is_stopped_while_it_waits_for_room(rig: Rig) -> None:
     """It waits no more; the lease that was on its way goes back."""
     rig.function("a", gated=True, nbytes=60)

@@ -40,7 +40,7 @@ class EnsembleRunner:
     def start(self, held: Held, request: InferRequest, turn: Turn) -> Pending:
         """See ``Runner``; *turn* also gets the errors of the parts' leases and runs."""
         execution = execute(self._needs, held, request, turn)
-        execution.in_thread(execution.begin)
+        execution.begin(in_thread=True)
         return execution
 
     def close(self) -> None:

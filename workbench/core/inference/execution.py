@@ -108,12 +108,15 @@ class Execution:
         self._coming: dict[object, Pending | Future[Lease]] = {}  # those of them that wait
         self._jobs: set[_StepJob] = set()  # that have not begun in their threads
 
-    def begin(self) -> None:
-        """Lease the models, then run the first steps."""
+    def begin(self, *, in_thread: bool = False) -> None:
+        """Lease the models, then run the first steps, here or *in_thread*."""
         if self._request.stop is not None:
             self._request.stop.add(self._stopped)
         self._stop.add(self._ended)
-        self._go(self._lease_parts)
+        if in_thread:
+            self.in_thread(partial(self._go, self._lease_parts))
+        else:
+            self._go(self._lease_parts)
 
     def cancel(self) -> None:
         """See ``Pending``. Nothing to do: the request's stop is set, which ends it."""
