@@ -19,6 +19,7 @@ from ensemble_texts import declared, ensemble_text
 
 from doubles import FixedPace
 from workbench.core import ServerCore
+from workbench.core.inference.execution import _StepJob
 from workbench.core.leases import Leases
 from workbench.errors import (
     InvalidRequest,
@@ -634,6 +635,59 @@ def test_a_request_that_is_stopped_while_it_waits_for_a_thread(rig: Rig) -> None
     for each in running:
         each.result(30)
     assert not leases(core)
+
+
+def test_a_request_that_is_stopped_just_when_it_needs_a_thread(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of its parts is loaded for it."""
+    rig.function("a", nbytes=60)
+    rig.function("b", nbytes=60)
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open(budget="100B")
+    core.load("b")  # which evicts a
+    threads, stop = core._running().running, CancellationToken()
+    do = threads.do
+
+    def stop_and_do(job: Job) -> None:
+        if isinstance(job, _StepJob):
+            stop.set(RequestStopped("scripted"))
+        do(job)
+
+    monkeypatch.setattr(threads, "do", stop_and_do)
+    with pytest.raises(RequestStopped, match="scripted"):
+        submit(core, stop=stop).result(30)
+    inside.until(lambda: not leases(core))
+    assert core.status("a").state is ModelState.UNAVAILABLE
+
+
+def test_a_step_that_is_refused_waits_no_more(rig: Rig) -> None:
+    """It takes no place of those that may wait."""
+    rig.function("a", gated=True, schedule=Schedule(1))
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open()
+    first = submit(core)
+    rig.entered("a")
+    second = submit(core)
+    inside.until(lambda: inside.queued(core, "a") == 1)
+    core._running().refuse_waiting()
+    with pytest.raises(ServerNotRunning):
+        second.result(30)
+    assert not core._running().requests.waits._waiting
+    rig.gates["a"].release()
+    first.result(30)
+
+
+def test_a_request_that_has_ended_leaves_nothing(rig: Rig) -> None:
+    """Neither its stop nor the record of what is under way knows it any more."""
+    rig.function("a")
+    rig.ensemble("inner", "a x=in y=out")
+    rig.ensemble("e", "inner in=in out=t", "a x=t y=out")
+    core = rig.open()
+    stop = CancellationToken()
+    submit(core, stop=stop).result(30)
+    assert not stop._callbacks
+    assert not core._running().requests.under_way._stops
 
 
 def test_a_request_that_is_stopped_while_it_waits_for_room(rig: Rig) -> None:
