@@ -449,6 +449,7 @@ def test_a_refusal_is_no_failed_run(core: ServerCore) -> None:
         (MemoryExhausted("no room"), FailureReason.REJECTED),
         (InvalidRequest("the engine refused its inputs"), FailureReason.OTHER),
         (RequestStopped("nobody waits"), FailureReason.CANCELED),
+        (MemoryError("for an image"), FailureReason.OTHER),
     ],
 )
 def test_reasons_of_failures(core: ServerCore, error: Exception, reason: FailureReason) -> None:

@@ -269,8 +269,7 @@ class Runs:
 
     def count_failure(self, model: ModelId, error: BaseException, made_s: float) -> None:
         """Count a request, made at *made_s*, that ended with *error*."""
-        reason = reason_of(error) if isinstance(error, WorkbenchError) else FailureReason.OTHER
-        self._record(model).requests.failed(reason, time.perf_counter() - made_s)
+        self._record(model).requests.failed(reason_of(error), time.perf_counter() - made_s)
 
     def fit(self, lease: Held, request: InferRequest) -> tuple[str, ...]:
         """Check *request* against the leased model; returns the names of the wanted outputs.
@@ -344,7 +343,7 @@ def finish(outputs: dict[str, Tensor], request: InferRequest, signature: Signatu
         outputs[name] = classify(name, outputs[name], count, labels, batched=batched)
 
 
-def reason_of(error: WorkbenchError) -> FailureReason:
+def reason_of(error: BaseException) -> FailureReason:
     """The reason of a failed request, by Triton's names of reasons."""
     if isinstance(error, RunFailed):
         return FailureReason.BACKEND

@@ -117,7 +117,7 @@ class Direct:
             outputs = dict(zip(wanted, tensors, strict=True)) if tensors else {}
             if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
-        except WorkbenchError as error:
+        except BaseException as error:
             stopped = _stopped(request)
             duration_s = time.perf_counter() - request.made_s
             learned.requests.failed(reason_of(stopped or error), duration_s)
