@@ -69,12 +69,17 @@ def test_without_batches() -> None:
         ("a", ["a"]),
         ("a3", ["a3"]),
         ("a3 b", ["a3", "b"]),
-        ("a2 b c3", ["a2"]),
     ],
 )
 def test_preferred_sizes(names: str, expected: list[str]) -> None:
     """A batch of a preferred size goes first, the largest; else all that there are."""
     assert took(queue_of(*names.split(), preferred=(2, 4))) == expected
+
+
+@pytest.mark.parametrize(("names", "expected"), [("a2 b c3", ["a2"]), ("a3 b2", ["a3"])])
+def test_larger_than_all_preferred_sizes(names: str, expected: list[str]) -> None:
+    """Where more wait, a batch is of a preferred size, or else within the largest."""
+    assert took(queue_of(*names.split(), most=8, preferred=(2, 4))) == expected
 
 
 def test_a_delay() -> None:

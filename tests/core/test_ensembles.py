@@ -214,6 +214,31 @@ def test_a_batch_comes_and_goes(rig: Rig) -> None:
         ask(core, "with", np.zeros((2, 2), np.float32))
 
 
+def test_a_batch_keeps_what_its_requests_lease(rig: Rig) -> None:
+    """What a part calls in a run for two ensembles may evict a model of neither."""
+    kept: list[set[str]] = []
+
+    def tell(x: np.ndarray) -> np.ndarray:
+        kept.append({model.name for model in core._runs.kept})
+        return x
+
+    rig.function("f", tell, shape=(-1, 1), gated=True, schedule=Schedule(1, Batching()), batch=4)
+    for name, part in (("e", "a"), ("g", "b")):
+        rig.function(part, shape=(-1, 1), batch=4)
+        ports = declared("out", size=1)
+        rig.ensemble(name, "f x=in y=t", f"{part} x=t y=out", ports=ports, batch=4)
+    core = rig.open("e", "g")
+    x = np.ones((1, 1), np.float32)
+    asked = [submit(core, x=x)]
+    rig.entered("f")
+    asked += [submit(core, name, x=x) for name in ("e", "g")]
+    inside.until(lambda: inside.queued(core, "f") == 2)
+    rig.gates["f"].release(2)
+    for each in asked:
+        each.result(30)
+    assert kept == [{"e", "f", "a"}, {"e", "f", "a", "g", "b"}]
+
+
 def test_parts_that_batch(rig: Rig) -> None:
     """Requests of several clients meet in a part that runs batches; none waits on a thread."""
     rig.function("a", shape=(-1, 1))
