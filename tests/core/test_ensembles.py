@@ -22,6 +22,7 @@ from workbench.core import ServerCore
 from workbench.core.inference.execution import _StepJob
 from workbench.core.leases import Leases
 from workbench.errors import (
+    GroupClosed,
     InvalidRequest,
     LoadFailed,
     MemoryExhausted,
@@ -336,6 +337,18 @@ def test_all_parts_are_leased_at_once(rig: Rig) -> None:
     assert coming.result(30).tolist() == [3.0, 4.0]
     large.result(30).release()
     assert [e.event.model.name for e in core.events.since(0) if isinstance(e.event, ModelEvicted)]
+
+
+def test_a_request_that_may_not_run_functions(rig: Rig) -> None:
+    """It runs none that is a part of the ensemble, or of one within."""
+    rig.function("a")
+    rig.ensemble("inner", "a x=in y=out")
+    rig.ensemble("e", "inner in=in out=out")
+    core = rig.open()
+    for name in ("inner", "e"):
+        with pytest.raises(GroupClosed):
+            submit(core, name, functions=False).result(30)
+    assert not rig.ran
 
 
 def test_parts_that_do_not_fit_together(rig: Rig) -> None:
