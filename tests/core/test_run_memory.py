@@ -443,6 +443,28 @@ def test_the_first_run_of_a_size_is_alone(rig: Rig) -> None:
     assert rig.learned.most_nbytes == MIB
 
 
+def test_who_waited_for_a_measurement_is_not_alone(rig: Rig) -> None:
+    """Once it is made, they run side by side."""
+    go_on, both, begun = threading.Event(), threading.Barrier(2), [0]
+
+    def run(_: object) -> None:
+        begun[0] += 1
+        if begun[0] > 1:
+            both.wait(30)
+            return
+        assert go_on.wait(30)
+        rig.meter.most_nbytes = MIB
+
+    with ThreadPoolExecutor(3) as pool:
+        runs = [pool.submit(rig.run, inside(run)) for _ in range(3)]
+        waiters = rig.room._changed._waiters  # type: ignore[attr-defined]
+        while len(waiters) < 2 and not any(one.done() for one in runs):
+            pass
+        go_on.set()
+        for one in runs:
+            assert one.result(60)
+
+
 def test_what_cannot_be_measured_is_not_waited_for(rig: Rig) -> None:
     """After three runs that could not be measured, runs of unknown size join each other."""
     for _ in range(3):
@@ -559,10 +581,21 @@ def test_a_run_that_cannot_be_helped(rig: Rig, nbytes: int, others: bool) -> Non
     assert (rig.residency.state(B) is ModelState.READY) == others
 
 
-@pytest.mark.parametrize("recovers", [True, False])
-def test_a_session_that_does_not_recover(rig: Rig, recovers: bool) -> None:
-    """After memory ran out for good, a session that may not be sound is loaded anew, pins kept."""
+def test_what_a_run_says_that_it_lacks_counts(rig: Rig) -> None:
+    """Not what an earlier one of its size took."""
     rig.lease(B).release()
+    rig.run(rig.take(10 * MIB))
+    with pytest.raises(MemoryExhausted, match="scripted"):
+        rig.run(inside(Exhausted(1, 101 * MIB)))
+    assert rig.residency.state(B) is ModelState.READY
+
+
+@pytest.mark.parametrize("others", [True, False])
+@pytest.mark.parametrize("recovers", [True, False])
+def test_a_session_that_does_not_recover(rig: Rig, recovers: bool, others: bool) -> None:
+    """After memory ran out for good, a session that may not be sound is loaded anew, pins kept."""
+    if others:
+        rig.lease(B).release()
     rig.residency.pin(A)
     run = Exhausted(2, 10 * MIB)
 
@@ -572,7 +605,7 @@ def test_a_session_that_does_not_recover(rig: Rig, recovers: bool) -> None:
 
     with pytest.raises(MemoryExhausted, match="scripted"):
         rig.run(behave)
-    assert run.runs == 2
+    assert run.runs == 1 + others
     assert rig.residency.state(A) is ModelState.READY
     assert rig.residency.snapshot().residents[A].pinned
     loads = [event for event in rig.events() if isinstance(event, ModelLoaded)]
