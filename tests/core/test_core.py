@@ -207,6 +207,22 @@ def test_opens_again(tmp_path: Path) -> None:
         core.close()
 
 
+def test_a_large_body_that_waits_for_a_load_disturbs_its_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are not the model's; where nothing is loaded for it, nothing is disturbed."""
+    with opened(tmp_path) as (core, _):
+        disturbed: list[int] = []
+        read = request_for("a", 1)
+        watch = core._running().devices[0].watch
+        monkeypatch.setattr(watch, "disturb", lambda: disturbed.append(1))
+        for nbytes, times in ((MIB - 1, 0), (MIB, 1)):
+            core.unload("a")
+            for _ in range(2):
+                core.start("a", None, lambda _: read, write=id, nbytes=nbytes).result(30)
+            assert len(disturbed) == times
+
+
 @pytest.mark.parametrize("waits", [False, True])
 def test_who_asks_just_when_the_server_stops(tmp_path: Path, waits: bool) -> None:
     """A call whose threads end just then is told that the server does not run."""
