@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.codecs.generate import decode_request, encode_response
-from workbench.errors import InvalidRequest
+from workbench.codecs.generate import decode_request, decode_response, encode_response
+from workbench.errors import InvalidRequest, RunFailed
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor
@@ -146,6 +146,8 @@ def test_empty_bodies(body: str) -> None:
         ('{"t": {}}', "parameter 't' has invalid type. It is no input of 'm', and a parameter is"),
         ('{"t": [1]}', "parameter 't' has invalid type. It is no input of 'm', and"),
         ('{"t": null}', "parameter 't' has invalid type. It is no input of 'm', and"),
+        ('{"triton_t": 1}', "parameter 'triton_t': names with 'triton_' first are reserved"),
+        ('{"parameters": {"triton_t": 1}}', "parameter 'triton_t': names with 'triton_' first"),
         ('{"id": true}', "'id' is not a string"),
         ('{"id": [1]}', "'id' is not a string"),
         ('{"id": "\\ud800"}', "'id' is not Unicode text: "),
@@ -210,6 +212,34 @@ def test_ids_come_first_and_outputs_win() -> None:
     tensors = {"model_name": Tensor.of([5])}
     body = encode_response(InferResponse(ModelId("m", 1), tensors, "7"))
     assert body == b'{"id":"7","model_name":5,"model_version":"1"}'
+
+
+def test_parameters_come_before_the_outputs() -> None:
+    """The parameters of an answer are keys like its outputs, which win."""
+    tensors = {"y": Tensor.of([5])}
+    response = InferResponse(ModelId("m", 1), tensors, parameters={"last": True, "y": 1})
+    assert json.loads(encode_response(response)) == {
+        "model_name": "m",
+        "model_version": "1",
+        "last": True,
+        "y": 5,
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.uint64])
+def test_one_integer(dtype: type[np.integer[Any]]) -> None:
+    """One integer of any size comes as itself."""
+    highest = np.iinfo(dtype).max
+    assert encoded(y=np.array([highest], dtype))["y"] == highest
+
+
+def test_an_answer_that_tells_an_error() -> None:
+    """An "error" is the answer's, unless the model has an output of that name."""
+    spec = TensorSpec("error", "FP32", (-1,))
+    (tensor,) = decode_response(b'{"error": [1, 2]}', {"error": spec}).values()
+    assert tensor.array.tolist() == [1, 2]
+    with pytest.raises(RunFailed, match=r"^full$"):
+        decode_response(b'{"error": "full"}', {"y": spec})
 
 
 def test_outputs_that_are_no_text() -> None:

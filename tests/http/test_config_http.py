@@ -218,6 +218,21 @@ def test_config_tells_batching() -> None:
     assert "dynamic_batching" not in describe(plain, Signature("onnxruntime_onnx", {}, {}), None)
 
 
+def test_config_tells_the_defaults_of_batching() -> None:
+    """The largest batch is the preferred one by default, and a delay is told to the microsecond."""
+    brief = ModelConfig("m", 4, batching=Batching(delay_s=29 / 1e6))
+    source = ModelSource(ModelId("m", 1), brief, Path("model.onnx"))
+    told = describe(source, Signature("onnxruntime_onnx", {}, {}, 4), None)
+    assert told["dynamic_batching"] == {
+        "preferred_batch_size": (4,),
+        "max_queue_delay_microseconds": 29,
+        "preserve_ordering": False,
+        "priority_levels": 0,
+        "default_priority_level": 0,
+        "priority_queue_policy": {},
+    }
+
+
 def test_config_tells_reshapes() -> None:
     """A tensor that has another shape in the model has both, less the batch; others have none."""
     specs = {

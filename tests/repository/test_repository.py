@@ -11,7 +11,7 @@ import pytest
 
 from workbench.errors import LoadFailed, ModelNotFound, RepositoryError, VersionNotFound
 from workbench.model import FunctionModel, ModelConfig, ModelId, TensorSpec
-from workbench.repository import ModelRepository
+from workbench.repository import ModelRepository, Override
 from workbench.repository import config as configs
 from workbench.repository import folder as module
 from workbench.repository import repository as repositories
@@ -551,6 +551,9 @@ def test_a_model_in_several_folders(
     found = dict(repository.versions())
     assert str(found["a"]) == told
     assert found["b"] == (1,)
+    before = repository.fingerprints()["a"]
+    (tmp_path / "one/a.onnx").unlink()
+    assert repository.fingerprints()["a"] != before
 
 
 # ── many ────────────────────────────────────────────────────────────────────
@@ -696,6 +699,26 @@ def test_a_name_below_another_is_no_part_of_it(tmp_path: Path) -> None:
     assert repository.names() == ("team/iris",)
 
 
+def test_parts_go_with_their_ensemble_only(tmp_path: Path) -> None:
+    """What has the name of a part of an ensemble that was removed before is no part of another."""
+    put(tmp_path, "any/1/model.onnx")
+    repository = ModelRepository()
+    repository.add("e", tmp_path / "any", {"x": tmp_path / "any"})
+    assert repository.remove("e") == ("e", "e/x")
+    repository.add("e/x", tmp_path / "any")
+    repository.add_function(ModelId("e", 1), FUNCTION)
+    assert repository.remove("e") == ("e",)
+    assert repository.names() == ("e/x",)
+
+
+@pytest.mark.parametrize("name", [".m", "__m", "a\\b"])
+def test_a_folder_that_is_added_has_a_name(tmp_path: Path, name: str) -> None:
+    """What no folder of a repository could be called, no folder that is added is called either."""
+    put(tmp_path, "any/1/model.onnx")
+    with pytest.raises(RepositoryError, match="no model can be called"):
+        ModelRepository().add(name, tmp_path / "any")
+
+
 def test_an_ensemble_is_added_whole(tmp_path: Path) -> None:
     """What is added anew replaces all parts of before; what cannot be added changes nothing."""
     repository = ModelRepository()
@@ -709,6 +732,32 @@ def test_an_ensemble_is_added_whole(tmp_path: Path) -> None:
     repository.add("e", model)
     assert repository.names() == ("e",)
     assert repository.remove("e") == ("e",)
+
+
+def test_a_name_that_was_added_is_served_once(tmp_path: Path) -> None:
+    """A function takes the place of a folder that was added under its name, and so the reverse."""
+    put(tmp_path, "any/1/model.onnx")
+    repository = ModelRepository()
+    repository.add("m", tmp_path / "any")
+    repository.add_function(ModelId("m", 1), FUNCTION)
+    assert repository.find("m").source().origin is FUNCTION
+    assert repository.fingerprints() == {}
+    repository.add("m", tmp_path / "any")
+    assert repository.find("m").source().origin == tmp_path / "any/1/model.onnx"
+    assert repository.functions() == {}
+    assert repository.remove("m") == ("m",)
+    assert repository.names() == ()
+
+
+def test_a_part_takes_no_name_of_another(tmp_path: Path) -> None:
+    """An ensemble is not added if one of its parts would have the name of a model that is there."""
+    put(tmp_path, "any/1/model.onnx")
+    repository = ModelRepository()
+    repository.add("one", tmp_path / "any", {"x": tmp_path / "any"})
+    repository.set_override("two/x", Override(ModelConfig("two/x"), None, {1: ""}))
+    with pytest.raises(RepositoryError, match="'two/x' is a model that came with its load"):
+        repository.add("two", tmp_path / "any", {"x": tmp_path / "any"})
+    assert repository.names() == ("one", "one/x", "two/x")
 
 
 def test_what_is_taken_over_makes_no_twins(tmp_path: Path) -> None:
