@@ -710,11 +710,12 @@ def test_what_json_has_no_number_for(datatype: str) -> None:
     else:
         array = values.astype(DATATYPES[datatype].dtype)
     outputs = {"y": Tensor(datatype, array), "z": Tensor.of(["null", "NaN"]), "w": Tensor.of([1.5])}
+    outputs["v"] = Tensor.of([7])
     encoded = v2.encode_response(InferResponse(MODEL, outputs, "null"), ReplyForm())
     head = json.loads(encoded.head, parse_constant=pytest.fail)
     assert head["id"] == "null"
     assert [output["data"] for output in head["outputs"]] == [
-        ["NaN", "Infinity", "-Infinity", 0.5], ["null", "NaN"], [1.5],
+        ["NaN", "Infinity", "-Infinity", 0.5], ["null", "NaN"], [1.5], [7],
     ]  # fmt: skip
 
 

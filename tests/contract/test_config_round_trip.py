@@ -143,6 +143,16 @@ def test_what_is_got_can_be_loaded(tmp_path: Path, config: str) -> None:
         assert triton.get_model_config("m") == got
 
 
+def test_batching_of_a_model_without_batches_can_be_loaded(tmp_path: Path) -> None:
+    """Where max_batch_size is 0 no batch is preferred, so what is got can be loaded as well."""
+    model(tmp_path, config="dynamic_batching { }")
+    with served(tmp_path) as (_, triton):
+        got = triton.get_model_config("m")
+        assert got["dynamic_batching"]["preferred_batch_size"] == []
+        triton.load_model("m", config=json.dumps(got))
+        assert triton.get_model_config("m") == got
+
+
 def test_what_is_got_of_an_ensemble_can_be_loaded(tmp_path: Path) -> None:
     """An ensemble's configuration comes back unchanged too, foreign parameters included."""
     model(tmp_path)

@@ -165,8 +165,9 @@ def _step(step: Step) -> Json:
 def _batching(batching: Batching | None, max_batch_size: int) -> Json:
     if batching is None:
         return {}
+    largest = (max_batch_size,) if max_batch_size else ()
     told: Json = {
-        "preferred_batch_size": batching.preferred or (max_batch_size,),
+        "preferred_batch_size": batching.preferred or largest,
         "max_queue_delay_microseconds": round(batching.delay_s * 1e6),
         "preserve_ordering": batching.ordered,
         "priority_levels": batching.levels,
