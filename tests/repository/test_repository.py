@@ -118,6 +118,10 @@ def test_an_unknown_model_lists_the_known(tmp_path: Path) -> None:
         "there is no model 'nope'; available: "
         "m00, m01, m02, m03, m04, m05, m06, m07, m08, m09 and 2 more"
     )
+    for name in ("m10", "m11"):
+        (tmp_path / f"{name}.onnx").unlink()
+    with pytest.raises(ModelNotFound, match="m09$"):
+        ModelRepository(tmp_path).find("nope")
 
 
 # ── roots that cannot be ────────────────────────────────────────────────────
@@ -770,3 +774,14 @@ def test_what_is_taken_over_makes_no_twins(tmp_path: Path) -> None:
     new.take_over(old)
     assert new.names() == ("a", "b")
     assert new.find("a").versions == (1,)
+
+
+def test_parts_are_taken_over_with_their_ensemble(tmp_path: Path) -> None:
+    """An ensemble that was added keeps its parts in a new repository, and goes with them."""
+    put(tmp_path, "any/1/model.onnx")
+    old, new = ModelRepository(), ModelRepository()
+    old.add("e", tmp_path / "any", {"x": tmp_path / "any"})
+    new.take_over(old)
+    assert new.names() == ("e", "e/x")
+    assert new.remove("e") == ("e", "e/x")
+    assert new.names() == ()
