@@ -177,6 +177,8 @@ def test_beyond_the_extremes(datatype: str) -> None:
         ("null", "null"),
         ('"1"', '"1"'),
         ('"NaN"', '"NaN"'),
+        (f'"{"x" * 38}"', f'"{"x" * 38}"'),
+        (f'"{"x" * 39}"', f'"{"x" * 36}...'),
         ("NaN", "NaN"),
         ('{"a": 1}', "an object"),
     ],

@@ -127,6 +127,13 @@ def test_ids_that_are_part_of_the_text(rest: dict[str, str]) -> None:
     assert read(known, text_of("[3, 4]", **dict.fromkeys(rest, '"c"'))) is None
 
 
+def test_an_id_that_another_object_has_too() -> None:
+    """Where two objects have an id, only the request's own is its id."""
+    known = learned(text_of("[1, 2]", more='{"id": "a"}', id='"a"'))
+    assert read(known, text_of("[3, 4]", more='{"id": "a"}', id='"a"')) is not None
+    assert read(known, text_of("[3, 4]", more='{"id": "b"}', id='"a"')) is None
+
+
 def test_two_inputs() -> None:
     """Each of several inputs is read by its own elements, nested or flat."""
     text = (
@@ -386,7 +393,8 @@ def test_responses_of_another_model() -> None:
     """What was written of one version, or of other outputs, is not written of another."""
     known = learned(text_of("[1, 2]", parameters='{"binary_data_output": true}'))
     for model in (ModelId("m", 1), ModelId("m", 2), ModelId("m", 1, 1)):
-        for outputs in ({"y": OUTPUTS["one"]}, {"z": OUTPUTS["one"]}, {"z": OUTPUTS["two"]}):
+        one, two = OUTPUTS["one"], OUTPUTS["two"]
+        for outputs in ({"y": one}, {"z": one}, {"z": two}, {"z": two, "y": one}, {"z": two}):
             response = InferResponse(model, outputs)
             assert (
                 known.reply.encode(response).head == v2.encode_response(response, known.form).head

@@ -120,7 +120,7 @@ def test_an_unknown_model_lists_the_known(tmp_path: Path) -> None:
     )
     for name in ("m10", "m11"):
         (tmp_path / f"{name}.onnx").unlink()
-    with pytest.raises(ModelNotFound, match="m09$"):
+    with pytest.raises(ModelNotFound, match=r"m09$"):
         ModelRepository(tmp_path).find("nope")
 
 
@@ -625,6 +625,17 @@ def test_configurations_of_models_that_went_are_forgotten(
 
 
 # ── functions ───────────────────────────────────────────────────────────────
+
+
+def test_models_of_an_endpoint_are_no_choice(tmp_path: Path) -> None:
+    """An unknown name is not told those of an endpoint, and none of them is configured."""
+    put(tmp_path, "m.onnx")
+    repository = ModelRepository(tmp_path)
+    repository.add_function(ModelId("sagemaker/a", 1), FUNCTION)
+    with pytest.raises(ModelNotFound, match=r"; available: m$"):
+        repository.find("nope")
+    with pytest.raises(ModelNotFound, match="there is no model 'sagemaker/b'"):
+        repository.read_override("sagemaker/b", "no JSON", {})
 
 
 def test_functions(tmp_path: Path) -> None:

@@ -56,7 +56,6 @@ class KnownReply:
 
     def _learn(self, response: InferResponse) -> EncodedResponse:
         """As ``encode``; and remember the response, if others can differ in their elements only."""
-        self._model = None
         encoded = encode_response(response, self._form)
         tensors = response.outputs.values()
         plain = all(t.array.dtype.kind in "fiub" and t.array.itemsize != 2 for t in tensors)
@@ -64,15 +63,14 @@ class KnownReply:
             return encoded
         anonymous = InferResponse(response.model, response.outputs)
         before, *behind = _DATA.split(encode_response(anonymous, self._form).head)
-        if len(behind) + len(encoded.blobs) == len(tensors):
-            self._model, self._before, texts = response.model, before, iter(behind)
-            self._outputs = [
-                (
-                    name,
-                    tensor.datatype,
-                    tensor.array.shape,
-                    None if self._form.is_binary(name) else next(texts),
-                )
-                for name, tensor in response.outputs.items()
-            ]
+        self._model, self._before, texts = response.model, before, iter(behind)
+        self._outputs = [
+            (
+                name,
+                tensor.datatype,
+                tensor.array.shape,
+                None if self._form.is_binary(name) else next(texts),
+            )
+            for name, tensor in response.outputs.items()
+        ]
         return encoded
