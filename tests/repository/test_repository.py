@@ -388,10 +388,12 @@ def test_links_out_of_the_repository(tmp_path: Path, case: str) -> None:
     assert type(dict(repository.versions())["m"]) is LoadFailed
 
 
-@pytest.mark.parametrize("link", ["m", "m/1"])
-def test_links_out_of_a_large_repository(tmp_path: Path, link: str) -> None:
+@pytest.mark.parametrize(
+    ("link", "beside"), [("m", "root/"), ("m/1", "root/m/"), ("m/1", "root/m/config.pbtxt")]
+)
+def test_links_out_of_a_large_repository(tmp_path: Path, link: str, beside: str) -> None:
     """Where not all configurations are read for an index, links are looked at all the same."""
-    put(tmp_path, "out/1/model.onnx", "root/m/" if "/" in link else "root/")
+    put(tmp_path, "out/1/model.onnx", beside)
     target = tmp_path / "out" / link.partition("/")[2]
     (tmp_path / "root" / link).symlink_to(target)
     with pytest.raises(LoadFailed, match="a link out of the repository"):
