@@ -153,6 +153,21 @@ def test_batching_of_a_model_without_batches_can_be_loaded(tmp_path: Path) -> No
         assert triton.get_model_config("m") == got
 
 
+def test_the_longest_times_can_be_loaded(tmp_path: Path) -> None:
+    """Delays and timeouts as long as their fields can say are got so, and can be loaded."""
+    longest = 2**64 - 1
+    policy = f"default_queue_policy {{ default_timeout_microseconds: {longest} }}"
+    batching = f"max_queue_delay_microseconds: {longest} {policy}"
+    model(tmp_path, config=f"max_batch_size: 8 dynamic_batching {{ {batching} }}")
+    with served(tmp_path) as (_, triton):
+        got = triton.get_model_config("m")
+        told = got["dynamic_batching"]
+        assert told["max_queue_delay_microseconds"] == longest
+        assert told["default_queue_policy"]["default_timeout_microseconds"] == longest
+        triton.load_model("m", config=json.dumps(got))
+        assert triton.get_model_config("m") == got
+
+
 def test_what_is_got_of_an_ensemble_can_be_loaded(tmp_path: Path) -> None:
     """An ensemble's configuration comes back unchanged too, foreign parameters included."""
     model(tmp_path)

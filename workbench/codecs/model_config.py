@@ -25,6 +25,7 @@ from workbench.model import (
 
 Json = dict[str, object]
 
+_UINT64_MAX = 2**64 - 1
 _LEVELS = {"basic": -1, "extended": 1, "none": 2}
 _BACKENDS = {"onnxruntime_onnx": ("onnxruntime_onnx", "onnxruntime"), "python": ("", "python")}
 
@@ -168,7 +169,7 @@ def _batching(batching: Batching | None, max_batch_size: int) -> Json:
     largest = (max_batch_size,) if max_batch_size else ()
     told: Json = {
         "preferred_batch_size": batching.preferred or largest,
-        "max_queue_delay_microseconds": round(batching.delay_s * 1e6),
+        "max_queue_delay_microseconds": _microseconds(batching.delay_s),
         "preserve_ordering": batching.ordered,
         "priority_levels": batching.levels,
         "default_priority_level": batching.default_level,
@@ -184,10 +185,15 @@ def _batching(batching: Batching | None, max_batch_size: int) -> Json:
 def _policy_of_queue(policy: QueuePolicy) -> Json:
     return {
         "timeout_action": "DELAY" if policy.delays else "REJECT",
-        "default_timeout_microseconds": round(policy.timeout_s * 1e6),
+        "default_timeout_microseconds": _microseconds(policy.timeout_s),
         "allow_timeout_override": policy.may_override,
         "max_queue_size": policy.most,
     }
+
+
+def _microseconds(seconds: float) -> int:
+    # as a float, the longest time is longer than a field can say
+    return min(round(seconds * 1e6), _UINT64_MAX)
 
 
 def _instance_group(config: ModelConfig, gpu: int | None, instances: int) -> Json:
