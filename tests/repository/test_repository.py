@@ -610,6 +610,26 @@ def test_configurations_are_kept_while_their_files_stay(tmp_path: Path) -> None:
     assert repository.find("m").config == ModelConfig("m")
 
 
+def test_a_configuration_that_is_being_written_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If its file changes while it is read, it is read again by the next one who asks."""
+    put(tmp_path, "m/1/model.onnx")
+    configure(tmp_path, "m", "max_batch_size: 4")
+    plain = configs._parsed
+
+    def then_written(folder: Path) -> object:
+        found = plain(folder)
+        configure(tmp_path, "m", "max_batch_size: 16")
+        return found
+
+    repository = ModelRepository(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(configs, "_parsed", then_written)
+        assert repository.find("m").config.max_batch_size == 4
+    assert repository.find("m").config.max_batch_size == 16
+
+
 def test_configurations_of_models_that_went_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

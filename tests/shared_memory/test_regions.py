@@ -130,6 +130,19 @@ def test_views_are_the_memory_itself(make: Make, regions: Regions) -> None:
     assert contents(handle, 8) == list(b"abcdwxyz")
 
 
+def test_nothing_is_written_directly_beside_another_region(regions: Regions, make: Make) -> None:
+    """No view to write into is given while another region lies in the same object."""
+    one, other = make(), make()
+    regions.register_system("x", key_of(one), 0, 32)
+    regions.register_system("y", key_of(other), 0, 64)
+    assert regions.writable("x", 0, 32) is not None
+    regions.register_system("z", key_of(one), 32, 32)
+    assert regions.writable("x", 0, 32) is None
+    assert regions.writable("y", 0, 64) is not None
+    regions.unregister(SystemRegion, "z")
+    assert regions.writable("x", 0, 32) is not None
+
+
 def test_what_lies_there_already_is_not_copied(
     make: Make, regions: Regions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
