@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from workbench import Workbench
 from workbench.errors import ModelNotFound, VersionNotFound, WorkbenchError
 from workbench.http.app import _find, _places
 from workbench.http.calls import HttpCall
@@ -112,6 +115,18 @@ def test_a_version_that_is_too_high(version: int) -> None:
         parsed(f"/v2/models/m/versions/{version}")
     assert str(caught.value) == (
         f"model 'm' has no version '{version}': the highest that can be is {2**63 - 1}"
+    )
+
+
+@pytest.mark.parametrize("verb", ["", "/config", "/ready", "/stats", "/infer"])
+def test_a_version_of_many_digits(sample_models: Path, verb: str) -> None:
+    """A version with more digits than Python reads is a 404 as any other that cannot be."""
+    with Workbench(sample_models, device="cpu", load="explicit") as workbench:
+        url = f"{workbench.url}/v2/models/digits/versions/{'9' * 5000}{verb}"
+        answer = httpx.post(url, json={}) if verb == "/infer" else httpx.get(url)
+    assert answer.status_code == 404
+    assert answer.json()["error"] == (
+        f"model 'digits' has no version {'9' * 100!r}: the highest that can be is {2**63 - 1}"
     )
 
 

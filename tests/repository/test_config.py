@@ -315,6 +315,7 @@ def test_graphs(folder: Path, text: str) -> None:
         ('backend: "python"', "backend 'python' is not served here; onnxruntime is"),
         ("max_batch_size: -1", "max_batch_size -1 is below 0"),
         ("input { data_type: TYPE_FP32 dims: 1 }", "an input or output has no name"),
+        ("input { data_type: TYPE_FP32 } input { dims: 1 }", "an input or output has no name"),
         ('input { name: "x" dims: 1 }', "'x' has no data_type"),
         ('output { name: "y" data_type: TYPE_INVALID }', "'y' has no data_type"),
         ('input { name: "x" data_type: 99 dims: 1 }', "'x' has no data_type"),
