@@ -287,6 +287,7 @@ def test_reshape(folder: Path, batch: int, dims: str, shape: str, read_as: tuple
     ("dims", "shape", "message"),
     [
         ("12", "3, 5", "reshape of 'x' to [3, 5] does not fit [12]"),
+        ("12", "3, 2", "reshape of 'x' to [3, 2] does not fit [12]"),
         ("12", "12, 0", "reshape of 'x' to [12, 0] does not fit [12]"),
         ("2", "-2, -1", "reshape of 'x' to [-2, -1] does not fit [2]"),
         ("-1, 4", "4", "reshape of 'x' to [4] must have as many dims of any size as [-1, 4]"),
@@ -330,6 +331,8 @@ def test_graphs(folder: Path, text: str) -> None:
          "execution accelerator 'tensorrt' is not served here; cuda is, on GPUs"),
         (accelerator("cpu", "openvino"),
          "execution accelerator 'openvino' is not served here; cuda is, on GPUs"),
+        (accelerator("cpu", "cuda"),
+         "execution accelerator 'cuda' is not served here; cuda is, on GPUs"),
         (accelerator("gpu", "cuda", "device_id"),
          "option 'device_id' of accelerator 'cuda' is chosen by the server"),
         ('parameters { key: "image_order" }',

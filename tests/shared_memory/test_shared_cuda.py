@@ -31,6 +31,7 @@ class FakeDriver(FakeContexts):
         super().__init__()
         self.memory = ctypes.create_string_buffer(nbytes)
         self.nbytes = nbytes
+        self.nbytes_before = 0  # of the allocation, before what the handle stands for
         self.opened = 0
         self.unsynchronized = 0
         self.during_copy: Callable[[], None] = lambda: None
@@ -56,7 +57,8 @@ class FakeDriver(FakeContexts):
         return 0
 
     def cuMemGetAddressRange_v2(self, base: Any, nbytes: Any, address: Any) -> int:
-        base._obj.value, nbytes._obj.value = self.address, self.nbytes
+        base._obj.value = self.address - self.nbytes_before
+        nbytes._obj.value = self.nbytes_before + self.nbytes
         return self.fails.get("cuMemGetAddressRange_v2", 0)
 
     def cuMemcpy(self, to: Any, source: Any, nbytes: Any) -> int:
@@ -119,10 +121,19 @@ def test_reading_and_writing(driver: FakeDriver, regions: Regions) -> None:
     regions.write("x", 8, b"to GPU")
     regions.write("x", 28, np.array([1.5], np.float32).view(np.uint8).data)
     assert driver.memory[:14] == b"from GPUto GPU"
+    assert bytes(regions.read("x", 8, 6)) == b"to GPU"
     assert np.frombuffer(driver.memory[28:32], np.float32).tolist() == [1.5]
     assert bytes(read) == b"from GPU"
     assert driver.unsynchronized == 0
     assert driver.current == [7]
+
+
+def test_a_handle_within_an_allocation(driver: FakeDriver, regions: Regions) -> None:
+    """A region ends where the allocation does, also if its handle stands for a later part of it."""
+    driver.nbytes_before = 16
+    told = "the handle stands for 64 bytes of GPU 1; the region must have 65"
+    assert refusal(regions.register_cuda, "x", HANDLE, 1, 65) == told
+    regions.register_cuda("x", HANDLE, 1, 64)
 
 
 def test_no_view_to_write_through(regions: Regions) -> None:

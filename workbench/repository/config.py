@@ -157,7 +157,7 @@ class ConfigFiles:
 
 def _good(found: ModelConfig | LoadFailed) -> ModelConfig:
     if isinstance(found, LoadFailed):
-        raise type(found)(str(found))
+        raise LoadFailed(str(found))
     return found
 
 
