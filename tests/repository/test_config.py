@@ -240,6 +240,12 @@ def test_the_accelerator(folder: Path) -> None:
     assert engine.cuda == engine.accelerator == {"cudnn_conv_use_max_workspace": "1"}
 
 
+def test_an_option_that_is_said_twice(folder: Path) -> None:
+    """An option of the accelerator wins over the parameter of its name."""
+    text = parameter("gpu_mem_limit", "5") + accelerator("gpu", "cuda", "gpu_mem_limit")
+    assert read(folder, text).engine.cuda == {"gpu_mem_limit": "1"}
+
+
 def accelerator(kind: str, name: str, option: str = "x") -> str:
     return f"""optimization {{ execution_accelerators {{ {kind}_execution_accelerator {{
         name: "{name}" parameters {{ key: "{option}" value: "1" }} }} }} }}"""
@@ -250,9 +256,11 @@ def accelerator(kind: str, name: str, option: str = "x") -> str:
     [
         ("intra_op_thread_count", "-1", "a number up to 1024"),
         ("intra_op_thread_count", "1025", "a number up to 1024"),
+        ("intra_op_thread_count", "٣", "a number up to 1024"),
         ("execution_mode", "2", "one of 0, 1"),
         ("enable_mem_arena", "", "one of 0, 1, false, true"),
         ("memory.enable_memory_arena_shrinkage", "x", "like cpu:0;gpu:0"),
+        ("memory.enable_memory_arena_shrinkage", "cpu:٠", "like cpu:0;gpu:0"),
         ("tier", "fast", "one of auto, plain, prepared, mapped"),
         ("image_order", "GBR", "RGB or BGR"),
         ("image_scale", "x", "a number above 0"),

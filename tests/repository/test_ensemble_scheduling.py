@@ -97,6 +97,8 @@ def test_the_platform_may_be_left_out(folder: Path) -> None:
             + ensemble(step("a", "in", "out")).partition('"e')[2][9:],
             "ensemble_scheduling is of platform ensemble, not 'onnxruntime_onnx'",
         ),
+        (ensemble(*[step("a", "in", "out")] * 1000),
+         "tensor 'out' comes from step 1 (a) and step 2 (a)"),
         (ensemble(*[step("a", "in", "out")] * 1001),
          "ensemble_scheduling has more than 1000 steps"),
     ],

@@ -10,7 +10,7 @@ from workbench.model import EngineOptions
 
 _MOST_THREADS = 1024
 _LEVELS = {-1: "basic", 0: "all", 1: "extended", 2: "none"}
-_SHRINKAGE = re.compile(r"(cpu|gpu):\d+(;(cpu|gpu):\d+)*")
+_SHRINKAGE = re.compile(r"(cpu|gpu):[0-9]+(;(cpu|gpu):[0-9]+)*")
 
 
 def engine_options(parameters: Mapping[str, str], optimization: Any) -> EngineOptions:
