@@ -133,11 +133,13 @@ def test_readiness_that_is_not_strict(broken: Path, load: str, strict: str) -> N
     ],
 )
 def test_models_that_only_triton_serves(sample_models: Path, tmp_path: Path, field: str) -> None:
-    """Ragged batches, decoupled models and sequences are a 501 that names the field."""
+    """Ragged batches, decoupled models and sequences are a 501: first the file, then the field."""
     shutil.copytree(sample_models / "digits", tmp_path / "m")
     (tmp_path / "m" / "config.pbtxt").write_text(field)
     with Workbench(tmp_path, device="cpu") as workbench:
         asked = [_ask(workbench.url, f"m{verb}") for verb in ("", "/config", "/infer")]
         asked.append(httpx.post(f"{workbench.url}/v2/repository/models/m/load"))
         assert [reply.status_code for reply in asked] == [501] * 4
-        assert all("is not honoured here: no " in reply.json()["error"] for reply in asked)
+        told = {reply.json()["error"] for reply in asked}
+        assert all("is not honoured here: no " in error for error in told)
+        assert all(error.startswith(f"{tmp_path}/m/config.pbtxt: field ") for error in told)
