@@ -136,6 +136,14 @@ def test_a_bad_configuration(served: Workbench, given: str, told: str) -> None:
     assert np.asarray(served.infer("m", np.ones((1, 1), np.float32))).tolist() == [[2.0]]
 
 
+def test_a_configuration_that_only_triton_serves(served: Workbench) -> None:
+    """What a Triton serves and this server does not is a 501 here too."""
+    given = {"parameters": {"config": json.dumps({"sequence_batching": {}})}}
+    answer = httpx.post(f"{served.url}{LOAD}", json=given)
+    assert answer.status_code == 501
+    assert answer.json()["error"].startswith("field 'sequence_batching' is not honoured here")
+
+
 def test_a_configuration_that_the_file_contradicts(triton: InferenceServerClient) -> None:
     """A load that fails for its configuration leaves all as it was."""
     triton.load_model("m", config=config(max_batch_size=8))
@@ -158,6 +166,14 @@ def test_files(triton: InferenceServerClient, spare: bytes) -> None:
     assert index_of(triton) == {("m", "5"): "READY"}
     with pytest.raises(InferenceServerException):
         factor_of(triton, version="2")
+
+
+def test_several_files_of_a_version(triton: InferenceServerClient, spare: bytes) -> None:
+    """A version with two files counts once where the latest versions are chosen."""
+    files = {f"file:{path}": spare for path in ("5/model.onnx", "5/more", "4/model.onnx")}
+    policy = {"version_policy": {"latest": {"num_versions": 2}}}
+    triton.load_model("m", config=json.dumps(policy), files=files)
+    assert triton.get_model_metadata("m")["versions"] == ["4", "5"]
 
 
 def test_files_with_the_configuration_that_it_had(

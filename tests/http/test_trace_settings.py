@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -45,6 +47,22 @@ def test_what_leaves_tracing_off(
 ) -> None:
     """What leaves the settings as they are, such as a reset, is answered with them."""
     assert triton.update_trace_settings(model_name=model, settings=settings) == OFF
+
+
+def test_an_empty_list_of_levels_changes_nothing(sample_models: Path, tmp_path: Path) -> None:
+    """Where timestamps are traced, an empty list leaves it so."""
+    with Workbench(sample_models, device="cpu", trace_file=tmp_path / "trace.json") as workbench:
+        for levels in (["TIMESTAMPS"], []):
+            told = httpx.post(f"{workbench.url}{PATHS[0]}", json={"trace_level": levels}).json()
+            assert told["trace_level"] == ["TIMESTAMPS"]
+
+
+def test_a_trace_file_whose_name_is_no_text(sample_models: Path, tmp_path: Path) -> None:
+    """The name of the file is told also if it is not UTF-8, with its bytes as escapes."""
+    path = tmp_path / os.fsdecode(b"trace-\xff")
+    with Workbench(sample_models, device="cpu", trace_file=path) as workbench:
+        told = httpx.get(f"{workbench.url}{PATHS[0]}").json()
+    assert told["trace_file"] == f"{tmp_path}/trace-\\udcff"
 
 
 @pytest.mark.parametrize("path", PATHS)
