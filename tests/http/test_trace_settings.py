@@ -114,6 +114,7 @@ def test_traces_need_a_file(client: httpx.Client, path: str, times: int) -> None
         ({"trace_rate": 1000}, "'trace_rate' must be a whole number from 0, as a string"),
         ({"trace_rate": "many"}, "'trace_rate' must be a whole number from 0, as a string"),
         ({"trace_rate": "4294967296"}, "'trace_rate' must be a whole number from 0, as a string"),
+        ({"trace_rate": "9" * 5000}, "'trace_rate' must be a whole number from 0, as a string"),
         ({"trace_count": "-2"}, "'trace_count' must be a whole number from -1, as a string"),
         ({"log_frequency": "-1"}, "'log_frequency' must be a whole number from 0, as a string"),
         ({"trace_file": 7}, "'trace_file' must be a string, not 7"),
