@@ -426,3 +426,16 @@ def test_loads_hold_up_no_reader(tmp_path: Path) -> None:
         finally:
             gate.set()
         assert [load.result().status_code for load in loads] == [200, 200, 200]
+
+
+@pytest.mark.parametrize("verb", ["load", "unload"])
+def test_nothing_is_loaded_by_hand_where_the_repository_is_watched(
+    sample_models: Path, verb: str
+) -> None:
+    """Loads and unloads are a 503 there, before their parameters are read."""
+    with Workbench(sample_models, load="watch", watch_every="1h", device="cpu") as workbench:
+        path = f"{workbench.url}/v2/repository/models/digits/{verb}"
+        for given in ({}, {"parameters": {"nonsense": 1}}):
+            answer = httpx.post(path, json=given)
+            assert answer.status_code == 503
+            assert error_of(answer).startswith("explicit model load / unload is not allowed")
