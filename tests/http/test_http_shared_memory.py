@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 from tritonclient.utils import shared_memory as shm
 
+from workbench import Workbench
 from workbench.errors import InvalidRequest, RegionNotFound
 from workbench.http import shared_memory as http
 from workbench.http.calls import HttpCall
@@ -145,3 +147,11 @@ def test_bad_cuda_requests(regions: NoGpu, message: object, told: str) -> None:
     """What is missing, of another type or no base64 is named, and what it is to be."""
     assert refusal(http._register_cuda, regions, message).startswith(told)
     assert regions.asked == []
+
+
+@pytest.mark.parametrize(("allowed", "told"), [("on", ["system_shared_memory"]), ("off", [])])
+def test_the_server_says_which_memory_may_be_shared(allowed: str, told: list[str]) -> None:
+    """The metadata name the extension only where it is allowed, and that of GPUs only on a GPU."""
+    with Workbench(shared_memory=allowed, device="cpu") as workbench:
+        extensions = httpx.get(f"{workbench.url}/v2").json()["extensions"]
+    assert [each for each in extensions if "shared_memory" in each] == told
