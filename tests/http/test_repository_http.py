@@ -439,3 +439,13 @@ def test_nothing_is_loaded_by_hand_where_the_repository_is_watched(
             answer = httpx.post(path, json=given)
             assert answer.status_code == 503
             assert error_of(answer).startswith("explicit model load / unload is not allowed")
+
+
+def test_a_reason_is_not_endless(tmp_path: Path) -> None:
+    """A row of the index tells the beginning of a long reason."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.pbtxt").write_text(f'default_model_filename: "/{"x" * 10_000}"')
+    with Workbench(tmp_path, load="explicit", device="cpu") as workbench:
+        (row,) = httpx.post(f"{workbench.url}/v2/repository/index").json()
+    assert row["reason"].startswith(f"{tmp_path}/m/config.pbtxt: default_model_filename '/xxx")
+    assert len(row["reason"]) == 4000
