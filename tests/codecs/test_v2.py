@@ -606,6 +606,14 @@ def test_data_beside_shared_memory() -> None:
     )
 
 
+def test_classes_beside_shared_memory() -> None:
+    """An output goes to shared memory or comes as its best classes."""
+    both = wanted("y", **region(nbytes=8), classification=1)
+    assert refusal(message(X, outputs=[both])) == (
+        "output 'y' has both shared memory and 'classification'"
+    )
+
+
 def shared_form() -> ReplyForm:
     """The form of a reply whose output *y* goes to region *r*."""
     outputs = [wanted("y", **region(nbytes=8, offset=4)), {"name": "z"}]

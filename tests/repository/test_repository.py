@@ -400,6 +400,12 @@ def test_links_out_of_a_large_repository(tmp_path: Path, link: str, beside: str)
         ModelFolder(tmp_path / "root").versions("m")
 
 
+def test_a_model_without_versions_in_a_large_repository(tmp_path: Path) -> None:
+    """Where not all configurations are read for an index, a folder with a file is version 1."""
+    put(tmp_path, "m/config.pbtxt", "m/model.onnx")
+    assert ModelFolder(tmp_path).versions("m") == (1,)
+
+
 LABELS = 'output { name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "labels.txt" }'
 SAMPLE = 'key: "x" value { data_type: TYPE_FP32 dims: 1 input_data_file: "sample" }'
 WARM_UP = f"model_warmup {{ batch_size: 1 inputs {{ {SAMPLE} }} }}"
