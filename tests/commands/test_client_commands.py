@@ -75,6 +75,27 @@ def test_which_servers_run(wb: Workbench, run: Run) -> None:
         dead.unlink()
 
 
+def test_a_token_that_is_not_found(
+    wb: Workbench, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command that asks a server takes the token, such as that of another machine's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    server = ("--url", wb.url, "--token", wb.token)
+    asked = {
+        ("models",): "wine",
+        ("infer", "wine", "--json", json.dumps([[0.0] * 13])): "[",
+        ("load", "wine"): "loaded wine",
+        ("unload", "wine"): "unloaded wine",
+        ("events",): "unload",
+        ("top", "--once", "--every", "0"): "wine",
+    }
+    for command, told in asked.items():
+        assert run(*command, "--url", wb.url).exit_code != 0
+        answer = run(*command, *server)
+        assert answer.exit_code == 0, answer.output
+        assert told in answer.output
+
+
 def test_models_that_are_broken(tmp_path: Path, run: Run) -> None:
     """A model that failed to load, or whose folder cannot be read, is broken, with the reason."""
     for name in ("gone", "nonsense", "odd"):

@@ -17,10 +17,12 @@ import click
 from workbench.api.workbench import Workbench
 from workbench.commands.client import (
     COMMANDS,
+    connected,
     event_line,
     given_inputs,
     inputs_options,
     only_url,
+    server_options,
     url_option,
 )
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
@@ -302,8 +304,7 @@ def pack(
 
 @main.command()
 @click.argument("model")
-@url_option
-@click.option("--token", show_default="that of your own server", help="what the server asks for")
+@server_options
 @click.option(
     "--clients", default="1,2,4,8,16,32,64", show_default=True, help="how many ask at a time"
 )
@@ -348,7 +349,6 @@ def bench(
     loaded with each configuration in turn; at the end it gets its own again.
     """
     from workbench import bench as benchmarks
-    from workbench.asking.connection import connect
 
     def told(point: benchmarks.Point, _share: float) -> None:
         click.echo("  ".join(benchmarks.row(point)).rstrip(), err=True)
@@ -356,7 +356,7 @@ def bench(
     inputs = given_inputs(json_text, npy, image)
     given: dict[str, Any] = {name: text for name, text in lists.items() if text}
     sweep = benchmarks.sweep_of(seconds=seconds, inputs=inputs, **given)
-    with connect(url or only_url(), token=token) as connection:
+    with connected(url, token) as connection:
         click.echo(benchmarks.bench(connection, model, sweep, told=told))
 
 

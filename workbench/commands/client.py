@@ -39,6 +39,9 @@ _JSON_WORDS = ("true", "false", "null")
 _NUMPYS = DATATYPES.keys() - {"BF16"}  # the datatypes of numpy
 
 url_option = click.option("--url", show_default="the only one on this machine", help="the server")
+_TOKEN = click.option(
+    "--token", show_default="that of your own server", help="what the server asks for"
+)
 _INPUTS = (
     click.option(
         "--json",
@@ -68,6 +71,11 @@ def inputs_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* the options that ``connected`` takes."""
+    return url_option(_TOKEN(command))
+
+
 @click.command()
 def ps() -> None:
     """List your servers that run on this machine."""
@@ -95,22 +103,23 @@ def _server_row(server: RunningServer) -> Sequence[str]:
 
 
 @click.command()
-@url_option
-def models(url: str | None) -> None:
+@server_options
+def models(url: str | None, token: str | None) -> None:
     """List the models of a server, with their state, memory, inputs and outputs."""
-    _ask(url, lambda wb: click.echo(repr(wb.models)))
+    _ask(url, token, lambda wb: click.echo(repr(wb.models)))
 
 
 @click.command()
 @click.argument("model")
 @inputs_options
 @click.option("--output", show_default="all", help="which output")
-@url_option
+@server_options
 def infer(
     model: str,
     *,
     output: str | None,
     url: str | None,
+    token: str | None,
     **given: Any,
 ) -> None:
     """Ask MODEL, and print its answer as JSON.
@@ -126,15 +135,15 @@ def infer(
         answer = wb.infer(model, inputs, output=output)
         click.echo(json.dumps(_plain(answer)))
 
-    _ask(url, asked)
+    _ask(url, token, asked)
 
 
 @click.command()
 @click.argument("model")
-@url_option
-def load(model: str, url: str | None) -> None:
+@server_options
+def load(model: str, url: str | None, token: str | None) -> None:
     """Load MODEL now; a terminal shows how far that is."""
-    _ask(url, lambda wb: _load(wb, model))
+    _ask(url, token, lambda wb: _load(wb, model))
     click.echo(f"loaded {model}")
 
 
@@ -153,17 +162,17 @@ def _load(wb: Connection, model: str) -> None:
 
 @click.command()
 @click.argument("model")
-@url_option
-def unload(model: str, url: str | None) -> None:
+@server_options
+def unload(model: str, url: str | None, token: str | None) -> None:
     """Unload MODEL."""
-    _ask(url, lambda wb: wb.unload(model))
+    _ask(url, token, lambda wb: wb.unload(model))
     click.echo(f"unloaded {model}")
 
 
 @click.command()
 @click.option("--follow", is_flag=True, help="go on with those that come, until Ctrl-C")
-@url_option
-def events(*, follow: bool, url: str | None) -> None:
+@server_options
+def events(*, follow: bool, url: str | None, token: str | None) -> None:
     """Print what happened at a server, oldest first."""
 
     def told(wb: Connection) -> None:
@@ -177,7 +186,7 @@ def events(*, follow: bool, url: str | None) -> None:
             time.sleep(_POLL_S)
 
     try:
-        _ask(url, told)
+        _ask(url, token, told)
     except KeyboardInterrupt:
         click.echo("")
 
@@ -185,11 +194,11 @@ def events(*, follow: bool, url: str | None) -> None:
 @click.command()
 @click.option("--every", default=1.0, show_default=True, help="seconds between two looks")
 @click.option("--once", is_flag=True, help="print once; always so where there is no terminal")
-@url_option
-def top(*, every: float, once: bool, url: str | None) -> None:
+@server_options
+def top(*, every: float, once: bool, url: str | None, token: str | None) -> None:
     """Show a server's memory, models and events, live until Ctrl-C."""
     try:
-        _ask(url, lambda wb: _watch(wb, max(0.1, every), once=once))
+        _ask(url, token, lambda wb: _watch(wb, max(0.1, every), once=once))
     except KeyboardInterrupt:
         click.echo("")
 
@@ -242,11 +251,16 @@ def event_line(entry: Any) -> str:
     return f"{at}  {kind:<9} {text}"
 
 
-def _ask(url: str | None, verb: Callable[[Connection], object]) -> None:
+def _ask(url: str | None, token: str | None, verb: Callable[[Connection], object]) -> None:
+    with connected(url, token) as wb:
+        verb(wb)
+
+
+def connected(url: str | None, token: str | None) -> Connection:
+    """The server at *url*, by default the only one on this machine. Raises as ``connect`` does."""
     from workbench.asking.connection import connect
 
-    with connect(url or only_url()) as wb:
-        verb(wb)
+    return connect(url or only_url(), token=token)
 
 
 def only_url() -> str:
