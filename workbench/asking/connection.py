@@ -274,6 +274,10 @@ class Connection(Asks):
             return ModelState.UNAVAILABLE
         return ModelState.READY
 
+    def _meant(self, model: str, error: ModelNotFound) -> ModelNotFound:
+        # of another server nothing is asked that the user did not ask for
+        return super()._meant(model, error) if self._is_workbench else error
+
     @property
     def _is_workbench(self) -> bool:
         return self._about.get("name") == "workbench"
