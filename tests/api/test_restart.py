@@ -98,6 +98,11 @@ def has_all(workbench: Workbench) -> bool:
     return pinned == ["wine"] and by_way and "mine" in workbench.names
 
 
+def is_as_before(workbench: Workbench) -> bool:
+    """Whether a restart with another budget changed nothing."""
+    return workbench.snapshot().budget_nbytes == 64 * 2**20 and has_all(workbench)
+
+
 def test_a_port_of_grpc_that_is_taken(workbench: Workbench) -> None:
     """A restart onto it is such an error too, whether gRPC listened before or not."""
     for _ in range(2):
@@ -121,8 +126,7 @@ def test_what_fails_when_the_new_server_starts(workbench: Workbench, tmp_path: P
     with pytest.raises(SettingError, match="it is another file"):
         workbench.restart(grpc_uds=tmp_path, budget="32MiB")
     assert workbench.url == url
-    assert workbench.snapshot().budget_nbytes == 64 * 2**20
-    assert has_all(workbench)
+    assert is_as_before(workbench)
 
 
 def test_an_interrupt(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,8 +141,7 @@ def test_an_interrupt(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Serving, "stop", interrupted)
     with pytest.raises(KeyboardInterrupt):
         workbench.restart(budget="32MiB")
-    assert workbench.snapshot().budget_nbytes == 64 * 2**20
-    assert has_all(workbench)
+    assert is_as_before(workbench)
 
 
 def test_an_interrupt_of_the_loads_at_start(
@@ -153,8 +156,7 @@ def test_an_interrupt_of_the_loads_at_start(
     monkeypatch.setattr(Loads, "pin", interrupted)
     with pytest.raises(KeyboardInterrupt):
         workbench.restart(budget="32MiB")
-    assert workbench.snapshot().budget_nbytes == 64 * 2**20
-    assert has_all(workbench)
+    assert is_as_before(workbench)
 
 
 def test_a_restart_of_what_does_not_run_that_fails(workbench: Workbench) -> None:
