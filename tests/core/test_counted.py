@@ -16,7 +16,7 @@ from inside import opened
 from doubles import SIGNATURE, FakeLoader, fake_core
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import LeftOut, Snapshot
-from workbench.errors import InvalidRequest, ModelTooLarge
+from workbench.errors import InvalidRequest, LoadFailed, ModelTooLarge
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, ModelState
 from workbench.repository import ModelRepository
@@ -143,6 +143,19 @@ def test_a_glance_has_evicted_models_before_unused_functions(tmp_path: Path) -> 
             core.register(ModelId(f"function_{number}", 1), function)
         models = core.glance(3, since_s=time.time() + 1).models
     assert [model.id.name for model in models][:2] == ["a", "b"]
+
+
+def test_a_glance_has_models_that_failed_before_idle_ones(tmp_path: Path) -> None:
+    """A model that failed to load is seen although nobody used it, and others fill all rows."""
+    loader = FakeLoader({"a": 60, "b": 60, "bad": 1})
+    with opened(fake_core(tmp_path, loader, budget="1KiB")) as core:
+        loader.failures["bad"] = LoadFailed("no such operator")
+        with pytest.raises(LoadFailed):
+            core.load("bad")
+        for name in ("a", "b"):
+            ask(core, name)
+        models = core.glance(1, since_s=time.time() + 1).models
+    assert models[0].id.name == "bad"
 
 
 def test_a_glance_at_wanted_models(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from workbench.core.status.snapshot import DeviceStatus, LeftOut, ModelStatus, Snapshot
 from workbench.events import (
@@ -19,16 +20,19 @@ from workbench.events import (
 )
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
-from workbench.statistics import BUCKETS_S, RequestCounts
+from workbench.residency import Absence, AbsenceKind
+from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
 from workbench.views import board
 from workbench.views.chart import as_image, legend, memory_chart, memory_charts
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED
 from workbench.views.history import NO_TRAFFIC, History
 from workbench.views.page import page_parts
+from workbench.views.terminal import screen
 
 MIB = 2**20
 CPU = Device("cpu", 0, "CPU", 1024 * MIB)
 GPU = Device("cuda", 0, "NVIDIA H200", 1024 * MIB)
+BROKEN = ModelId("d", 1)
 NASTY = "<script>alert(1)</script>" + "x" * 175
 
 
@@ -274,6 +278,60 @@ def test_a_function_that_is_ready_is_above_what_is_not_in_memory() -> None:
     views = (board.models_table(now, seen(now)), page_parts(now, [], [], seen(now))["models"])
     for html in views:
         assert html.index('title="function') < html.index('title="a')
+
+
+def test_models_in_trouble_are_first() -> None:
+    """All tables have one order: broken models, those that take memory, functions, all others."""
+    evicted = replace(ready("a", 0), state=ModelState.UNAVAILABLE, device=None)
+    failed = Absence(AbsenceKind.FAILED, "no such operator")
+    now = snapshot(evicted, ready("b", 0), ready("c"), replace(evicted, id=BROKEN, absence=failed))
+    console = Console(width=100)
+    with console.capture() as captured:
+        console.print(screen("", now, History(), ()))
+    page = page_parts(now, [], [], History())["models"]
+    views = (board.models_table(now, History()), page, captured.get())
+    for view, words in zip(views, ('title="{}', 'title="{}', "\n{}:1 "), strict=True):
+        places = [view.index(words.format(name)) for name in "dcba"]
+        assert places == sorted(places)
+
+
+def test_failed_requests_are_seen() -> None:
+    """The head and the row of a model say how many failed in the last minute, if any did."""
+    bad = replace(counts(3, 1009.0), failures={FailureReason.BACKEND: 2, FailureReason.OTHER: 1})
+    idle = snapshot(ready("a"), ready("b"))
+    now = snapshot(replace(ready("a"), requests=bad), ready("b"), at_s=1010.0)
+    later = replace(now, at_s=1071.0)
+    for snapshots, failed in (((idle,), 0), ((idle, now), 3), ((idle, now, later), 0)):
+        history, last = seen(*snapshots), snapshots[-1]
+        console = Console(width=60)
+        with console.capture() as captured:
+            console.print(screen("here", last, history, ()))
+        heads = (
+            board.head(last, history.all_traffic, names=2, link="", title=""),
+            page_parts(last, [], [], history)["head"],
+        )
+        rows = board.models_table(last, history).split("<tr>")[2:]
+        assert [head.count("<b>3</b> requests failed in the last minute") for head in heads] == [
+            failed // 3
+        ] * 2
+        assert [">3</b>" in row for row in rows] == [failed == 3, False]
+        assert ("3 failed/min" in " ".join(captured.get().split())) == (failed == 3)
+        assert bool(re.search(r"\na:1 +ready .* 3 *\n", captured.get())) == (failed == 3)
+
+
+def test_a_minute_without_requests_has_no_p99() -> None:
+    """The head says in words that there were none; and nothing of it if all have failed."""
+    idle = snapshot(ready("a"))
+    failed = RequestCounts(failures={FailureReason.OTHER: 2}, last_at_s=1001.0)
+    now = snapshot(replace(ready("a"), requests=failed), at_s=1001.0)
+    for snapshots, none in (((idle,), True), ((idle, now), False)):
+        history = seen(*snapshots)
+        for head in (
+            board.head(idle, history.all_traffic, names=1, link="", title=""),
+            page_parts(idle, [], [], history)["head"],
+        ):
+            assert ("<b>no</b> requests in the last minute" in head) == none
+            assert "p99" not in head
 
 
 @pytest.mark.parametrize(

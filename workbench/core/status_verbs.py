@@ -181,8 +181,8 @@ class StatusVerbs(Lifetime):
     ) -> Snapshot:
         """As ``counted``, but only of about *most* models: those that a person looks at first.
 
-        First the model *chosen*, then loading models, then those that take memory, then all others;
-        of each group the last used first.
+        First the model *chosen*, then models that are loading or could not be loaded, then those
+        that take memory, then all others; of each group the last used first.
         All models that were used after *since_s* (Unix seconds) and the largest ones are included,
         even if that makes more than *most*. Models with *wanted* (in lower case) in their names
         come before all others, and only they are counted as left out.

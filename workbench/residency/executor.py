@@ -342,6 +342,11 @@ class Residency:
             here = self._residents.find(model) is not None
             return None if here else self._telemetry.absence(model)
 
+    def failures(self) -> Mapping[ModelId, float]:
+        """The models that could not be loaded, and since when (Unix seconds)."""
+        with self._lock:
+            return self._telemetry.failures()
+
     def is_broken(self, model: ModelId) -> bool:
         """Whether the last load failed because of the model itself; also during the next try."""
         with self._lock:

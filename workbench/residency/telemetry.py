@@ -62,6 +62,11 @@ class Telemetry:
         past = self._pasts.get(model.plain)
         return past.absence if past else None
 
+    def failures(self) -> Mapping[ModelId, float]:
+        """The models that are not in memory because they could not be loaded, and since when."""
+        absences = ((model, past.absence) for model, past in self._pasts.items())
+        return {model: why.at_s for model, why in absences if why is not None and why.failed}
+
     def is_broken(self, model: ModelId) -> bool:
         """Whether the last load failed because of the model itself; also during the next try."""
         past = self._pasts.get(model.plain)

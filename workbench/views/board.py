@@ -34,7 +34,7 @@ from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
 from workbench.views.columns import Column, count_column, nbytes_column, seconds_column
 from workbench.views.folds import folded, subject
 from workbench.views.history import History, Traffic, other_nbytes
-from workbench.views.states import is_absent, state_words
+from workbench.views.states import place, state_words
 from workbench.views.table import CLASSES, Looks, heads_html, reasons_html, rows_html, short_words
 from workbench.views.text import shortened
 from workbench.views.times import clock_time, show_age, show_seconds
@@ -47,6 +47,9 @@ MODELS = 30
 
 NAME = 40
 """Characters of a model's name that are shown: two lines of the table."""
+
+FAILED = "failed/min"
+"""The head of a column: the requests of each model that failed in the last minute."""
 
 _CELLS = 256  # of a kind that are kept, since most are as they were half a second ago
 _LARGE = 0.02  # of the budget: a model that is seen in the chart
@@ -104,7 +107,7 @@ def head(
             f"of {show_nbytes(snapshot.budget_nbytes)} budget in use",
         ),
         (rate_words(traffic.rate), "requests/s"),
-        (show_seconds(traffic.p99_s), "p99 of the last minute"),
+        *last_minute(traffic),
     )
     apart = 'style="margin-right:22px"'  # also in files, where the style sheet may be dropped
     shown = "".join(
@@ -115,6 +118,16 @@ def head(
         f'<div class="wbd"><div><b>workbench</b> {address} <small>updated {at}</small> {badge}'
         f'</div><div class="s">{shown}</div><div class="q">{devices}</div></div>'
     )
+
+
+def last_minute(traffic: Traffic) -> list[tuple[str, str]]:
+    """The figures of the last minute, each with its words."""
+    figures = []
+    if traffic.p99_s:
+        figures.append((show_seconds(traffic.p99_s), "p99 of the last minute"))
+    if traffic.failed:
+        figures.append((str(traffic.failed), "requests failed in the last minute"))
+    return figures or [("no", "requests in the last minute")]
 
 
 def device_words(status: DeviceStatus) -> str:
@@ -150,11 +163,11 @@ def models_table(
 ) -> str:
     """A row for each of the first and the large models of *snapshot*; one is *chosen*.
 
-    Those in memory are above.
+    Those in trouble are above, then those in memory.
     """
     first, others = snapshot.models[:MODELS], snapshot.models[MODELS:]
     large = (model for model in others if model.nbytes > _LARGE * snapshot.budget_nbytes)
-    shown = sorted((*first, *large), key=lambda m: (is_absent(m), m.id))
+    shown = sorted((*first, *large), key=lambda m: (place(m), m.id))
     if not shown:
         return one_line("no model was used yet: choose one and load it, or send it a request")
     wide = _columns(shown, snapshot, history)
@@ -182,16 +195,17 @@ def _columns(
     loads = [model.load_statistics for model in models]
     several = len(snapshot.devices) > 1
     return [
-        (14 if several else 21, Column("model", tuple(map(_name, models)))),
-        (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
-        *([(8, Column("device", devices))] if several else ()),
+        (12 if several else 19, Column("model", tuple(map(_name, models)))),
+        (11, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
+        *([(7, Column("device", devices))] if several else ()),
         (10, replace(memory, cells=tuple(map(add, memory.cells, bars)))),
         (7, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
-        (16, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
+        (15, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
+        (6, Column(FAILED, tuple(map(_failed, traffic)), numbers=True)),
         (8, seconds_column("p99", [each.p99_s for each in traffic])),
         (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
         (7, count_column("loads", [each.loads for each in loads])),
-        (9, count_column("evicted", [each.evictions for each in loads])),
+        (8, count_column("evicted", [each.evictions for each in loads])),
     ]
 
 
@@ -223,6 +237,11 @@ def _in_flight(model: ModelStatus) -> str:
 
 def _recent(traffic: Traffic) -> str:
     return f"{sparkline(traffic.recent)} {rate_words(traffic.rate)}"
+
+
+def _failed(traffic: Traffic) -> str:
+    title = "requests that failed in the last minute"
+    return f'<b title="{title}">{traffic.failed}</b>' if traffic.failed else ""
 
 
 def _bar(nbytes: int, budget_nbytes: int) -> str:

@@ -25,7 +25,7 @@ WINDOW_S = 300.0
 _STEP_S = 1.0  # between two kept samples
 _GAP_S = 30.0  # between two samples, after which the events must say what was in between
 _RATE_S = 5.0  # a rate is that of the last seconds
-_LATENCY_S = 60.0  # a p99 is that of the last minute
+_MINUTE_S = 60.0  # a p99 and failures are those of the last minute
 _NAMED = 10  # models of a device that have an area of their own
 _BARS = 30  # of a sparkline
 _NONE: Array = np.zeros(len(BUCKETS_S) + 1, np.int64)
@@ -49,13 +49,15 @@ class DeviceSample:
 class Traffic:
     """The requests of one model, or of all: per second of the last seconds, and their p99.
 
-    *p99_s* is of the last minute, 0.0 if there were none. *recent* is the number of requests in
+    *p99_s* is of those of the last minute that succeeded, 0.0 if none did; *failed*: how many of
+    that minute failed. *recent* is the number of requests in
     each of the last steps of ten seconds, oldest first.
     """
 
     rate: float = 0.0
     p99_s: float = 0.0
     recent: tuple[int, ...] = ()
+    failed: int = 0
 
 
 NO_TRAFFIC = Traffic()
@@ -102,15 +104,19 @@ class _Counters:
         then = self._reads[max(0, after - 1)]
         span_s = min(_RATE_S, max(1.0, at_s - then.at_s))
         rate = (latest.ended - then.ended) / span_s
-        return Traffic(rate, self._p99_s(latest), tuple(self._bars))
+        return Traffic(rate, self._p99_s(latest), tuple(self._bars), self._failed(latest))
 
     def _advance(self, at_s: float) -> None:
         """Move to *at_s*: the first read is the last one before the last minute."""
         if steps := min(_BARS, _bar(at_s) - self._step):
             self._step = _bar(at_s)
             self._bars = self._bars[steps:] + [0] * steps
-        while len(self._reads) > 1 and self._reads[1].at_s <= at_s - _LATENCY_S:
+        while len(self._reads) > 1 and self._reads[1].at_s <= at_s - _MINUTE_S:
             self._reads.popleft()
+
+    def _failed(self, latest: _Count) -> int:
+        then = self._reads[0]
+        return latest.ended - latest.succeeded - (then.ended - then.succeeded)
 
     def _p99_s(self, latest: _Count) -> float:
         then = self._reads[0]

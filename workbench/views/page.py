@@ -21,10 +21,10 @@ from workbench.views import board
 from workbench.views.chart import legend, memory_charts
 from workbench.views.history import History, Traffic
 from workbench.views.html import budget_bar, model_columns
-from workbench.views.states import is_absent
+from workbench.views.states import place
 from workbench.views.table import heads_html, reasons_html, rows_html
 from workbench.views.text import shortened
-from workbench.views.times import clock_time, show_seconds
+from workbench.views.times import clock_time
 
 _ROWS = 200  # of the table; more models are counted below it
 
@@ -52,24 +52,25 @@ def page_parts(
 
 
 def _all_models(known: Sequence[ModelStatus], names: Sequence[str]) -> list[ModelStatus]:
-    """Those *known*, in memory first, and of each other name a model that is not loaded."""
+    """Those *known*, in their places, and of each other name a model that is not loaded."""
     counted = {model.id.name for model in known}
     unused = (
         ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE)
         for name in names
         if name not in counted
     )
-    return sorted((*known, *unused), key=lambda model: (is_absent(model), model.id))
+    return sorted((*known, *unused), key=lambda model: (place(model), model.id))
 
 
 def _head(snapshot: Snapshot, names: int, traffic: Traffic) -> str:
     devices = "".join(f"<p>{escape(board.device_words(each))}</p>" for each in snapshot.devices)
+    minute = ", ".join(f"<b>{one}</b> {what}" for one, what in board.last_minute(traffic))
     return (
         f"<h1>workbench {escape(__version__)}</h1>"
         f"<p><b>{snapshot.ready} of {names}</b> models ready, "
         f"<b>{show_nbytes(snapshot.held_nbytes)}</b> of {show_nbytes(snapshot.budget_nbytes)} "
         f"budget in use, <b>{board.rate_words(traffic.rate)}</b> requests/s, "
-        f"<b>{show_seconds(traffic.p99_s)}</b> p99 of the last minute "
+        f"{minute} "
         f'<small id="news">at {clock_time(snapshot.at_s)}</small></p>'
         f"{budget_bar(snapshot)}{devices}"
     )

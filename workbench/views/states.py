@@ -29,9 +29,16 @@ def state_words(model: ModelStatus) -> StateWords:
     return StateWords(word, shade, why, f"Triton's state: {model.state.value}")
 
 
-def is_absent(model: ModelStatus) -> bool:
-    """Whether *model* is not in memory; a function that takes none is, once it is ready."""
-    return not model.nbytes and model.state not in _IN_MEMORY
+def place(model: ModelStatus) -> int:
+    """The group of *model* in all tables: 0, in trouble; 1, in memory; 3, not in memory.
+
+    2 is a function that is ready, since it takes no memory.
+    """
+    if _word(model) in _TROUBLE:
+        return 0
+    if model.state is ModelState.READY:
+        return 1 if model.nbytes else 2
+    return 1 if model.nbytes or model.state in _IN_MEMORY else 3
 
 
 _IN_MEMORY = {
@@ -39,13 +46,15 @@ _IN_MEMORY = {
     ModelState.LOADING: ("loading", BLUE),
     ModelState.UNLOADING: ("unloading", ORANGE),
 }
-_ABSENT = {AbsenceKind.EVICTED: ("evicted", GREY), AbsenceKind.FAILED: ("broken", RED)}
+_WAITING, _BROKEN = ("waiting", ORANGE), ("broken", RED)
+_TROUBLE = (_WAITING, _BROKEN)
+_ABSENT = {AbsenceKind.EVICTED: ("evicted", GREY), AbsenceKind.FAILED: _BROKEN}
 
 
 def _word(model: ModelStatus) -> tuple[str, str]:
     if model.state in _IN_MEMORY:
         return _IN_MEMORY[model.state]
     if model.pending:
-        return "waiting", ORANGE
+        return _WAITING
     not_loaded = ("not loaded", GREY)
     return _ABSENT.get(model.absence.kind, not_loaded) if model.absence else not_loaded

@@ -13,10 +13,10 @@ from rich.text import Text
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.nbytes import show_nbytes
-from workbench.views.board import gpu_words
+from workbench.views.board import FAILED, gpu_words
 from workbench.views.folds import folded
 from workbench.views.history import History
-from workbench.views.states import is_absent, state_words
+from workbench.views.states import place, state_words
 from workbench.views.text import event_row, shortened
 from workbench.views.times import show_age, show_seconds
 
@@ -41,9 +41,11 @@ def screen(
     traffic = history.all_traffic
     head = Text.assemble(
         ("workbench ", "bold"), url, f"   {snapshot.ready} ready   ",
-        f"{traffic.rate:.1f} requests/s   p99 {show_seconds(traffic.p99_s)}",
+        f"{traffic.rate:.1f} requests/s",
+        f"   p99 {show_seconds(traffic.p99_s)}" if traffic.p99_s else "",
+        f"   {traffic.failed} {FAILED}" if traffic.failed else "",
     )  # fmt: skip
-    ordered = sorted(snapshot.models, key=lambda m: (is_absent(m), -m.requests.last_at_s, m.id))
+    ordered = sorted(snapshot.models, key=lambda m: (place(m), -m.requests.last_at_s, m.id))
     parts: list[RenderableType] = [head, *map(_device, snapshot.devices)]
     told = [model for model in ordered[:rows] if model.reason][:_REASONS]
     rows -= len(told)
@@ -109,11 +111,14 @@ class _Models:
             "memory": [show_nbytes(m.nbytes) if m.nbytes else "-" for m in models],
             "in flight": [_in_flight(m) for m in models],
             "requests/s": sparks if width >= _WIDE else rates,
+            FAILED: [str(each.failed or "-") for each in traffic],
             "p99": [show_seconds(each.p99_s) for each in traffic],
             "used": [self._used(m.requests.last_at_s) for m in models],
             "loads": [str(each.loads) for each in loads],
             "evicted": [str(each.evictions) for each in loads],
         }
+        if not any(each.failed for each in traffic):
+            del columns[FAILED]
         dropped = {head for most, heads in _DROPPED.items() if width < most for head in heads}
         return {head: cells for head, cells in columns.items() if head not in dropped}
 

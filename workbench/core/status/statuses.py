@@ -151,20 +151,21 @@ class Statuses:
     ) -> tuple[tuple[ModelStatus, ...], LeftOut]:
         """The first *most* models; the others are only counted, which is much faster.
 
-        The models called *chosen* come first, then those that are loading or waited for, then those
-        that take memory, then all others, among them functions, which take none; of each group the
-        last used first. Models without *wanted* in their names, in any case, come after all those,
-        and are not counted. Models that were used after *since_s* (Unix seconds) and the largest
-        models are added to these.
+        The models called *chosen* come first, then those that are loading, waited for or could not
+        be loaded, then those that take memory, then all others, among them functions, which take
+        none; of each group the last that was used or failed first. Models without *wanted* in their
+        names, in any case, come after all those, and are not counted. Models that were used after
+        *since_s* (Unix seconds) and the largest models are added to these.
         """
         residents = self._now.residents
         holding = (model for model, here in self._here.items() if residents[here].nbytes)
         states = {model: residents[here].state for model, here in self._here.items()}
         counted = (*self._here, *self._now.load_statistics, *self._pending)
-        used_s = dict.fromkeys(counted, 0.0) | self._runs.last_uses()
+        failed_s = self._runtime.residency.failures()
+        used_s = {**dict.fromkeys(counted, 0.0), **failed_s, **self._runs.last_uses()}
         coming = [model for model, state in states.items() if state is ModelState.LOADING]
         places = dict.fromkeys(used_s, 3) | dict.fromkeys(holding, 2)
-        places |= dict.fromkeys((*coming, *self._pending), 1)
+        places |= dict.fromkeys((*coming, *self._pending, *failed_s), 1)
         places |= {model: 0 for model in used_s if model.name == chosen}
         others = {m for m in used_s if wanted not in m.name.casefold()} if wanted else set()
         places |= dict.fromkeys(others, 4)
