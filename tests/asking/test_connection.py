@@ -268,11 +268,54 @@ def test_an_inference_is_sent_once() -> None:
     assert sent.count("/v2/models/m/infer") == 1
 
 
-@pytest.mark.parametrize("text", ["<html>a login page</html>", "[1]", ""])
+@pytest.mark.parametrize("text", ["<html>a login page</html>", "[1]", "", "{}", "null"])
 def test_a_server_that_speaks_something_else(text: str) -> None:
-    """Whatever answers there, the error is one of ours, and names the address."""
-    with pytest.raises(NotSupported, match="does not speak the V2 protocol"):
+    """Whatever answers there, the error is one of ours: what was asked, answered and expected."""
+    told = repr(text) if text else "nothing"
+    with pytest.raises(NotSupported) as caught:
         answered_by(lambda _: httpx.Response(200, text=text))
+    answered = f"GET http://elsewhere/v2 was answered with {told}"
+    assert str(caught.value) == f"{answered} instead of the metadata of the V2 protocol"
+
+
+@pytest.mark.parametrize("text", ["<html>a login page</html>", "{}", "[1]", "null", "[{}]"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda wb: wb.names,
+        lambda wb: wb.models,
+        lambda wb: wb.events,
+        lambda wb: wb.infer("m", {"x": np.zeros(1, np.float32)}),
+        lambda wb: wb["m"],
+        lambda wb: wb.unload("m"),
+    ],
+)
+def test_an_answer_that_cannot_be_read(ask: Callable[[Connection], object], text: str) -> None:
+    """After good metadata, too: one line says what was asked, answered and expected."""
+    about = {"name": "workbench", "extensions": ["statistics", "model_configuration"]}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        good = request.url.path == "/v2"
+        return httpx.Response(200, json=about) if good else httpx.Response(200, text=text)
+
+    with answered_by(answer) as wb, pytest.raises(NotSupported, match="instead of") as caught:
+        ask(wb)
+    assert repr(text) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_statistics_that_cannot_be_read() -> None:
+    """Of a server that lists its models well, those are told as what they are."""
+    answers = {
+        "/v2": {"name": "other", "extensions": ["statistics"]},
+        "/v2/repository/index": [{"name": "m", "version": "1", "state": "READY"}],
+        "/v2/models/stats": {"model_stats": [{"name": "m"}]},
+    }
+    with (
+        answered_by(lambda request: httpx.Response(200, json=answers[request.url.path])) as wb,
+        pytest.raises(NotSupported, match="instead of statistics of models"),
+    ):
+        assert wb.models
 
 
 def test_ways_to_name_a_server(elsewhere: str) -> None:
@@ -340,7 +383,7 @@ def test_no_server() -> None:
 
 def test_a_server_without_binary_data(wb: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not tell of the extension is asked in plain JSON."""
-    monkeypatch.setattr(wb, "_about", {})
+    monkeypatch.setattr(wb, "_about", {"name": "other", "extensions": []})
     assert wb.infer("wine", np.zeros((2, 13))).shape[0] == 2
 
 
@@ -354,6 +397,6 @@ def test_a_server_without_binary_data(wb: Connection, monkeypatch: pytest.Monkey
 )
 def test_answers_that_are_no_protocol(reply: httpx.Response, told: str) -> None:
     """An error page of something between is told as it is."""
-    replies = iter([httpx.Response(200, json={}), reply])
+    replies = iter([httpx.Response(200, json={"name": "other"}), reply])
     with answered_by(lambda _: next(replies)) as wb, pytest.raises(RunFailed, match=told):
         wb.load("m")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
@@ -22,6 +22,8 @@ from workbench.asking.question import Question
 from workbench.asking.replies import (
     HEADER_SIZE,
     checked,
+    expecting,
+    index_rows,
     model_status,
     read_outputs,
     tensor_specs,
@@ -154,8 +156,10 @@ class Connection(Asks):
         with self._of_model(), self._failing(), closing(self._begun(request)) as reply:
             for line in reply.iter_lines():
                 if line.startswith(_EVENT):
-                    body = line.removeprefix(_EVENT).encode()
-                    yield answer_of(generate.decode_response(body, outputs), raw=question.raw)
+                    body = line.removeprefix(_EVENT)
+                    with expecting("a model's outputs", reply, body):
+                        answer = generate.decode_response(body.encode(), outputs)
+                    yield answer_of(answer, raw=question.raw)
 
     def _begun(self, request: httpx.Request) -> httpx.Response:
         """The reply to *request*, whose body is still to come."""
@@ -201,19 +205,27 @@ class Connection(Asks):
 
         Raises ``NotSupported`` where the server lists no models.
         """
-        rows = self._index()
-        counted = self._statistics() if "statistics" in self._about.get("extensions", ()) else {}
         why = absences(self.events) if self._is_workbench else None
-        models = (model_status(row, counted, why) for row in rows)
+        rows = self._index()
+        if not self._has("statistics"):
+            models = [model_status(row, {}, why) for row in rows]
+        else:
+            reply = self._ask("GET", "v2/models/stats")
+            with expecting("statistics of models", reply):
+                told = reply.json()["model_stats"]
+                counted = {(row["name"], row["version"]): row for row in told}
+                models = [model_status(row, counted, why) for row in rows]
         return ModelList(Model.of(status, self._described) for status in models)
 
     def _index(self) -> list[dict[str, Any]]:
         """The rows of the repository's index; of KServe, those of its list of names."""
         try:
-            rows: list[dict[str, Any]] = self._ask("POST", f"{_REPOSITORY}index", json={}).json()
-            return rows
+            reply = self._ask("POST", f"{_REPOSITORY}index", json={})
         except (NotSupported, ModelNotFound, RunFailed):
             pass
+        else:
+            with expecting("an index of models", reply):
+                return index_rows(reply.json())
         try:
             names = self._ask("GET", "v2/models").json()["models"]
         except (WorkbenchError, ValueError, KeyError, TypeError):
@@ -229,10 +241,6 @@ class Connection(Asks):
         loading = (ModelState.LOADING.value, model)
         steps = (row.get("reason") for row in rows if (row.get("state"), row["name"]) == loading)
         return next(steps, None) or ""
-
-    def _statistics(self) -> dict[tuple[str, str], dict[str, Any]]:
-        rows = self._ask("GET", "v2/models/stats").json()["model_stats"]
-        return {(row["name"], row["version"]): row for row in rows}
 
     def _described(self, model: ModelId) -> Signature | None:
         try:
@@ -261,7 +269,7 @@ class Connection(Asks):
         request = request_of(replace(signature, image_forms={}))  # see ``signature``
         code = calls(self.url, name, request, token=bool(self._token), boto3=self._is_workbench)
         config = None
-        if "model_configuration" in self._about.get("extensions", ()):
+        if self._has("model_configuration"):
             config = self.config(name)
         docs = f"{self.url}/{_path(name, None)}/docs" if self._is_workbench else ""
         return CardValues(status, signature, 0, config, request, code, docs)
@@ -280,12 +288,13 @@ class Connection(Asks):
 
     @property
     def _is_workbench(self) -> bool:
-        return self._about.get("name") == "workbench"
+        return bool(self._about["name"] == "workbench")
 
     def config(self, model: str, version: int | None = None) -> dict[str, Any]:
         """The configuration of *model*, Triton's ModelConfig. Raises ``ModelNotFound``."""
-        config: dict[str, Any] = self._ask("GET", f"{_path(model, version)}/config").json()
-        return config
+        reply = self._ask("GET", f"{_path(model, version)}/config")
+        with expecting("a model's configuration", reply):
+            return dict(reply.json())
 
     def load(self, model: str, config: Mapping[str, Any] | None = None) -> None:
         """Load *model*, or load it anew, with *config* in place of its own until the next load.
@@ -320,11 +329,12 @@ class Connection(Asks):
         """The events numbered above *number*."""
         if not self._is_workbench:
             raise NotSupported(f"{self.url} is no workbench: it tells no events")
-        rows = self._ask("GET", "events", params={"after": number}).json()["events"]
-        return EventList(
-            Entry(row["number"], row["at_s"], ToldEvent(row["kind"], row["text"], told_of(row)))
-            for row in rows
-        )
+        reply = self._ask("GET", "events", params={"after": number})
+        with expecting("events", reply):
+            return EventList(
+                Entry(row["number"], row["at_s"], ToldEvent(row["kind"], row["text"], told_of(row)))
+                for row in reply.json()["events"]
+            )
 
     def metrics(self) -> str:
         """The figures of the server, in Prometheus's text format."""
@@ -356,7 +366,7 @@ class Connection(Asks):
         return AttributeUnknown(f"a connection has no {name!r} to use or set{cure}")
 
     def __repr__(self) -> str:
-        return f"connection to {self._about.get('name', 'a server')} at {self.url}"
+        return f"connection to {self._about['name']} at {self.url}"
 
     def _verb(self, model: str, verb: str, **parameters: str) -> None:
         body = {"parameters": parameters} if parameters else {}
@@ -369,8 +379,11 @@ class Connection(Asks):
         """The inputs and outputs of *model*, as the server tells them. Raises ``ModelNotFound``."""
         known = self._signatures.get((model, version))
         if known is None:
-            told = self._ask("GET", _path(model, version)).json()
-            inputs, outputs = tensor_specs(told.get("inputs")), tensor_specs(told.get("outputs"))
+            reply = self._ask("GET", _path(model, version))
+            with expecting("the inputs and outputs of a model", reply):
+                told = reply.json()
+                inputs = tensor_specs(told.get("inputs"))
+                outputs = tensor_specs(told.get("outputs"))
             # in which form it takes the images, the server knows; a function takes arrays
             is_function = told.get("platform") == _FUNCTION
             images = {} if is_function else image_forms(ModelId(model, version or 1), inputs, {})
@@ -383,7 +396,7 @@ class Connection(Asks):
 
     def _optional(self, model: str, version: int | None) -> set[str]:
         """The inputs that a request to *model* may leave out, as far as the server tells."""
-        if "model_configuration" not in self._about.get("extensions", ()):
+        if not self._has("model_configuration"):
             return set()
         try:
             rows = self.config(model, version)["input"]
@@ -393,7 +406,7 @@ class Connection(Asks):
 
     def _written(self, tensors: Mapping[str, Tensor], output: str | None) -> tuple[bytes, bytes]:
         """A request as JSON, and the binary data after it where the server takes that."""
-        binary = _BINARY in self._about.get("extensions", ())
+        binary = self._has(_BINARY)
         entries: list[dict[str, Any]] = []
         tail: list[bytes] = []
         for name, tensor in tensors.items():
@@ -416,13 +429,14 @@ class Connection(Asks):
 
     def _metadata(self) -> Mapping[str, Any]:
         """What the server says of itself."""
-        try:
-            about = self._ask("GET", "v2").json()
-        except ValueError:
-            about = None
-        if not isinstance(about, dict):
-            raise NotSupported(f"{self.url} does not speak the V2 protocol")
-        return about
+        reply = self._ask("GET", "v2")
+        with expecting("the metadata of the V2 protocol", reply):
+            about = dict(reply.json())
+            return about | {"name": about["name"], "extensions": [*about.get("extensions", ())]}
+
+    def _has(self, extension: str) -> bool:
+        extensions: Sequence[str] = self._about["extensions"]
+        return extension in extensions
 
     def _ask(self, method: str, url: str, **parts: Any) -> httpx.Response:
         return self._send(self._http.build_request(method, url, **parts), again=True)

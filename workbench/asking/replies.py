@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import httpx
@@ -11,11 +12,12 @@ import httpx
 from workbench import errors
 from workbench.codecs import v2_binary, v2_json
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import WorkbenchError
+from workbench.errors import InvalidRequest, NotSupported, WorkbenchError
 from workbench.model import ModelId, ModelState, TensorSpec
 from workbench.residency import Absence, AbsenceKind
 from workbench.statistics import FailureReason, RequestCounts
 from workbench.tensor import Tensor
+from workbench.views.text import cut
 
 HEADER_SIZE = "inference-header-content-length"
 _SAID_AGAIN = re.compile(
@@ -37,6 +39,7 @@ _ERRORS: Mapping[int, type[WorkbenchError]] = {
 }
 
 
+_SHOWN = 60  # characters of an answer that cannot be read
 _UNLOADED = "unloaded"  # Triton's reason for what is no failure
 
 
@@ -48,6 +51,30 @@ def checked(reply: httpx.Response) -> httpx.Response:
     if reply.is_success:
         return reply
     raise _ERRORS.get(reply.status_code, errors.RunFailed)(_message(reply))
+
+
+@contextmanager
+def expecting(what: str, reply: httpx.Response, line: str | None = None) -> Iterator[None]:
+    """For reading a *reply*, or a *line* of it, as *what* the protocol has there.
+
+    Raises ``NotSupported`` if it is something else.
+    """
+    try:
+        yield
+    except (InvalidRequest, ValueError, KeyError, TypeError, AttributeError):
+        told = (reply.text if line is None else line).strip()
+        shown = repr(cut(told, _SHOWN)) if told else "nothing"
+        asked = reply.request
+        raise NotSupported(
+            f"{asked.method} {asked.url} was answered with {shown} instead of {what}"
+        ) from None
+
+
+def index_rows(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a repository's index. Raises ``TypeError`` and others if *told* has none."""
+    if not isinstance(told, list):
+        raise TypeError
+    return [row | {"name": str(row["name"])} for row in told]
 
 
 def model_status(
@@ -93,7 +120,15 @@ def tensor_specs(entries: list[dict[str, Any]] | None) -> dict[str, TensorSpec]:
 
 
 def read_outputs(reply: httpx.Response) -> dict[str, Tensor]:
-    """The outputs of a V2 response, of JSON and the binary data after it."""
+    """The outputs of a V2 response, of JSON and the binary data after it.
+
+    Raises ``NotSupported`` if it is none.
+    """
+    with expecting("a model's outputs", reply):
+        return _outputs(reply)
+
+
+def _outputs(reply: httpx.Response) -> dict[str, Tensor]:
     body = memoryview(reply.content)
     size = int(reply.headers.get(HEADER_SIZE, len(body)))
     rest, outputs = body[size:], {}
