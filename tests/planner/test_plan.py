@@ -165,6 +165,7 @@ def test_progress() -> None:
     ("change", "message"),
     [
         ({"policy": "mru"}, "evict: 'mru' is none of"),
+        ({"others": ([1],)}, r"evict: \[1\] is none of lru"),
         ({"trace": trace("")}, "the trace has no requests"),
         ({"trace": trace("d")}, "no cost of d:1 is known"),
     ],

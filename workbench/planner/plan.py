@@ -365,7 +365,7 @@ class Plan:
 
 
 def _policy(name: str) -> EvictionPolicy:
-    if name not in POLICIES:
+    if not isinstance(name, str) or name not in POLICIES:
         raise UsageError(f"evict: {name!r} is none of {', '.join(POLICIES)}")
     return POLICIES[name]
 
