@@ -83,6 +83,15 @@ def running_servers() -> tuple[RunningServer, ...]:
     return tuple(sorted(found, key=lambda server: server.started_s))
 
 
+def why_unlisted() -> str:
+    """Why ``running_servers`` cannot have any server of this user; ``""`` if it can."""
+    folder = _folder()
+    there = next((f for f in (folder, *folder.parents) if os.access(f, os.F_OK)), folder)
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return ""
+    return f"servers cannot be listed in {folder}, as this user cannot write there"
+
+
 def _owner(token: str) -> str:
     """How a file begins: with the token, and the process that it is of."""
     process = psutil.Process()

@@ -265,6 +265,21 @@ def test_no_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert told.output.endswith("no server answers at http://127.0.0.1:9: Connection refused\n")
 
 
+def test_servers_that_cannot_be_listed(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no server could write its file, commands say so, and not that none runs."""
+    cache = tmp_path / "cache"
+    cache.write_text("a file has the place of the folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    why = f"servers cannot be listed in {cache}/workbench/servers, as this user cannot write there"
+    assert run("ps").output == f"{why}\n"
+    for command in ("models", "top", "events", "token"):
+        told = run(command)
+        assert told.exit_code == 2
+        assert told.output.endswith(f"{why}: give the address of one with --url\n")
+
+
 def test_top_looks_once_without_a_terminal(wb: Workbench, run: Run) -> None:
     """``top`` shows memory, models and events; a server that is not there is one line."""
     wb.load("wine")

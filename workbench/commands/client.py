@@ -19,7 +19,7 @@ from workbench.asking.answers import Outputs
 from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
-from workbench.running import RunningServer, running_servers
+from workbench.running import RunningServer, running_servers, why_unlisted
 from workbench.tensor import DATATYPES, Array, Tensor
 from workbench.threads import ThreadPool
 from workbench.views.text import aligned, event_row
@@ -81,7 +81,7 @@ def ps() -> None:
     """List your servers that run on this machine."""
     servers = running_servers()
     if not servers:
-        click.echo("no server of yours runs on this machine")
+        click.echo(why_unlisted() or "no server of yours runs on this machine")
         return
     heads = ("url", "process", "since", "models ready", "memory")
     for line in aligned([heads, *map(_server_row, servers)], right={1, 2, 3, 4}):
@@ -266,6 +266,8 @@ def connected(url: str | None, token: str | None) -> Connection:
 def only_url() -> str:
     """The address of the only server. Raises ``UsageError``."""
     urls = [server.url for server in running_servers()]
+    if not urls and (why := why_unlisted()):
+        raise UsageError(f"{why}: give the address of one with --url")
     if not urls:
         raise UsageError(
             "no server of yours runs on this machine: workbench serve FOLDER, or --url of another"
