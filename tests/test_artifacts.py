@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import re
 import shutil
@@ -10,6 +11,7 @@ import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -83,12 +85,36 @@ def test_a_folder_by_any_path(
 
 
 def test_a_folder_that_holds_its_own_archive(sample_models: Path, tmp_path: Path) -> None:
-    """What was packed into the folder of the model before is no part of it."""
+    """What was packed into the folder of the model before is no part of it, by any name."""
     folder = Path(shutil.copytree(sample_models / "wine", tmp_path / "wine"))
-    out = folder / "wine.tar.gz"
-    for _ in range(2):
-        pack(folder, out)
-        assert names(out) == ["1/model.onnx", "config.pbtxt", "labels.txt"]
+    for name in ("wine.tar.gz", "wine.tar.gz", "v2.tgz", "v3.tar.gz"):
+        pack(folder, folder / name)
+        assert names(folder / name) == ["1/model.onnx", "config.pbtxt", "labels.txt"]
+
+
+def test_archives_of_the_code_come_along(tmp_path: Path, out: Path) -> None:
+    """Those below the folder are what its code reads."""
+    (tmp_path / "m" / "code").mkdir(parents=True)
+    (tmp_path / "m" / "code" / "inference.py").write_text(HOOKS)
+    (tmp_path / "m" / "code" / "words.tar.gz").write_bytes(b"")
+    pack(tmp_path / "m", out)
+    assert names(out) == ["code/inference.py", "code/words.tar.gz"]
+
+
+def test_a_folder_that_cannot_be_written(
+    sample_models: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the file that was asked for, not the one that it is written as at first."""
+    opened = Path.open
+
+    def refuse(path: Path, mode: str = "r", **more: Any) -> Any:  # as root may write everywhere
+        if mode == "wb":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, mode, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(FileRefused, match=f"^{re.escape(str(out))}: Permission denied$"):
+        pack(sample_models / "wine", out)
 
 
 def test_weights_beside_the_file_come_along(tmp_path: Path, out: Path) -> None:

@@ -51,11 +51,11 @@ def pack(
 
     *model* is an ONNX file, a folder of a model or of an artifact, or a Python file, of which
     *function* is served (its only public one if ``None``) unless it has the toolkit's functions.
+    Archives directly in a folder are left out.
     *example* is a request that the model answers. Raises ``UsageError``,
     ``LoadFailed``, ``FileRefused``.
     """
-    old = Path(os.path.abspath(out))  # noqa: PTH100  # it may be in the model's folder
-    members = {name: file for name, file in _members(model, function).items() if file != old}
+    members = dict(_members(model, function))
     if example is not None:
         if example.suffix not in EXAMPLES:
             raise UsageError(f"{example} must be one of {', '.join(EXAMPLES)}")
@@ -77,7 +77,7 @@ def write_archive(members: Members, out: Path) -> None:
     if not out.name.endswith(ENDINGS):
         stem = out.with_suffix("") if out.suffix in {".zip", ".tar", ".gz"} else out
         raise UsageError(f"{out} must end in {' or '.join(ENDINGS)}, such as {stem}.tar.gz")
-    part = out.with_name(f"{out.name}.part")
+    part = out.with_name(f".{out.name}.part")
     try:
         with part.open("wb") as file:
             _write(members, file)
@@ -154,11 +154,15 @@ def _parts(folder: Path) -> list[str]:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The files that belong to the model in *folder*, by their paths in it."""
+    """The files that belong to the model in *folder*, by their paths in it.
+
+    Archives directly in *folder* are none of them: they were packed there before.
+    """
     for path in folder.rglob("*"):
         inner = path.relative_to(folder)
         hidden = any(part.startswith(".") or part in _LEFT_OUT for part in inner.parts)
-        if path.is_file() and not hidden:
+        packed = path.parent == folder and path.name.endswith(ENDINGS)
+        if path.is_file() and not hidden and not packed:
             yield inner.as_posix(), path
 
 

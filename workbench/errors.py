@@ -327,13 +327,19 @@ def reason_of(error: OSError) -> str:
 
 @contextmanager
 def refused_in_one_line(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raises an ``OSError`` about *path*, or a file below it, as ``FileRefused``."""
+    """Raises an ``OSError`` about *path*, or a file below it, as ``FileRefused``.
+
+    A file that is first written as ``.NAME.part`` is told by its name.
+    """
     try:
         yield
     except FileRefused:
         raise
     except OSError as error:
-        refused = FileRefused(f"{error.filename2 or error.filename or path}: {reason_of(error)}")
+        folder, name = os.path.split(error.filename2 or error.filename or path)
+        if name.startswith(".") and name.endswith(".part"):
+            name = name[1:].removesuffix(".part")
+        refused = FileRefused(f"{os.path.join(folder, name)}: {reason_of(error)}")  # noqa: PTH118
         refused.errno = error.errno
         raise refused from error
 
