@@ -754,6 +754,24 @@ def test_parts_go_with_their_ensemble_only(tmp_path: Path) -> None:
     assert repository.names() == ("e/x",)
 
 
+def test_a_model_in_the_place_of_a_part_is_none(tmp_path: Path) -> None:
+    """What was added under the name of a part stays when the ensemble is removed or added anew."""
+    put(tmp_path, "any/1/model.onnx")
+    parts = {"x": tmp_path / "any"}
+    for by_function in (False, True):
+        repository = ModelRepository()
+        repository.add("e", tmp_path / "any", parts)
+        if by_function:
+            repository.add_function(ModelId("e/x", 1), FUNCTION)
+        else:
+            repository.add("e/x", tmp_path / "any")
+        with pytest.raises(RepositoryError, match="'e/x', a part of 'e', has the name of another"):
+            repository.add("e", tmp_path / "any", parts)
+        assert repository.names() == ("e", "e/x")
+        assert repository.remove("e") == ("e",)
+        assert repository.names() == ("e/x",)
+
+
 @pytest.mark.parametrize("name", [".m", "__m", "a\\b"])
 def test_a_folder_that_is_added_has_a_name(tmp_path: Path, name: str) -> None:
     """What no folder of a repository could be called, no folder that is added is called either."""

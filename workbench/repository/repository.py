@@ -39,7 +39,8 @@ class ModelRepository:
         )
         self._follow_links = follow_links
         self._added: dict[str, OneModel] = {}  # which are among the folders
-        self._parts: dict[str, tuple[str, ...]] = {}  # of each ensemble that was added
+        # of each ensemble that was added
+        self._parts: dict[str, dict[str, OneModel]] = {}
         self._functions: dict[str, dict[int, FunctionModel]] = {}
         self._overrides: dict[str, Override] = {}
         self._lock = threading.Lock()
@@ -123,12 +124,14 @@ class ModelRepository:
         with self._lock:
             for each in made:
                 self._check_not_taken(each)
+            for each in renamed.values():
+                self._check_part(each, name)
             for each in made:
                 self._take_out(each)
                 self._functions.pop(each, None)
             self._folders = (*self._folders, *made.values())
             self._added.update(made)
-            self._parts[name] = tuple(renamed.values())
+            self._parts[name] = {each: made[each] for each in renamed.values()}
 
     def _made(self, name: str, path: Path, renamed: Mapping[str, str]) -> OneModel:
         if "\\" in check_name(name) or name.startswith((".", "__")):
@@ -142,6 +145,19 @@ class ModelRepository:
             taken = "came with its load" if name in self._overrides else "is of the repository"
             raise RepositoryError(f"{name!r} is a model that {taken}: choose another name")
 
+    def _check_part(self, part: str, ensemble: str) -> None:
+        """Raise ``RepositoryError`` if a model was added as *part* that is none of *ensemble*."""
+        taken = part in self._added or part in self._functions
+        if taken and not self._is_part(part, ensemble):
+            raise RepositoryError(
+                f"{part!r}, a part of {ensemble!r}, has the name of another model: remove that one"
+            )
+
+    def _is_part(self, name: str, ensemble: str) -> bool:
+        """Whether *name* is still what was added with *ensemble*, and not a model of its own."""
+        part = self._parts.get(ensemble, {}).get(name)
+        return part is not None and self._added.get(name) is part
+
     def remove(self, name: str) -> tuple[str, ...]:
         """Stop serving the model added as *name*, and its parts; returns their names."""
         with self._lock:
@@ -152,7 +168,9 @@ class ModelRepository:
 
     def _take_out(self, name: str) -> list[str]:
         """Forget the folder that was added as *name*, and its parts; returns their names."""
-        names = [each for each in (name, *self._parts.pop(name, ())) if each in self._added]
+        parts = [each for each in self._parts.get(name, ()) if self._is_part(each, name)]
+        self._parts.pop(name, None)
+        names = [*([name] if name in self._added else ()), *parts]
         gone = [self._added.pop(each) for each in names]
         self._folders = tuple(folder for folder in self._folders if folder not in gone)
         return names
