@@ -6,6 +6,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,15 @@ def test_a_port_of_grpc_that_is_taken(workbench: Workbench) -> None:
     assert workbench.restart(budget="32MiB").grpc_url == f"127.0.0.1:{port}"  # it is its own
 
 
+def test_the_port_of_http_for_grpc(workbench: Workbench) -> None:
+    """The server keeps it during a restart: gRPC cannot have it, which is refused at once."""
+    before, port = loads(workbench), workbench.url.rpartition(":")[2]
+    with pytest.raises(PortInUse, match=f"port {port} is taken by this very process"):
+        workbench.restart(grpc_port=port)
+    assert loads(workbench) == before
+    assert is_as_before(workbench)
+
+
 def test_what_fails_when_the_new_server_starts(workbench: Workbench, tmp_path: Path) -> None:
     """The one before starts again, and has forgotten nothing."""
     url = workbench.url
@@ -204,6 +215,24 @@ def test_no_request_comes_before_the_core_is_open(
     monkeypatch.setattr(ServerHost, "start", start_and_ask)
     workbench.restart(budget="32MiB")
     assert answered == [200]
+
+
+def test_what_clients_set_ends(sample_models: Path, tmp_path: Path) -> None:
+    """Trace settings and regions of shared memory end with the server, as after a stop."""
+    settings = {"device": "cpu", "shared_memory": "on", "trace_file": tmp_path / "trace.json"}
+    memory = SharedMemory(create=True, size=64)
+    region = {"key": f"/{memory.name}", "offset": 0, "byte_size": 64}
+    with Workbench(sample_models, port=0, **settings) as workbench, closing(memory):
+        regions = f"{workbench.url}/v2/systemsharedmemory"
+        trace = f"{workbench.url}/v2/trace/setting"
+        usual = httpx.get(trace).json()
+        httpx.post(f"{regions}/region/r/register", json=region).raise_for_status()
+        httpx.post(trace, json={"trace_level": ["TIMESTAMPS"]}).raise_for_status()
+        assert len(httpx.get(f"{regions}/status").json()) == 1
+        workbench.restart(budget="32MiB")
+        assert httpx.get(f"{regions}/status").json() == []
+        assert httpx.get(trace).json() == usual
+        memory.unlink()
 
 
 def test_a_restart_of_what_does_not_run(sample_models: Path) -> None:

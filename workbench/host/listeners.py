@@ -94,7 +94,7 @@ def listening_socket(settings: Settings, token: str) -> socket.socket:
 def check_grpc_port(settings: Settings, own_ports: Container[str]) -> None:
     """Raise ``PortInUse`` if the port for gRPC is taken, before a restart stops anything.
 
-    *own_ports*: those of the running server, which become free.
+    *own_ports*: those of gRPC now, which become free; that of HTTP is kept meanwhile.
     """
     port = settings.grpc_port
     if port and str(port) not in own_ports:

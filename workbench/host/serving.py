@@ -152,7 +152,7 @@ class Serving:
         for model, function in self.core.functions().items():
             core.register(model, function)
         core.choose_devices()
-        check_grpc_port(changed, {each.url.rpartition(":")[2] for each in self._listeners})
+        check_grpc_port(changed, {each.url.rpartition(":")[2] for each in self._listeners[1:]})
         kept = self._listeners[0].duplicate_socket() if self._listeners else None
         before = self.settings, self.core, self.token
         if kept is None:
