@@ -538,6 +538,20 @@ def test_a_wait_for_memory_ends(rig: Rig, waits_for: str) -> None:
     assert evicted == [victim]
 
 
+def test_a_wait_for_victims_can_be_stopped(rig: Rig) -> None:
+    """A request that is cancelled, or late, does not wait until models that leave are closed."""
+    stop = CancellationToken()
+
+    def make_room(*_: object, **__: object) -> tuple[Future[None], ...]:
+        stop.set(RequestStopped("enough"))
+        return (Future(),)  # that never ends
+
+    rig.residency.make_room = make_room  # type: ignore[method-assign]
+    rig.free_nbytes = 0
+    with pytest.raises(RequestStopped, match="enough"), rig.room.promised(A, 600 * MIB, stop):
+        pass  # pragma: no cover
+
+
 class Exhausted:
     """Runs out of memory so many *times*, for want of *nbytes*."""
 

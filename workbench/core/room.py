@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from workbench.errors import MemoryExhausted, WaitedTooLong
@@ -21,6 +20,7 @@ from workbench.residency import Residency
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
+_OTHERS = "other large runs to end"
 MUCH_NBYTES = 64 << 20  # smaller runs need not wait
 
 
@@ -66,7 +66,7 @@ class RunRoom:
         until_s = self._clock() + self._wait_s
         with self._waking(stop), self._changed:
             while model in self._alone:
-                self._wait(model, stop, until_s)
+                self._wait(model, stop, until_s, _OTHERS)
             self._alone.add(model)
         try:
             yield
@@ -91,8 +91,11 @@ class RunRoom:
                     need_nbytes=need_nbytes,
                     free_nbytes=free_nbytes,
                 )
-            if wait(leaving, self._left_s(until_s)).not_done:
-                raise self._too_long(model, "models to be unloaded")
+            for gone in leaving:
+                gone.add_done_callback(lambda _: self._wake())
+            with self._waking(stop), self._changed:
+                while not all(gone.done() for gone in leaving):
+                    self._wait(model, stop, until_s, "models to be unloaded")
         try:
             yield
         finally:
@@ -120,26 +123,29 @@ class RunRoom:
                             return 0
                         if not self._promised_nbytes:
                             return lacking_nbytes
-                    self._wait(model, stop, until_s)
+                    self._wait(model, stop, until_s, _OTHERS)
             finally:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
 
-    def _wait(self, model: ModelId, stop: CancellationToken | None, until_s: float) -> None:
-        """Wait for a change. Raises the error of *stop*, if it is set, and ``WaitedTooLong``."""
+    def _wait(
+        self, model: ModelId, stop: CancellationToken | None, until_s: float, what: str
+    ) -> None:
+        """Wait for a change, and so for *what*.
+
+        Raises the error of *stop*, if it is set, and ``WaitedTooLong``.
+        """
         if stop and stop.error:
             raise stop.error
         left_s = self._left_s(until_s)
         if left_s == 0:
-            raise self._too_long(model, "other large runs to end")
+            waited = show_duration(self._wait_s)
+            raise WaitedTooLong(f"a run of {model} waited {waited} for {what}")
         self._changed.wait(left_s)
 
     def _left_s(self, until_s: float) -> float | None:
         """How long a wait may last; ``None`` without a limit."""
         return None if math.isinf(until_s) else max(0.0, until_s - self._clock())
-
-    def _too_long(self, model: ModelId, what: str) -> WaitedTooLong:
-        return WaitedTooLong(f"a run of {model} waited {show_duration(self._wait_s)} for {what}")
 
     def _waking(self, stop: CancellationToken | None) -> AbstractContextManager[None]:
         """During the context, *stop* ends the wait for a change."""
