@@ -237,6 +237,14 @@ def made(path: Path) -> Path:
             "KeyError",
         ),
         ({"code/inference.py": "import sys; sys.exit(3)"}, "SystemExit: 3"),
+        ({"code/inference.py": "raise KeyboardInterrupt"}, "raised KeyboardInterrupt"),
+        (
+            {
+                "code/inference.py": "def model_fn(d): raise KeyboardInterrupt\n"
+                "def predict_fn(x, m): ..."
+            },
+            "raised KeyboardInterrupt",
+        ),
         ({"code/inference.py": "def model_fn(d): ..."}, "must have model_fn, and"),
     ],
 )

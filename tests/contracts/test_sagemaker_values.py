@@ -175,6 +175,37 @@ def test_code_without_its_model(tmp_path: Path) -> None:
     assert code.function.function(*given) == ([b"7"], [b"text/x"], [b":status: 200"])
 
 
+def test_an_interrupt_of_the_main_thread(tmp_path: Path) -> None:
+    """Ctrl-C ends a check that runs code, and is no failure of the code."""
+    script = tmp_path / "inference.py"
+    script.write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        ArtifactCode(tmp_path, script, 2**20)
+
+
+@pytest.mark.parametrize(
+    ("takes", "is_given"),
+    [
+        ("x, m", False),
+        ("x, m, *, z=1", False),
+        ("x, m, **more", False),
+        ("x, m, context", True),
+        ("x, m, z=1", True),
+        ("x, m, *more", True),
+        ("x, m, context, *, z=1", True),
+    ],
+)
+def test_who_gets_the_context(tmp_path: Path, takes: str, is_given: bool) -> None:
+    """It is one positional argument more; arguments that have to be named do not count."""
+    script = tmp_path / "inference.py"
+    told = "str([type(each).__name__ for each in locals().values()])"
+    script.write_text(f"def model_fn(d): return 2\ndef predict_fn({takes}): return {told}")
+    code = ArtifactCode(tmp_path, script, 2**20)
+    code.load()
+    body, *_ = code.function.function([b"[1]"], [b"application/json"], [b"application/json"])
+    assert (b"HandlerContext" in body[0] or b"tuple" in body[0]) == is_given
+
+
 def test_code_whose_error_has_no_message(tmp_path: Path) -> None:
     """Its class is told all the same."""
     script = tmp_path / "inference.py"

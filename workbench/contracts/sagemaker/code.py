@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from inspect import signature
+from inspect import Parameter, signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -65,6 +66,8 @@ _HOOKS: Mapping[str, int] = {
 }
 """The functions of a script, and how many arguments each takes without the context."""
 
+_NAMED = (Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
+
 _log = logging.getLogger(__name__)
 
 _NAMES = ("body", "content_type", "accept", "headers")
@@ -81,7 +84,10 @@ def _told(what: object) -> Iterator[None]:
         raise
     except MemoryError as error:
         raise MemoryExhausted(f"{what} ran out of memory") from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        ctrl_c = threading.current_thread() is threading.main_thread()  # which alone gets it
+        if isinstance(error, KeyboardInterrupt) and ctrl_c:
+            raise
         _log.exception("%s raised", what)
         told = class_and_line_of(error)
         if isinstance(error, ModuleNotFoundError):
@@ -126,8 +132,12 @@ class ArtifactCode:
         return {name: self._hook(each, _HOOKS[name]) for name, each in found.items() if each}
 
     def _hook(self, function: Callable[..., Any], count: int) -> Callable[..., Any]:
-        """*function*; if it takes more than *count* arguments, the context is the last one."""
-        takes_context = len(signature(function).parameters) == count + 1
+        """*function*; if it takes more than *count* arguments, the context is the last one.
+
+        Those that have to be named are not counted, as the context is not named.
+        """
+        kinds = [each.kind for each in signature(function).parameters.values()]
+        takes_context = sum(kind not in _NAMED for kind in kinds) == count + 1
         return (lambda *given: function(*given, self._context)) if takes_context else function
 
     @property
