@@ -138,6 +138,10 @@ class ModelVerbs(StatusVerbs):
         self._names.forget(name)
         self._urls[name] = url
 
+    def is_added(self, name: str) -> bool:
+        """Whether a model was added as *name*."""
+        return name in self._urls
+
     def added(self) -> dict[str, str]:
         """The URL of each model that was added, by name."""
         return self._urls.copy()

@@ -109,7 +109,7 @@ async def _invocations(service: _ContainerService, call: HttpCall) -> Reply:
         name = await _waited(container, call, container.only)
         return await _invoked(container, call, name)
     name = core_name(target)
-    if name in container.core.added():
+    if container.core.is_added(name):
         return await _invoked(container, call, name)
     if not service.runtime.endpoint.is_multi_model:
         raise ModelNotFound(f"Model not found: {target}")

@@ -71,7 +71,7 @@ class Container:
             try:
                 self._serve(name, artifact, url)
             except BaseException as error:
-                if name in self.core.added():
+                if self.core.is_added(name):
                     self.core.remove(name)
                 if isinstance(error, WaitedTooLong):  # for room, which the platform can make
                     raise MemoryExhausted(str(error)) from error
@@ -119,7 +119,7 @@ class Container:
         """
         name = core_name(model_name)
         missing = ModelNotFound(f"Model not found: {model_name}")
-        with self._claimed(name, lambda: name not in self.core.added(), missing):
+        with self._claimed(name, lambda: not self.core.is_added(name), missing):
             self.core.remove(name)
 
     def models(self) -> dict[str, str]:
@@ -176,7 +176,7 @@ class Container:
         while True:
             with self._free:
                 self._free.wait_for(lambda: name not in self._busy)
-            if name in self.core.added():
+            if self.core.is_added(name):
                 return
             with suppress(ModelExists):  # another request was first
                 self.load(model_name, str(folder))
@@ -197,7 +197,8 @@ class Container:
     def invoke(self, invocation: Invocation) -> Future[Payload]:
         """The answer; to cancel it ends the request. It raises as ``ServerCore.start``'s does.
 
-        Raises ``ModelNotFound`` for a model that is being loaded or unloaded.
+        Raises ``ModelNotFound`` for a model of the platform's that is not loaded, or is being
+        loaded or unloaded.
         """
         self._check_loaded(invocation.name)
         return self.core.start(
@@ -210,7 +211,8 @@ class Container:
         )
 
     def _check_loaded(self, name: str) -> None:
-        if name in self._busy:
+        # one that is not there yet would be loaded by the request, if a load began only now
+        if name in self._busy or not (self.core.is_added(name) or platform_name(name) is None):
             raise ModelNotFound(f"Model not found: {platform_name(name)}")
 
 
