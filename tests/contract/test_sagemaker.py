@@ -456,6 +456,17 @@ def test_code(container: httpx.Client, tmp_path: Path) -> None:
     refused(invoke(container, "a"), 404)
 
 
+def test_several_accept_headers_are_one_list(container: httpx.Client, artifact: Path) -> None:
+    """As RFC 9110 says: the media type that is liked best is chosen, on whichever line it is."""
+    load(container, "a", artifact)
+    for path in ("/models/a/invoke", "/invocations"):
+        lines = [("accept", "text/csv"), ("accept", "application/json;q=0.5")]
+        for accepted in (lines, lines[::-1]):
+            headers = [("content-type", "application/json"), *accepted]
+            answer = container.post(path, content="[1, 2]", headers=headers)
+            assert answer.headers["content-type"] == "text/csv", answer.text
+
+
 def test_code_of_another_name(tmp_path: Path) -> None:
     """The file that the settings name is run, and only that one."""
     hooks = "def model_fn(d): ...\ndef predict_fn(x, m): return x * 2"

@@ -97,6 +97,13 @@ def head_of(plane: DataPlane, **headers: str) -> InferHead:
     return plane.read_head(WINE, lines)
 
 
+def test_accepted_codings_of_several_lines(plane: DataPlane) -> None:
+    """Several lines of Accept-Encoding are one list: the coding that is liked best is chosen."""
+    lines = [(b"accept-encoding", value) for value in (b"gzip;q=0.5", b"deflate", b"br")]
+    assert plane.read_head(WINE, lines).accepted == b"deflate"
+    assert plane.read_head(WINE, lines[::-1]).accepted == b"deflate"
+
+
 def padded(nbytes: int) -> bytes:
     """The request, with as much white space in it as makes it *nbytes* long."""
     return BODY[:-1] + b" " * (nbytes - len(BODY)) + BODY[-1:]

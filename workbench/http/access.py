@@ -37,6 +37,11 @@ _QUERY_NBYTES = 4096  # a longer query is not searched for a token
 _KEEP_NOTHING = (b"cache-control", b"no-store")
 
 
+def joined(headers: Headers, name: bytes) -> bytes:
+    """The header of that *name*, whose lines are one list (RFC 9110, 5.3); or nothing."""
+    return b", ".join(value for key, value in headers if key == name)
+
+
 @dataclass(frozen=True, slots=True)
 class RequestHead:
     """What access depends on: method, path with query, headers, and the connection."""

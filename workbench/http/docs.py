@@ -16,6 +16,7 @@ from typing import NamedTuple
 from workbench.core import ServerCore
 from workbench.errors import WorkbenchError
 from workbench.http import v2
+from workbench.http.access import joined
 from workbench.http.calls import HttpCall
 from workbench.http.reply import BY_ACCEPT, Reply, html_reply
 from workbench.http.route import Group, Route
@@ -45,7 +46,9 @@ class _Served(NamedTuple):
 def _schema(served: _Served, call: HttpCall) -> Reply:
     """The page for clients that prefer HTML, as browsers do, and the document for others."""
     reply = (
-        _page(served, call) if b"text/html" in call.header(b"accept") else _document(served, call)
+        _page(served, call)
+        if b"text/html" in joined(call.headers, b"accept")
+        else _document(served, call)
     )
     return Reply(reply.status, (*reply.headers, BY_ACCEPT), reply.parts)
 

@@ -22,6 +22,7 @@ from workbench.contracts.sagemaker.endpoint import (
 )
 from workbench.errors import ContainerRefused, InvalidRequest
 from workbench.http import v2
+from workbench.http.access import joined
 from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane, unless
 from workbench.http.reply import Reply, json_reply
@@ -111,7 +112,7 @@ def _read(call: HttpCall, target: str) -> Invoke:
         target,
         call.inflated(),
         said(b"content-type"),
-        said(b"accept"),
+        joined(call.headers, b"accept").decode("utf-8", "replace"),
         said(_PREFIX + b"custom-attributes"),
         call.functions,
     )

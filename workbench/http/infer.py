@@ -111,19 +111,19 @@ class DataPlane:
         Raises ``InvalidRequest``.
         """
         header_nbytes: int | None = None
-        coding = accepted = request_id = trace = b""
+        coding = codings = request_id = trace = b""
         for name, value in headers:
             if name == HEADER_LENGTH:
                 header_nbytes = _header_nbytes(value)
             elif name == b"content-encoding":
                 coding = value
             elif name == b"accept-encoding":
-                accepted = compression.choose(value)
+                codings = b"%b,%b" % (codings, value)  # several lines are one list
             elif name == b"x-request-id":
                 request_id = value
             elif name == b"traceparent":
                 trace = value
-        history = self._history(target)
+        history, accepted = self._history(target), compression.choose(codings)
         return InferHead(target, history, header_nbytes, coding, accepted, request_id, trace)
 
     def timed(self, head: InferHead, begun_s: float) -> InferHead:

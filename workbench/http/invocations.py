@@ -11,7 +11,7 @@ from workbench.codecs import v2_json
 from workbench.codecs.payloads import Payload, Received
 from workbench.contracts.sagemaker import Container, Invocation, core_name, refusal_of
 from workbench.errors import ModelNotFound
-from workbench.http.access import Headers
+from workbench.http.access import Headers, joined
 from workbench.http.reply import Reply
 from workbench.http.route import PathParameter, PathPattern
 from workbench.http.shapes import TEXT
@@ -23,15 +23,15 @@ MODEL = f"/models/{{{NAME}}}"
 INVOKE = f"{MODEL}/invoke"
 PARAMETERS = {NAME: PathParameter(b"[^/]+", "model", ModelNotFound, TEXT, example="my_model")}
 
-_MEDIA = (b"content-type", b"accept")
 _ANY = ("", "*/*")  # of an Accept header
 _PATTERN = PathPattern.of(INVOKE, PARAMETERS)
 _LONG_WAY = (b"content-encoding", b"inference-header-content-length")
 
 
-def media_types(container: Container, headers: Mapping[bytes, bytes]) -> tuple[str, str]:
-    """The media type of a request, and the one that it accepts; JSON if there is no header."""
-    kind, accept = (headers.get(name, b"").decode("latin-1") for name in _MEDIA)
+def media_types(container: Container, headers: Headers) -> tuple[str, str]:
+    """The media type of a request, and those that it accepts; JSON if there is no header."""
+    kind = dict(headers).get(b"content-type", b"").decode("latin-1")
+    accept = joined(headers, b"accept").decode("latin-1")
     return kind, container.accepts if accept.strip() in _ANY else accept
 
 
@@ -84,7 +84,7 @@ class Invocations:
         if parameters is None or any(name in found for name in _LONG_WAY):
             return None
         model_name, request_id = parameters[NAME], found.get(b"x-request-id", b"")
-        kind, accept = media_types(self._container, found)
+        kind, accept = media_types(self._container, headers)
         return InvokeHead(model_name, core_name(model_name), kind, accept, request_id, headers)
 
     def answer_now(self, head: InvokeHead, body: bytes) -> Reply | None:

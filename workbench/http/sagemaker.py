@@ -120,7 +120,7 @@ async def _invoked(container: Container, call: HttpCall, name: str) -> Reply:
     text = call.body
     if call.header(b"content-encoding"):
         text = await _waited(container, call, call.inflated)
-    received = Received(text, *media_types(container, dict(call.headers)), call.headers)
+    received = Received(text, *media_types(container, call.headers), call.headers)
     invocation = Invocation(name, received, container.limits, functions=call.functions)
     payload = container.invoke_now(invocation)
     if payload is None:

@@ -14,6 +14,7 @@ from workbench.contracts.triton import server_metadata
 from workbench.core import ServerCore
 from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.http import v2
+from workbench.http.access import joined
 from workbench.http.calls import HttpCall
 from workbench.http.infer import unless
 from workbench.http.reply import BY_ACCEPT, EVENTS, Reply, StreamedReply, html_reply, prefers_html
@@ -86,7 +87,7 @@ class StatusPage:
 
 async def _root(page: StatusPage, call: HttpCall) -> Reply:
     """The page for browsers, its changes for its script, V2's metadata for all others."""
-    accept = call.header(b"accept")
+    accept = joined(call.headers, b"accept")
     if accept.strip() == b"text/event-stream":
         return StreamedReply(200, (*EVENTS, BY_ACCEPT), (), page.changes(call.gone))
     core = page.core
