@@ -413,6 +413,22 @@ def test_no_thread_for_a_batch(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Non
     assert rows(rig.ask(2.0)) == [4.0]
 
 
+def test_no_thread_for_another_instance(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an instance of the model works, it runs the requests that no other one can take."""
+
+    def none_starts(_: object) -> None:
+        raise ThreadsExhausted("the system starts no more threads now")
+
+    rig.serve(instances=2)
+    (running,) = rig.hold()
+    runner = rig.runner()
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "_workers", runner._workers._replace(run=none_starts))
+        later = rig.ask(2.0)
+        rig.go(2)
+        assert (rows(running), rows(later)) == ([200.0], [4.0])
+
+
 def test_who_may_not_run_functions_does_not_wait(rig: Rig) -> None:
     """It is refused before it runs together with those that may."""
     rig.serve()

@@ -145,13 +145,17 @@ class Batched:
         return asked
 
     def _add(self, asked: _Queued) -> None:
-        """Put *asked* into the queue. Raises ``QueueRefused``."""
+        """Put *asked* into the queue. Raises ``QueueRefused``, ``ThreadsExhausted``."""
         with self._lock:
             if self._closed:
                 raise _stopping()
             if self._working < self._instances:
-                self._workers.run(self._work)  # it takes the lock first, so it sees *asked*
-                self._working += 1
+                try:
+                    self._workers.run(self._work)  # it takes the lock first, so it sees *asked*
+                    self._working += 1
+                except ThreadsExhausted:
+                    if not self._working:  # else an instance that works takes it later
+                        raise
             self._queue.add(asked, self._clock())
             if self._delaying:
                 self._changed.notify()
