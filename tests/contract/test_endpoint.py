@@ -701,7 +701,7 @@ def test_another_container(boto3: Any, prefix: Path, scripted: Scripted) -> None
         assert ask("folder", "y")["Body"] == "y"
         assert scripted.asked == [
             "models a.tar.gz", "invoke a.tar.gz", "models folder", "delete folder",
-            "delete folder", "delete a.tar.gz", "models folder", "invoke folder",
+            "delete a.tar.gz", "delete folder", "models folder", "invoke folder",
         ]  # fmt: skip
         answer = ask("folder", "fail")
         assert refused(answer, 424, "ModelError").startswith("Received server error (500) from")

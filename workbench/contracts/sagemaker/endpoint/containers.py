@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -173,20 +174,26 @@ class RemoteContainer:
         answer = self._ask("POST", "/models", body, headers, _LOAD_S)
         if answer.status not in (200, 409):
             self._failed[model_name] = target, _MOST_UNLOADS
-            self._unload_failed(_LOAD_S)
+            self._unload_failed(time.monotonic() + _LOAD_S)
         return answer
 
-    def _unload_failed(self, timeout_s: float) -> None:
+    def _unload_failed(self, until_s: float) -> None:
+        """Unload what failed to load; what is left *until_s* waits for a later request."""
         for name, (target, left) in list(self._failed.items()):
-            answer = self._ask("DELETE", _path(name), b"", _of(target), timeout_s)
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return
+            answer = self._ask("DELETE", _path(name), b"", _of(target), left_s)
             if answer.status == 200 or left <= 1:
                 self._failed.pop(name, None)
             else:
                 self._failed[name] = target, left - 1
 
     def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
-        self._unload_failed(timeout_s)
-        return self._ask("DELETE", _path(model_name), b"", _of(target), timeout_s)
+        until_s = time.monotonic() + timeout_s
+        answer = self._ask("DELETE", _path(model_name), b"", _of(target), timeout_s)
+        self._unload_failed(until_s)
+        return answer
 
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         headers = {
