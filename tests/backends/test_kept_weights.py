@@ -21,8 +21,9 @@ from workbench import host_memory
 from workbench.backends.onnx import kept_weights
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.kept_weights import kept
-from workbench.errors import MemoryExhausted
+from workbench.errors import MemoryExhausted, RequestStopped
 from workbench.host_memory import begin_peak
+from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="they are kept on Linux only")
@@ -114,6 +115,34 @@ def test_one_load_of_a_file_at_a_time(tmp_path: Path) -> None:
         until(lambda: kept_weights._ended._waiters or loads[1].done())  # type: ignore[attr-defined]
         end.set()
         assert [each.result(30) for each in loads] == [None, True]
+
+
+def test_a_wait_for_another_load_can_be_stopped(tmp_path: Path) -> None:
+    """A load that is cancelled does not wait for another one of the same file."""
+    stop = CancellationToken()
+    stop.set(RequestStopped("enough"))
+    with (
+        kept(tmp_path),
+        pytest.raises(RequestStopped, match="enough"),
+        kept(tmp_path, stop=stop),
+    ):
+        pass  # pragma: no cover
+    assert not kept_weights._loading
+
+
+def test_weights_that_are_replaced_during_the_load(tmp_path: Path) -> None:
+    """They are copied, too: the old file may be truncated by a program that has it open."""
+    _, weights = write_external(tmp_path)
+    (tmp_path / "new").write_bytes(b"new")
+    with weights.open("r+b") as file:
+        with kept(weights):
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+            (tmp_path / "new").replace(weights)
+        assert Path("/proc/self/maps").read_text().count(str(weights)) == 0
+        before = mapped[:]
+        file.truncate(0)
+        assert mapped[:] == before
+        mapped.close()
 
 
 def test_no_memory_for_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

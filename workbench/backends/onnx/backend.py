@@ -187,7 +187,7 @@ class OnnxBackend:
             _check_unchanged(source, file)
             try:
                 with (
-                    kept(*file.external_files),
+                    kept(*file.external_files, stop=stop),
                     large_blocks_mapped(),
                     _cancelled_by(stop, options),
                 ):

@@ -18,6 +18,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from workbench.stop import CancellationToken
+
 _MAPS = Path("/proc/self/maps")
 _MAYMOVE_FIXED = 1 | 2  # linux/mman.h
 _FAILED = ctypes.c_void_p(-1).value
@@ -28,15 +30,19 @@ _ended = threading.Condition()  # the load of some files has ended
 
 
 @contextmanager
-def kept(*paths: Path) -> Iterator[None]:
+def kept(*paths: Path, stop: CancellationToken | None = None) -> Iterator[None]:
     """At the end of the block, replace what it mapped of *paths* by copies at the same addresses.
 
     A load waits for others of the same file, which could unmap addresses that it has found in the
-    list of mappings. Linux only. Raises ``MemoryError``.
+    list of mappings. Linux only. Raises ``MemoryError``, and the error of *stop*, which ends the
+    wait.
     """
     files = {os.path.realpath(path) for path in paths} if sys.platform == "linux" else set()
-    with _ended:
-        _ended.wait_for(lambda: _loading.isdisjoint(files))
+    stop = stop or CancellationToken()
+    with stop.calls(_wake), _ended:
+        _ended.wait_for(lambda: stop.error or _loading.isdisjoint(files))
+        if stop.error and not _loading.isdisjoint(files):
+            raise stop.error
         _loading.update(files)
     try:
         before = _mapped(files)
@@ -50,11 +56,19 @@ def kept(*paths: Path) -> Iterator[None]:
             _ended.notify_all()
 
 
+def _wake() -> None:
+    with _ended:
+        _ended.notify_all()
+
+
 def _mapped(files: set[str]) -> set[tuple[int, int]]:
-    """Where *files* are mapped privately and writable, as ONNX Runtime maps them."""
+    """Where *files* are mapped privately and writable, as ONNX Runtime maps them.
+
+    Linux says of a file that was replaced since, or removed, that it is deleted.
+    """
     if not files:
         return set()
-    names = set(map(os.fsencode, files))
+    names = {os.fsencode(name + end) for name in files for end in ("", " (deleted)")}
     found = set()
     for line in _MAPS.read_bytes().splitlines():
         addresses, rights, _, _, _, *name = line.split(None, 5)
