@@ -609,6 +609,7 @@ for size in (0, 2):
         ("<kernel_shape = [3, 3, 3]>", 5, "input 'x' of m:1 is empty"),
         ("", 5, "input 'x' of m:1 is empty"),
         ("<kernel_shape = [3, 3]>", 4, "(1, 1, 2, 4)"),
+        ("", 4, "(1, 1, 2, 4)"),
     ],
 )
 def test_empty_inputs_of_transposed_convolutions(

@@ -14,6 +14,7 @@ from workbench.backends.onnx.header.estimate import FOLD_LIMIT_NBYTES, Estimator
 from workbench.backends.onnx.header.fields import Fault, Files, Reader
 from workbench.backends.onnx.header.graph import (
     Graph,
+    Node,
     ValueInfo,
     domain_of,
     read_function,
@@ -184,15 +185,22 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
 def _takes_no_empty(graph: Graph) -> bool:
     """Whether a node is of a kind that ends the process if its input is empty (1.31).
 
-    These are the recurrent ones, and a ``ConvTranspose`` of three dimensions, which the shape of
-    its kernel tells if the file has that.
+    These are the recurrent ones, and a ``ConvTranspose`` of three dimensions.
     """
     return any(
         node.op in _RECURRENT
-        or (node.op == b"ConvTranspose" and len(node.ints.get(b"kernel_shape", _VOLUME)) == 3)
+        or (node.op == b"ConvTranspose" and len(_kernel_shape(graph, node)) == 3)
         or any(map(_takes_no_empty, node.graphs))
         for node in graph.nodes
     )
+
+
+def _kernel_shape(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The shape of a convolution's kernel; ``_VOLUME`` if the file does not tell."""
+    weights = graph.values.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    known = weights is not None and all(info.name != weights.name for info in graph.inputs)
+    from_weights = weights.dims[2:] if weights is not None and known and weights.dims else _VOLUME
+    return node.ints.get(b"kernel_shape", from_weights)
 
 
 def _default_opset(reader: Reader, at: int, end: int) -> int:
