@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 import psutil
 import pytest
+from onnx import helper, numpy_helper
 from onnx_models import ONNX_TYPES, identity, loop, source, written
 
 from workbench.backends.onnx.backend import OnnxBackend
@@ -583,6 +584,37 @@ def test_empty_batches_of_recurrent_models(backend: OnnxBackend, tmp_path: Path,
         session.run({"x": Tensor("FP32", np.zeros((1, 0, 3), np.float32))}, ["y"])
     (y,) = session.run({"x": Tensor("FP32", np.zeros((1, 2, 3), np.float32))}, ["y"])
     assert y.array.shape == (1, 1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("length", "window", "refused"), [(0, None, True), (4, None, False), (None, 0, True)]
+)
+@pytest.mark.parametrize("by_node", [False, True])
+def test_frames_without_samples(
+    tmp_path: Path, length: int | None, window: int | None, refused: bool, by_node: bool
+) -> None:
+    """An STFT with such frames is refused at its load, since ONNX Runtime would divide by 0."""
+    constants = {"step": np.array(2, np.int64)}
+    if length is not None:
+        constants["length"] = np.array(length, np.int64)
+    if window is not None:
+        constants["window"] = np.ones(window, np.float32)
+    inputs = ["x", "step", *(n if n in constants else "" for n in ("window", "length"))]
+    nodes = [helper.make_node("STFT", inputs, ["y"])]
+    weights = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    if by_node:
+        made = [helper.make_node("Constant", [], [each.name], value=each) for each in weights]
+        nodes, weights = [*made, *nodes], []
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, "n", 1])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    if refused:
+        with pytest.raises(LoadFailed, match="has an STFT with frames of 0 samples"):
+            OnnxBackend().load(source(tmp_path / "m.onnx"))
+    else:
+        OnnxBackend().load(source(tmp_path / "m.onnx")).close()
 
 
 _DECONVOLVES = """

@@ -154,6 +154,11 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
     if len(graphs) != 1:
         raise Fault("it has more than one graph" if graphs else "it has no graph")
     graph = graphs[0]
+    if any(map(_has_empty_frames, (graph, *functions))):
+        raise LoadFailed(
+            f"{str(path)!r} has an STFT with frames of 0 samples, by which ONNX Runtime divides: "
+            "give it a frame_length of 1 or more"
+        )
     estimate = Estimator(graph, functions)
     weights = sum(map(weights_nbytes, [graph, *functions]))
     meta = max(0, nbytes - reader.data_nbytes)
@@ -193,6 +198,19 @@ def _takes_no_empty(graph: Graph) -> bool:
         or any(map(_takes_no_empty, node.graphs))
         for node in graph.nodes
     )
+
+
+def _has_empty_frames(graph: Graph) -> bool:
+    """Whether the file says that the frames of an ``STFT`` have no samples: it ends the process."""
+    transforms = [node for node in graph.nodes if node.op == b"STFT" and not node.domain]
+    if transforms:
+        made = {n.outputs[0]: n.values[0] for n in graph.nodes if n.values and n.outputs}
+        known = made | graph.values
+        for node in transforms:
+            window, length = map(known.get, [*node.inputs, b"", b""][2:4])
+            if (length and length.ints == (0,)) or (window and window.dims == (0,)):
+                return True
+    return any(_has_empty_frames(inner) for node in graph.nodes for inner in node.graphs)
 
 
 def _kernel_shape(graph: Graph, node: Node) -> tuple[int, ...]:
