@@ -636,6 +636,9 @@ class Scripted:
                         self.headers["x-amzn-sagemaker-custom-attributes"] or "",
                 })  # fmt: skip
 
+            def do_GET(self) -> None:
+                self.answer(200 if self.path.split("/")[2] in scripted.models else 404, b"{}")
+
             def do_DELETE(self) -> None:
                 scripted.unloads.wait(20)
                 scripted.asked.append(f"delete {self.headers['x-amzn-sagemaker-target-model']}")
@@ -670,7 +673,11 @@ class Scripted:
             return 404, b"lost"
         if body == b"short" and len(self.models) > 1:
             return 507, b"no memory for this run"
-        scripted = {b"huge": (507, b"no memory at all"), b"fail": (500, b"it broke")}
+        scripted = {
+            b"huge": (507, b"no memory at all"),
+            b"fail": (500, b"it broke"),
+            b"none": (404, b"no such user"),
+        }
         return scripted.get(body, (200, body))
 
 
@@ -709,6 +716,32 @@ def test_another_container(boto3: Any, prefix: Path, scripted: Scripted) -> None
         scripted.models.clear()  # as a restart would
         assert ask("folder", "z")["Body"] == "z"
     assert scripted.models == {}
+
+
+def test_a_404_of_the_model_itself(
+    boto3: Any, prefix: Path, scripted: Scripted, tmp_path: Path
+) -> None:
+    """It is passed on: the model is not loaded and run again, as one that the container lost."""
+    with Workbench(artifacts=prefix, container=scripted.url) as workbench:
+        answer = asker(boto3, workbench.url)(body="none")
+        refused(answer, 424, "ModelError")
+        assert (answer["OriginalStatusCode"], answer["OriginalMessage"]) == (404, "no such user")
+        assert scripted.asked == ["models a.tar.gz", "invoke a.tar.gz"]
+    code = (
+        "from pathlib import Path\n"
+        "def model_fn(folder): return 0\n"
+        "def predict_fn(x, model, context):\n"
+        f"    with Path({str(tmp_path / 'runs')!r}).open('a') as file: file.write('x')\n"
+        "    context.set_response_status(404, 'no such user')\n"
+        "    return []\n"
+    )
+    (prefix / "code" / "code").mkdir(parents=True)
+    (prefix / "code" / "code" / "inference.py").write_text(code)
+    with Workbench(artifacts=prefix, artifact_code="on", device="cpu") as workbench:
+        answer = asker(boto3, workbench.url)("code", "[1]")
+        refused(answer, 424, "ModelError")
+        assert answer["OriginalStatusCode"] == 404
+    assert (tmp_path / "runs").read_text() == "x"
 
 
 def test_another_container_without_types(boto3: Any, prefix: Path, scripted: Scripted) -> None:

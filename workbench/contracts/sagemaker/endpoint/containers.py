@@ -70,6 +70,9 @@ class ModelContainer(Protocol):
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         """``POST /models/{model_name}/invoke``; to cancel it ends the request."""
 
+    def has(self, model_name: str, target: str) -> bool:
+        """Whether the model is loaded, by ``GET /models/{model_name}``; waits."""
+
     @property
     def outlives_us(self) -> bool:
         """Whether its models stay when the endpoint ends, unless they are unloaded."""
@@ -101,6 +104,9 @@ class OwnContainer:
         except Exception as error:  # it is the endpoint that is told
             return _refused(error, model_name)
         return ContainerReply(200)
+
+    def has(self, model_name: str, target: str) -> bool:  # noqa: ARG002
+        return model_name in self._container.models()
 
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         return self.run(core_name(model_name), model_name, request)
@@ -194,6 +200,10 @@ class RemoteContainer:
         answer = self._ask("DELETE", _path(model_name), b"", _of(target), timeout_s)
         self._unload_failed(until_s)
         return answer
+
+    def has(self, model_name: str, target: str) -> bool:
+        answer = self._ask("GET", _path(model_name), b"", _of(target), _INVOKE_S)
+        return answer.status == 200
 
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
         headers = {

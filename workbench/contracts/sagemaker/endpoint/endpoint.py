@@ -222,13 +222,18 @@ class Endpoint:
     def recovers(self, claim: ModelClaim, answer: ContainerReply) -> bool:
         """Do something about an *answer* that is none of the model's; whether to ask again. Waits.
 
-        A model that the container has lost (404) is loaded again by the next claim; where it has
-        no room (507) another leaves.
+        A model that the container has lost (404) is loaded again by the next claim; a model that
+        it has answered so itself. Where it has no room (507) another leaves.
         """
         if answer.status == 404:
+            model = claim.model
             with self._changed:
-                if self._models.get(claim.model.name) is claim.model:
-                    del self._models[claim.model.name]
+                is_known = self._models.get(model.name) is model
+            if is_known and self._container.has(model.container_name, model.artifact.target):
+                return False
+            with self._changed:
+                if self._models.get(model.name) is model:
+                    del self._models[model.name]
             return True
         return answer.status == 507 and self._make_room(claim.model, 0.0, self._freed)
 
