@@ -19,6 +19,7 @@ from workbench.core.status.snapshot import DeviceStatus, Snapshot
 from workbench.errors import WorkbenchError
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.samples import write_models
+from workbench.statistics import FailureReason
 from workbench.views import board
 from workbench.views.chart import legend, memory_charts
 from workbench.views.history import History
@@ -162,9 +163,11 @@ def on_gpus(now: Snapshot) -> tuple[Snapshot, History]:
     models = tuple(replace(m, device=gpus[n % 2]) for n, m in enumerate(now.models))
     history = History()
     history.add(replace(now, devices=devices, models=models))
+    many = {FailureReason.OTHER: 12_345}
     busy = tuple(
-        replace(m, requests=replace(m.requests, succeeded=12_345, last_at_s=now.at_s + 1))
-        for m in models
+        replace(m, requests=replace(r, succeeded=12_345, failures=f, last_at_s=now.at_s + 1))
+        for n, m in enumerate(models)
+        for r, f in [(m.requests, many if n % 2 else {})]
     )
     later = replace(now, at_s=now.at_s + 1, devices=devices, models=busy)
     history.add(later)

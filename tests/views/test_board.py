@@ -314,7 +314,7 @@ def test_failed_requests_are_seen() -> None:
         assert [head.count("<b>3</b> requests failed in the last minute") for head in heads] == [
             failed // 3
         ] * 2
-        assert [">3</b>" in row for row in rows] == [failed == 3, False]
+        assert [">3 failed</b>" in row for row in rows] == [failed == 3, False]
         assert ("3 failed/min" in " ".join(captured.get().split())) == (failed == 3)
         assert bool(re.search(r"\na:1 +ready .* 3 *\n", captured.get())) == (failed == 3)
 

@@ -48,9 +48,6 @@ MODELS = 30
 NAME = 40
 """Characters of a model's name that are shown: two lines of the table."""
 
-FAILED = "failed/min"
-"""The head of a column: the requests of each model that failed in the last minute."""
-
 _CELLS = 256  # of a kind that are kept, since most are as they were half a second ago
 _LARGE = 0.02  # of the budget: a model that is seen in the chart
 _FOLDS = 10  # models with events
@@ -195,17 +192,16 @@ def _columns(
     loads = [model.load_statistics for model in models]
     several = len(snapshot.devices) > 1
     return [
-        (12 if several else 19, Column("model", tuple(map(_name, models)))),
-        (11, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
-        *([(7, Column("device", devices))] if several else ()),
+        (14 if several else 21, Column("model", tuple(map(_name, models)))),
+        (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
+        *([(8, Column("device", devices))] if several else ()),
         (10, replace(memory, cells=tuple(map(add, memory.cells, bars)))),
         (7, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
-        (15, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
-        (6, Column(FAILED, tuple(map(_failed, traffic)), numbers=True)),
+        (16, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
         (8, seconds_column("p99", [each.p99_s for each in traffic])),
         (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
         (7, count_column("loads", [each.loads for each in loads])),
-        (8, count_column("evicted", [each.evictions for each in loads])),
+        (9, count_column("evicted", [each.evictions for each in loads])),
     ]
 
 
@@ -236,12 +232,12 @@ def _in_flight(model: ModelStatus) -> str:
 
 
 def _recent(traffic: Traffic) -> str:
-    return f"{sparkline(traffic.recent)} {rate_words(traffic.rate)}"
-
-
-def _failed(traffic: Traffic) -> str:
+    rate = f"{sparkline(traffic.recent)} {rate_words(traffic.rate)}"
+    if not traffic.failed:
+        return rate
     title = "requests that failed in the last minute"
-    return f'<b title="{title}">{traffic.failed}</b>' if traffic.failed else ""
+    failed = f'<b title="{title}">{traffic.failed} failed</b>'
+    return f'<div style="line-height:13px">{rate}<br>{failed}</div>'
 
 
 def _bar(nbytes: int, budget_nbytes: int) -> str:

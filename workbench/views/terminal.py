@@ -13,7 +13,7 @@ from rich.text import Text
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.nbytes import show_nbytes
-from workbench.views.board import FAILED, gpu_words
+from workbench.views.board import gpu_words
 from workbench.views.folds import folded
 from workbench.views.history import History
 from workbench.views.states import place, state_words
@@ -22,6 +22,7 @@ from workbench.views.times import show_age, show_seconds
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _EVENTS, _REASONS = 8, 4
+_FAILED = "failed/min"
 _SPARK = 8  # bars of the last minutes
 _NAME = 12  # characters of a name, in the narrowest terminal
 _BETWEEN = 2  # characters between two columns
@@ -43,7 +44,7 @@ def screen(
         ("workbench ", "bold"), url, f"   {snapshot.ready} ready   ",
         f"{traffic.rate:.1f} requests/s",
         f"   p99 {show_seconds(traffic.p99_s)}" if traffic.p99_s else "",
-        f"   {traffic.failed} {FAILED}" if traffic.failed else "",
+        f"   {traffic.failed} {_FAILED}" if traffic.failed else "",
     )  # fmt: skip
     ordered = sorted(snapshot.models, key=lambda m: (place(m), -m.requests.last_at_s, m.id))
     parts: list[RenderableType] = [head, *map(_device, snapshot.devices)]
@@ -111,14 +112,14 @@ class _Models:
             "memory": [show_nbytes(m.nbytes) if m.nbytes else "-" for m in models],
             "in flight": [_in_flight(m) for m in models],
             "requests/s": sparks if width >= _WIDE else rates,
-            FAILED: [str(each.failed or "-") for each in traffic],
+            _FAILED: [str(each.failed or "-") for each in traffic],
             "p99": [show_seconds(each.p99_s) for each in traffic],
             "used": [self._used(m.requests.last_at_s) for m in models],
             "loads": [str(each.loads) for each in loads],
             "evicted": [str(each.evictions) for each in loads],
         }
         if not any(each.failed for each in traffic):
-            del columns[FAILED]
+            del columns[_FAILED]
         dropped = {head for most, heads in _DROPPED.items() if width < most for head in heads}
         return {head: cells for head, cells in columns.items() if head not in dropped}
 
