@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,11 +102,7 @@ def survey(
     keys = _keys(models, costs, policy, which)
     cold, refused = [], []
     for done, budget in enumerate(budgets):
-        cache: _Cache
-        if keys is None:
-            cache = _ByLastUse(each, budget, evicts=policy.evicts)
-        else:
-            cache = _ByKey(each, budget, evicts=policy.evicts, keys=keys)
+        cache = _Cache(each, keys, budget if policy.evicts else 0, budget)
         for use in cache.run(which):
             if progress is not None:
                 progress((done * len(which) + use) // len(budgets))
@@ -132,13 +126,13 @@ def _keys(
     costs: Mapping[ModelId, ModelCost],
     policy: EvictionPolicy,
     which: Sequence[int],
-) -> list[float] | None:
-    """The key that a model gets by each of its uses *which*; ``None`` if the last use decides.
+) -> Sequence[float]:
+    """The key that a model gets by each of its uses *which*.
 
     Keys that decay are kept as logarithms, relative to the common decay: so they stay comparable.
     """
-    if policy.key is None:
-        return None
+    if policy.key is None:  # the last use decides
+        return range(len(which))
     once = [
         policy.key(Occupant(model, costs[model].nbytes, frequency=1.0, load_s=costs[model].load_s))
         for model in models
@@ -156,38 +150,80 @@ def _keys(
     return keys
 
 
-class _Cache(ABC):
-    """Who is in memory under one *budget*; models are numbers here, with their *costs*."""
+class _Cache:
+    """Which models are in memory under one budget; they are numbers here, with their *costs*.
 
-    def __init__(self, costs: Sequence[ModelCost], budget: int, *, evicts: bool) -> None:
+    Evictions can free *most_nbytes*; at first *free_nbytes* are. The heap has one entry for each
+    model in memory: the one of *keys*, one a request, of its last use, that use, and its number.
+    The first entry leaves first. It is corrected when it comes to the top, since keys never fall.
+    """
+
+    def __init__(
+        self,
+        costs: Sequence[ModelCost],
+        keys: Sequence[float],
+        most_nbytes: int,
+        free_nbytes: int,
+    ) -> None:
         self._nbytes = [cost.nbytes for cost in costs]
         self._needs = [cost.need_nbytes for cost in costs]
-        self._most = budget if evicts else 0  # that evictions can make free
-        self._free = budget
+        self._keys = keys
+        self._most_nbytes, self._free_nbytes = most_nbytes, free_nbytes
+        self._inside = set[int]()
+        self._last_uses = [0] * len(costs)
+        self._heap: list[tuple[float, int, int]] = []
         self.cold = [0] * len(costs)
         self.refused = [0] * len(costs)
 
-    @abstractmethod
     def run(self, which: Sequence[int]) -> Iterator[int]:
         """Simulate the requests for the models *which*; gives now and then how many are done."""
+        last_uses, inside = self._last_uses, self._inside
+        for begin in range(0, len(which), _STEP):
+            for use, number in enumerate(which[begin : begin + _STEP], begin):
+                last_uses[number] = use
+                if number not in inside and self._load(number):
+                    inside.add(number)
+                    heapq.heappush(self._heap, self._entry(number))
+            yield begin
 
-    @abstractmethod
-    def _evict(self, lacking_nbytes: int) -> int | None:
-        """Evict the first models that free so much; the bytes, ``None`` if all are too few."""
+    def _entry(self, number: int) -> tuple[float, int, int]:
+        use = self._last_uses[number]
+        return self._keys[use], use, number
 
     def _load(self, number: int) -> bool:
         """Load a model if there is room or can be made."""
         need_nbytes = self._needs[number]
-        if need_nbytes > self._free:
-            lacking_nbytes = need_nbytes - self._free
-            freed_nbytes = self._evict(lacking_nbytes) if need_nbytes <= self._most else None
-            if freed_nbytes is None:
-                self.refused[number] += 1
-                return False
-            self._free += freed_nbytes
+        lacking_nbytes = need_nbytes - self._free_nbytes
+        if lacking_nbytes > 0 and (
+            need_nbytes > self._most_nbytes or not self._evict(lacking_nbytes)
+        ):
+            self.refused[number] += 1
+            return False
         self.cold[number] += 1
-        self._free -= self._nbytes[number]
+        self._free_nbytes -= self._nbytes[number]
         return True
+
+    def _evict(self, lacking_nbytes: int) -> bool:
+        """Evict the first models that free so much; False if all are too few."""
+        heap, chosen, freed_nbytes = self._heap, list[int](), 0
+        while freed_nbytes < lacking_nbytes and heap:
+            _, use, number = heap[0]
+            if use != self._last_uses[number]:  # it was used since
+                heapq.heapreplace(heap, self._entry(number))
+            else:
+                heapq.heappop(heap)
+                chosen.append(number)
+                freed_nbytes += self._nbytes[number]
+        enough = freed_nbytes >= lacking_nbytes
+        stay = self._not_needed(chosen, freed_nbytes - lacking_nbytes) if enough else chosen
+        for number in stay:
+            heapq.heappush(heap, self._entry(number))
+            freed_nbytes -= self._nbytes[number]
+        if enough:
+            self._inside.difference_update(chosen)
+            self._inside.update(stay)
+            self._free_nbytes += freed_nbytes
+        return enough
 
     def _not_needed(self, chosen: Sequence[int], spare_nbytes: int) -> list[int]:
         """Those of *chosen*, the last first, without which the room is enough all the same."""
@@ -197,83 +233,3 @@ class _Cache(ABC):
                 spare_nbytes -= self._nbytes[number]
                 stay.append(number)
         return stay
-
-
-class _ByLastUse(_Cache):
-    """The model leaves first whose last use was the longest ago."""
-
-    def run(self, which: Sequence[int]) -> Iterator[int]:
-        self._order: OrderedDict[int, None] = OrderedDict()
-        order, used = self._order, self._order.move_to_end
-        for begin in range(0, len(which), _STEP):
-            for number in which[begin : begin + _STEP]:
-                if number in order:
-                    used(number)
-                elif self._load(number):
-                    order[number] = None
-            yield begin
-
-    def _evict(self, lacking_nbytes: int) -> int | None:
-        chosen, freed_nbytes = [], 0
-        for number in self._order:
-            chosen.append(number)
-            freed_nbytes += self._nbytes[number]
-            if freed_nbytes >= lacking_nbytes:
-                break
-        else:
-            return None
-        if len(chosen) > 1:
-            for number in self._not_needed(chosen, freed_nbytes - lacking_nbytes):
-                chosen.remove(number)
-                freed_nbytes -= self._nbytes[number]
-        for number in chosen:
-            del self._order[number]
-        return freed_nbytes
-
-
-class _ByKey(_Cache):
-    """The model leaves first that has the lowest of *keys*, one a request; then as ``_ByLastUse``.
-
-    The heap has one entry a model in memory. An entry is corrected when it comes to the top, since
-    keys never fall.
-    """
-
-    def __init__(self, *args: Any, keys: Sequence[float], **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._keys = keys
-        self._inside = set[int]()
-        self._last: list[tuple[float, int, int]] = [(0.0, 0, 0)] * len(self.cold)
-        self._heap: list[tuple[float, int, int]] = []
-
-    def run(self, which: Sequence[int]) -> Iterator[int]:
-        last, inside, keys = self._last, self._inside, self._keys
-        for begin in range(0, len(which), _STEP):
-            chunk = zip(which[begin : begin + _STEP], keys[begin : begin + _STEP], strict=True)
-            for use, (number, key) in enumerate(chunk, begin):
-                last[number] = entry = (key, use, number)
-                if number not in inside and self._load(number):
-                    inside.add(number)
-                    heapq.heappush(self._heap, entry)
-            yield begin
-
-    def _evict(self, lacking_nbytes: int) -> int | None:
-        heap, last, chosen, freed_nbytes = self._heap, self._last, list[int](), 0
-        while freed_nbytes < lacking_nbytes and heap:
-            entry = heap[0]
-            number = entry[2]
-            if entry != last[number]:
-                heapq.heapreplace(heap, last[number])  # it was used since
-            else:
-                heapq.heappop(heap)
-                chosen.append(number)
-                freed_nbytes += self._nbytes[number]
-        enough = freed_nbytes >= lacking_nbytes
-        stay = self._not_needed(chosen, freed_nbytes - lacking_nbytes) if enough else chosen
-        for number in stay:
-            heapq.heappush(heap, last[number])
-            freed_nbytes -= self._nbytes[number]
-        if not enough:
-            return None
-        self._inside.difference_update(chosen)
-        self._inside.update(stay)
-        return freed_nbytes
