@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from workbench.bench.sweep import Point, best
 from workbench.seconds import parse_seconds
+from workbench.views.answer import answer_html, answer_text
 from workbench.views.colours import INK
-from workbench.views.table import cells_html
-from workbench.views.text import aligned
 from workbench.views.times import show_seconds
 
 if TYPE_CHECKING:
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
 
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f")
 HEADS = ("configuration", "batch", "load", "elements/s", "p50", "p90", "p99", "")
+_NUMBERS = {1, 3, 4, 5, 6}  # columns
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,23 +95,13 @@ def load_words(point: Point) -> str:
 
 def text(sentence: str, points: Sequence[Point]) -> str:
     """The *sentence*, what failed, and the table in columns."""
-    table = aligned([HEADS, *map(row, points)])
-    return "\n".join([f"{sentence}.", *_failures(points), "", *table])
+    return answer_text(sentence, _failures(points), [HEADS, *map(row, points)], _NUMBERS)
 
 
 def html(sentence: str, points: Sequence[Point]) -> str:
     """The *sentence*, what failed, the figure, and the table."""
-    left, right = "text-align:left;padding:3px 12px 3px 0", "text-align:right;padding:3px 12px"
-    whole = ";white-space:nowrap"
-    styles = [left, right, left + whole, *[right + whole] * 4, left]
-    told = "".join(f"<div>{escape(failed)}</div>" for failed in _failures(points))
-    body = "".join(f"<tr>{cells_html(row(point), 'td', styles)}</tr>" for point in points)
-    return (
-        f'<div style="font-size:15px"><b>{escape(sentence)}.</b></div>{told}'
-        f"{figure(points)._repr_html_()}"
-        f'<table style="border-collapse:collapse;font-size:13px">'
-        f"<tr>{cells_html(HEADS, 'th', styles)}</tr>{body}</table>"
-    )
+    table = [HEADS, *map(row, points)]
+    return answer_html(sentence, _failures(points), figure(points), table, _NUMBERS)
 
 
 def figure(points: Sequence[Point]) -> Picture:

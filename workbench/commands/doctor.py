@@ -24,6 +24,7 @@ from workbench.memory.device import GpuAbsence, gpus, host
 from workbench.nbytes import show_nbytes
 from workbench.running import RunningServer, running_servers
 from workbench.version import __version__
+from workbench.views.table import table_html
 
 _EXTRAS = {
     "grpc": ("grpcio", "gRPC"),
@@ -64,15 +65,8 @@ class Findings(list[Finding]):
         return "\n".join([*lines, self._summary])
 
     def _repr_html_(self) -> str:
-        cell = "text-align:left;vertical-align:top;padding:3px 12px 3px 0"
-        rows = "".join(
-            f'<tr><td style="{cell}">{"&#9888; " if each.cure else ""}{escape(each.subject)}</td>'
-            f'<td style="{cell}">{escape(each.found)}'
-            f"{f'<br><b>{escape(each.cure)}</b>' if each.cure else ''}</td></tr>"
-            for each in self
-        )
-        table = f'<table style="border-collapse:collapse;font-size:13px">{rows}</table>'
-        return f"{table}<div>{escape(self._summary)}</div>"
+        rows = [("⚠" if e.cure else "", e.subject, e.found, e.cure) for e in self]
+        return f"{table_html(rows)}<div>{escape(self._summary)}</div>"
 
     @property
     def _summary(self) -> str:

@@ -18,11 +18,10 @@ from workbench.tensor import Array
 from workbench.views.board import pill, star
 from workbench.views.calls import inputs_code
 from workbench.views.states import state_words
-from workbench.views.table import cells_html
+from workbench.views.table import table_html
 from workbench.views.text import aligned
 from workbench.views.times import show_seconds
 
-_CELL = "text-align:left;padding:2px 16px 2px 0;font-variant-numeric:tabular-nums"
 _PRE = "white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px;margin:2px 0 8px"
 _LONG = 100  # characters of an example that is shown whole
 
@@ -77,16 +76,13 @@ def card_html(card: CardValues) -> str:
         name = f'<a href="{link}" target="_blank" style="color:inherit">{name}</a>'
     facts = [("memory", _memory(card)), ("requests", _requests(status))]
     words = " · ".join(f"{name}: {value}" for name, value in facts if value)
-    tensors = _tensors(card.signature)
-    rows = "".join(f"<tr>{cells_html(row, 'td', [_CELL] * 4)}</tr>" for row in tensors)
     folded = [_folded(client, code) for client, code in card.calls.items()]
     if card.config is not None:
         folded.append(_folded("Configuration", json.dumps(card.config, indent=1, default=str)))
     return (
         f'<div><b style="font-size:15px">{name}</b>{star(status.pinned)}{_version(card)} '
         f"{pill(state.word, state.shade, state.title)} {escape(state.why)}</div>"
-        f'<table style="border-collapse:collapse;font-size:13px">{rows}</table>'
-        f"<div>{escape(words)}</div>"
+        f"{table_html(_tensors(card.signature))}<div>{escape(words)}</div>"
         f"<div><code>{escape(_example(card))}</code></div>{''.join(folded)}"
     )
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.nbytes import show_nbytes
 from workbench.planner import Goal, Plan
 from workbench.seconds import show_duration
+from workbench.views.answer import answer_html, answer_text
 from workbench.views.colours import INK, RED
-from workbench.views.table import cells_html
-from workbench.views.text import aligned
 from workbench.views.times import show_age, show_seconds
 
 if TYPE_CHECKING:
@@ -43,6 +41,7 @@ class Row(NamedTuple):
 HEADS = Row(
     "", "budget", "evict", "cold starts", "waited in all", "p99 of the wait", "evictions", "refused"
 )
+_NUMBERS = range(3, len(HEADS))  # columns
 
 
 def rows(plan: Plan) -> list[Row]:
@@ -81,24 +80,13 @@ def _seconds(seconds: float) -> str:
 
 def text(plan: Plan, table: Sequence[Row]) -> str:
     """The sentence, and the table in columns."""
-    return "\n".join([f"{plan}.", *_notes(plan), "", *aligned([HEADS, *table])])
+    return answer_text(str(plan), _notes(plan), [HEADS, *table], _NUMBERS)
 
 
 def html(plan: Plan, table: Sequence[Row]) -> str:
     """The sentence, the curve as a picture, and the table."""
-    left = "text-align:left;padding:3px 8px 3px 0"
-    right = "text-align:right;padding:3px 8px"
-    cell = ";white-space:nowrap"
-    heads = cells_html(HEADS, "th", [left, *[f"{right};vertical-align:bottom"] * (len(HEADS) - 1)])
-    cells = [left + cell, *[right + cell] * (len(HEADS) - 1)]
-    body = "".join(f"<tr>{cells_html(row, 'td', cells)}</tr>" for row in table)
-    notes = "".join(f"<div>{escape(note)}</div>" for note in [*_notes(plan), _SURVEYED])
-    return (
-        f'<div style="font-size:15px"><b>{escape(str(plan))}.</b></div>{notes}'
-        f"{figure(plan)._repr_html_()}"
-        f'<table style="border-collapse:collapse;font-size:13px">'
-        f"<tr>{heads}</tr>{body}</table>"
-    )
+    notes = [*_notes(plan), _SURVEYED]
+    return answer_html(str(plan), notes, figure(plan), [HEADS, *table], _NUMBERS)
 
 
 def _notes(plan: Plan) -> list[str]:

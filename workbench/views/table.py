@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from html import escape
 from typing import NamedTuple
 
@@ -50,10 +50,25 @@ def rows_html(
     ]
 
 
-def cells_html(cells: Iterable[str], tag: str, styles: Iterable[str]) -> str:
-    """The *cells* of a row, each in a *tag* of its style."""
-    each = zip(styles, cells, strict=True)
-    return "".join(f'<{tag} style="{style}">{escape(cell)}</{tag}>' for style, cell in each)
+def table_html(
+    rows: Iterable[Sequence[str]], numbers: Container[int] = (), heads: Sequence[str] = ()
+) -> str:
+    """A table of texts below their *heads*; columns that are *numbers* are on the right."""
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        sides = ("right" if column in numbers else "left" for column in range(len(cells)))
+        each = (
+            f'<{tag} style="text-align:{side};vertical-align:top;padding:3px 12px 3px 0">'
+            f"{escape(cell)}</{tag}>"
+            for side, cell in zip(sides, cells, strict=True)
+        )
+        return f"<tr>{''.join(each)}</tr>"
+
+    body = "".join(row(cells, "td") for cells in rows)
+    return (
+        '<table style="border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums">'
+        f"{row(heads, 'th') if heads else ''}{body}</table>"
+    )
 
 
 def reasons_html(models: Iterable[ModelStatus]) -> str:
