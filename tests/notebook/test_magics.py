@@ -122,20 +122,16 @@ def test_an_error_of_the_cell_shows_its_line(shell: Any) -> None:
     assert "cell.py" not in text
 
 
-def test_every_verb_has_help_and_a_docstring(
-    shell: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_verb_has_help(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Each verb is in the help, tells its own part of it, and no part is another's."""
-    for verb in magics._VERBS:
+    for verb in magics._HELP:
         run(shell, f"{verb} --help")
         told = capsys.readouterr().out
         if verb in ("start", "restart"):
             assert told.strip() == magics._help().strip()
             continue
-        command = "%workbench" if verb == "status" else rf"%+workbench (\w+ MODEL \| )?{verb}\b"
-        assert re.match(rf"    {command}", told), told
+        assert re.match(rf"    %+workbench {verb}\b", told), told
         assert told.count("%workbench") == 1
-        assert getattr(magics.Verbs, verb.replace("-", "_")).__doc__
 
 
 def test_options_are_completed(shell: Any) -> None:
@@ -310,7 +306,7 @@ def test_save(shell: Any, tmp_path: Path) -> None:
     run(shell, "start sample_models")
     assert run(shell, f"save wine {tmp_path}") == tmp_path / "wine"
     assert (tmp_path / "wine" / "1" / "model.onnx").is_file()
-    with pytest.raises(UsageError, match="which model, and where"):
+    with pytest.raises(UsageError, match="required: folder"):
         run(shell, "save wine")
 
 
@@ -357,7 +353,7 @@ def test_a_server_of_python(shell: Any) -> None:
         ("start sample_models --port 99999", r"port: 99999 is not between 0 and 65535"),
         ("load wine", r"no server is running: %workbench start FOLDER"),
         ("events x", r"'x' is not a number from 1"),
-        ("stop now", r"unexpected argument 'now'"),
+        ("stop now", r"unrecognized arguments: now"),
         ("start 'open", r"No closing quotation"),
     ],
 )
@@ -371,10 +367,10 @@ def test_mistakes_are_usage_errors(shell: Any, line: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("load", r"which model\? %workbench models lists them"),
+        ("load", r"load: the following arguments are required: model; see %workbench\?"),
         ("load nobody", r"there is no model 'nobody'; available: diabetes"),
         ("load wine 9", r"model 'wine' has no version 9; it has 1"),
-        ("load wine one", r"load MODEL VERSION: 'one' is not a number from 1"),
+        ("load wine one", r"load: argument version: 'one' is not a number from 1"),
     ],
 )
 def test_mistakes_with_models(shell: Any, line: str, message: str) -> None:
