@@ -16,6 +16,7 @@ from tritonclient.utils import shared_memory as shm
 from workbench import Workbench
 from workbench.errors import InvalidRequest, RegionNotFound
 from workbench.http import shared_memory as http
+from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
 from workbench.http.route import Handler
@@ -50,12 +51,19 @@ def regions() -> Iterator[NoGpu]:
     shm.destroy_shared_memory_region(handle)
 
 
+FORGETS = {
+    kind: route.handler
+    for kind in ("system", "cuda")
+    for route in http.SHARED_MEMORY.routes
+    if route.name == f"unregister_{kind}_region"
+}
+
+
 def ask(handler: Handler, regions: Regions, name: str | None = None, body: object = None) -> Reply:
     """What the handler says of the region *name*, or of all."""
     core = SimpleNamespace(regions=regions)
     parameters = {} if name is None else {"region": name}
-    reply: Reply = handler(core, HttpCall(json.dumps(body).encode(), parameters=parameters))
-    return reply
+    return v2.reply_of(handler(core, HttpCall(json.dumps(body).encode(), parameters=parameters)))
 
 
 def rows(reply: Reply) -> list[dict[str, object]]:
@@ -82,10 +90,10 @@ def test_system_regions(regions: NoGpu) -> None:
     b = {"name": "b", "key": KEY, "offset": 16, "byte_size": 48}
     assert rows(ask(http._system_status, regions, None)) == [a, b]
     assert [list(row) for row in rows(ask(http._system_status, regions, "b"))] == [list(b)]
-    assert ask(http._unregister_system, regions, "b") == done
-    assert ask(http._unregister_system, regions, "b") == done
+    assert ask(FORGETS["system"], regions, "b") == done
+    assert ask(FORGETS["system"], regions, "b") == done
     assert rows(ask(http._system_status, regions, None)) == [a]
-    assert ask(http._unregister_system, regions, None) == done
+    assert ask(FORGETS["system"], regions, None) == done
     with pytest.raises(RegionNotFound):
         ask(http._system_status, regions, "a")
 
@@ -99,7 +107,7 @@ def test_cuda_regions(regions: NoGpu) -> None:
     assert [list(row.items()) for row in told] == [
         [("name", "x"), ("device_id", 1), ("byte_size", 32)]
     ]
-    assert ask(http._unregister_cuda, regions, None) == Reply(200, (), ())
+    assert ask(FORGETS["cuda"], regions, None) == Reply(200, (), ())
 
 
 @pytest.mark.parametrize(

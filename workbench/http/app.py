@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import iscoroutinefunction
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from litestar import Litestar, Request, Response, asgi
 from litestar.enums import MediaType, ScopeType
@@ -273,11 +273,13 @@ async def _reply(plane: DataPlane, bound: _Bound, call: HttpCall) -> Reply:
     """The handler's reply to *call*; it runs where its route says."""
     route, core = bound.route, plane.core
     if iscoroutinefunction(route.handler):
-        reply: Reply = await route.handler(bound.service, call)
-        return reply
-    work = partial(route.handler, bound.service, call)
+        return v2.reply_of(await route.handler(bound.service, call))
+
+    def work() -> Reply:
+        return v2.reply_of(route.handler(bound.service, call))
+
     if route.runs is RunsOn.LOOP:
-        return cast(Reply, work())
+        return work()
     if route.runs is RunsOn.THREAD:
         return await asyncio.wrap_future(core.soon(work))
     return await unless(call.gone, asyncio.wrap_future(core.soon(work, waits=True)))

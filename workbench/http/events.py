@@ -7,19 +7,18 @@ from workbench.errors import InvalidRequest
 from workbench.events import Entry
 from workbench.http import v2
 from workbench.http.calls import HttpCall
-from workbench.http.reply import Reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import COUNT, TEXT, Json, answer, listed, obj, ref
 
 _DIGITS = 18  # digits of the highest number that any log reaches
 
 
-def _events(core: ServerCore, call: HttpCall) -> Reply:
+def _events(core: ServerCore, call: HttpCall) -> Json:
     """The events numbered above ``after``; a log keeps only the last ones."""
     after = call.argument("after") or "0"
     if not (after.isascii() and after.isdigit() and len(after) <= _DIGITS):
         raise InvalidRequest(f"'after' is the number of an event, not {after[:40]!r}")
-    return v2.json({"events": [_row(entry) for entry in core.events.since(int(after))]})
+    return {"events": [_row(entry) for entry in core.events.since(int(after))]}
 
 
 def _row(entry: Entry) -> Json:

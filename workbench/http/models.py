@@ -9,27 +9,14 @@ from workbench.contracts.triton import model_config, model_metadata
 from workbench.core import ServerCore
 from workbench.http import v2
 from workbench.http.calls import HttpCall
-from workbench.http.reply import Reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import COUNT, DIM, FLAG, TEXT, Json, answer, listed, obj, one_of, ref
 from workbench.tensor import DATATYPES
 
 
-def _names(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json({"models": core.names()})
-
-
-def _ready(core: ServerCore, call: HttpCall) -> Reply:
+def _ready(core: ServerCore, call: HttpCall) -> Json:
     core.check_ready(call.name, call.version)
-    return v2.json({"name": call.name, "ready": True})
-
-
-def _config(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json(model_config(core, call.name, call.version))
-
-
-def _metadata(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json(model_metadata(core, call.name, call.version))
+    return {"name": call.name, "ready": True}
 
 
 _SCHEMAS: Json = {
@@ -84,14 +71,16 @@ _SCHEMAS: Json = {
 MODELS = Group(
     "Models",
     (
-        Route("GET /v2/models", _names, "models", "The names of all models", "model_names",
-            (500, 503)),
-        Route(f"GET {v2.MODEL}", _metadata, "model", "What a model takes and gives", "model",
+        Route("GET /v2/models", lambda core, _: {"models": core.names()}, "models",
+            "The names of all models", "model_names", (500, 503)),
+        Route(f"GET {v2.MODEL}", lambda core, call: model_metadata(core, call.name, call.version),
+            "model", "What a model takes and gives", "model",
             v2.READS),
         Route(f"GET {v2.MODEL}/ready", _ready, "model_ready", "Whether it would answer",
             "model_ready", (404, 503)),
-        Route(f"GET {v2.MODEL}/config", _config, "config", "How it is configured", "model_config",
-            v2.READS),
+        Route(f"GET {v2.MODEL}/config",
+            lambda core, call: model_config(core, call.name, call.version), "config",
+            "How it is configured", "model_config", v2.READS),
     ),
     v2.MODEL_ERRORS,
     parameters=v2.PARAMETERS,

@@ -12,7 +12,6 @@ from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, ModelNotFound, NotSupported
 from workbench.http import v2
 from workbench.http.calls import HttpCall
-from workbench.http.reply import Reply
 from workbench.http.route import Group, PathParameter, Route, RunsOn
 from workbench.http.shapes import (
     FLAG,
@@ -29,24 +28,14 @@ from workbench.http.shapes import (
 )
 
 
-def _index(core: ServerCore, call: HttpCall) -> Reply:
+def _index(core: ServerCore, call: HttpCall) -> list[Mapping[str, str]]:
     """The index has all models, also if a repository is named, as in Triton."""
     ready = call.message().get("ready", False)
     if not isinstance(ready, bool):
         raise InvalidRequest(
             f"Invalid value for 'ready': expected a boolean, not {v2_json.shown(ready)}"
         )
-    return v2.json(triton.index(core, ready=ready))
-
-
-def _load(core: ServerCore, call: HttpCall) -> Reply:
-    triton.load(core, call.name, _load_parameters(call))
-    return v2.DONE
-
-
-def _unload(core: ServerCore, call: HttpCall) -> Reply:
-    triton.unload(core, call.name, _parameters(call))
-    return v2.DONE
+    return triton.index(core, ready=ready)
 
 
 def _refuse_repository(parameters: Mapping[str, str]) -> None:
@@ -105,10 +94,12 @@ REPOSITORY = Group(
     (
         Route("POST /v2/repository[/{repository}]/index", _index, "index",
             "Which versions there are, in which state", "index", (*v2.BODY, 500, 503), "index"),
-        Route(f"POST {_MODEL}/load", _load, "load",
+        Route(f"POST {_MODEL}/load",
+            lambda core, call: triton.load(core, call.name, _load_parameters(call)), "load",
             "Load all served versions of a model", "loaded", (*v2.BODY, 404, 503, 507), "load",
             RunsOn.WAITING_THREAD),
-        Route(f"POST {_MODEL}/unload", _unload, "unload",
+        Route(f"POST {_MODEL}/unload",
+            lambda core, call: triton.unload(core, call.name, _parameters(call)), "unload",
             "Unload all versions, if any is loaded", "unloaded", (*v2.BODY, 404, 503), "unload",
             RunsOn.WAITING_THREAD),
     ),

@@ -19,7 +19,8 @@ from workbench.http.reply import Reply
 from workbench.http.shapes import Json
 from workbench.settings import Settings
 
-Handler = Callable[[Any, HttpCall], Any]  # the group's service and the call, to a reply
+Handler = Callable[[Any, HttpCall], Any]
+"""From the group's service and the call to a reply, or to what it has as JSON; None: nothing."""
 
 
 class RunsOn(Enum):

@@ -11,10 +11,6 @@ from workbench.http.route import Group, Route, RunsOn
 from workbench.http.shapes import TEXT, answer, listed, obj, one_of, ref
 
 
-def _live(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json({"live": True})
-
-
 def _ready(core: ServerCore, call: HttpCall) -> Reply:
     why_not = core.not_ready_because()
     if why_not:
@@ -22,19 +18,15 @@ def _ready(core: ServerCore, call: HttpCall) -> Reply:
     return v2.json({"ready": True, "live": True})
 
 
-def _server(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json(server_metadata(core))
-
-
 HEALTH = Group(
     "Health",
     (
-        Route("GET /v2/health/live", _live, "live", "Whether the server answers", "live",
-            runs=RunsOn.LOOP),
+        Route("GET /v2/health/live", lambda *_: {"live": True}, "live",
+            "Whether the server answers", "live", runs=RunsOn.LOOP),
         Route("GET /v2/health/ready", _ready, "ready", "Whether it takes requests", "ready",
             v2.STOPS, runs=RunsOn.LOOP),
-        Route("GET /v2", _server, "server", "What it is and what it can do", "server", v2.STOPS,
-            runs=RunsOn.LOOP),
+        Route("GET /v2", lambda core, _: server_metadata(core), "server",
+            "What it is and what it can do", "server", v2.STOPS, runs=RunsOn.LOOP),
     ),
     v2.ERRORS,
     responses={

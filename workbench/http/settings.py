@@ -8,7 +8,6 @@ from workbench.contracts import triton
 from workbench.core import ServerCore
 from workbench.http import v2
 from workbench.http.calls import HttpCall
-from workbench.http.reply import Reply
 from workbench.http.route import Group, Route, RunsOn
 from workbench.http.shapes import (
     COUNT,
@@ -25,30 +24,14 @@ from workbench.http.shapes import (
 )
 
 
-def _logging(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json(triton.log_settings(core))
-
-
-def _change_logging(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json(triton.change_log_settings(core, call.message()))
-
-
-def _trace(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json(triton.trace_settings(core))
-
-
-def _change_trace(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json(triton.change_trace_settings(core, call.message()))
-
-
-def _model_trace(core: ServerCore, call: HttpCall) -> Reply:
+def _model_trace(core: ServerCore, call: HttpCall) -> Json:
     triton.check_traced(core, call.name, call.version)
-    return v2.json(triton.trace_settings(core, call.name))
+    return {**triton.trace_settings(core, call.name)}
 
 
-def _change_model_trace(core: ServerCore, call: HttpCall) -> Reply:
+def _change_model_trace(core: ServerCore, call: HttpCall) -> Json:
     triton.check_traced(core, call.name, call.version)
-    return v2.json(triton.change_trace_settings(core, call.message(), call.name))
+    return {**triton.change_trace_settings(core, call.message(), call.name)}
 
 
 _LEVELS = listed(one_of("OFF", "TIMESTAMPS", "TENSORS"))
@@ -82,13 +65,16 @@ SETTINGS = Group(
     "Settings",
     (
         # on the event loop changes run one after the other, so that none is lost
-        Route("GET /v2/logging", _logging, "logging", "What is kept of the log", "log_settings",
-            runs=RunsOn.LOOP, restrict="logging"),
-        Route("POST /v2/logging", _change_logging, "change_logging", "Keep more of it, or less",
-            "log_settings", v2.BODY, "log_changes", RunsOn.LOOP, "logging"),
-        Route("GET /v2/trace/setting", _trace, "trace", "The trace settings of all models",
-            "trace_settings", runs=RunsOn.LOOP),
-        Route("POST /v2/trace/setting", _change_trace, "change_trace",
+        Route("GET /v2/logging", lambda core, _: triton.log_settings(core), "logging",
+            "What is kept of the log", "log_settings", runs=RunsOn.LOOP, restrict="logging"),
+        Route("POST /v2/logging",
+            lambda core, call: triton.change_log_settings(core, call.message()),
+            "change_logging", "Keep more of it, or less", "log_settings", v2.BODY, "log_changes",
+            RunsOn.LOOP, "logging"),
+        Route("GET /v2/trace/setting", lambda core, _: triton.trace_settings(core), "trace",
+            "The trace settings of all models", "trace_settings", runs=RunsOn.LOOP),
+        Route("POST /v2/trace/setting",
+            lambda core, call: triton.change_trace_settings(core, call.message()), "change_trace",
             "Trace requests, or do not", "trace_settings", v2.BODY, "trace_changes"),
         Route(f"GET {_MODEL}", _model_trace, "model_trace", "The trace settings of a model",
             "trace_settings", v2.READS),

@@ -15,7 +15,6 @@ from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, RegionNotFound
 from workbench.http import v2
 from workbench.http.calls import HttpCall
-from workbench.http.reply import Reply
 from workbench.http.route import Group, Handler, PathParameter, Route
 from workbench.http.shapes import COUNT, TEXT, Json, answer, body, done, listed, maybe, obj, ref
 from workbench.shared_memory import CudaRegion, SystemRegion
@@ -25,16 +24,15 @@ def _region(call: HttpCall) -> str | None:
     return call.parameters.get("region")
 
 
-def _system_status(core: ServerCore, call: HttpCall) -> Reply:
+def _system_status(core: ServerCore, call: HttpCall) -> list[Json]:
     """The rows of the system regions. Raises ``RegionNotFound``."""
-    rows = [
+    return [
         {"name": row.name, "key": row.key, "offset": row.offset, "byte_size": row.nbytes}
         for row in core.regions.status(SystemRegion, _region(call))
     ]
-    return v2.json(rows)
 
 
-def _register_system(core: ServerCore, call: HttpCall) -> Reply:
+def _register_system(core: ServerCore, call: HttpCall) -> None:
     """Register what ``{"key", "offset", "byte_size"}`` names; without an offset it is 0.
 
     Raises as ``Regions.register_system`` does.
@@ -43,25 +41,17 @@ def _register_system(core: ServerCore, call: HttpCall) -> Reply:
     key = _text(asked, "key")
     offset = _whole(asked, "offset", 0)
     regions.register_system(call.parameters["region"], key, offset, _whole(asked, "byte_size"))
-    return v2.DONE
 
 
-def _unregister_system(core: ServerCore, call: HttpCall) -> Reply:
-    """Forget system regions."""
-    core.regions.unregister(SystemRegion, _region(call))
-    return v2.DONE
-
-
-def _cuda_status(core: ServerCore, call: HttpCall) -> Reply:
+def _cuda_status(core: ServerCore, call: HttpCall) -> list[Json]:
     """The rows of the GPUs' regions. Raises ``RegionNotFound``."""
-    rows = [
+    return [
         {"name": row.name, "device_id": row.device, "byte_size": row.nbytes}
         for row in core.regions.status(CudaRegion, _region(call))
     ]
-    return v2.json(rows)
 
 
-def _register_cuda(core: ServerCore, call: HttpCall) -> Reply:
+def _register_cuda(core: ServerCore, call: HttpCall) -> None:
     """Register what ``{"raw_handle": {"b64"}, "device_id", "byte_size"}`` names.
 
     Raises as ``Regions.register_cuda`` does.
@@ -76,13 +66,6 @@ def _register_cuda(core: ServerCore, call: HttpCall) -> Reply:
         raise InvalidRequest(f"'b64' is not base64: {error}") from None
     device = _whole(asked, "device_id")
     regions.register_cuda(call.parameters["region"], raw_handle, device, _whole(asked, "byte_size"))
-    return v2.DONE
-
-
-def _unregister_cuda(core: ServerCore, call: HttpCall) -> Reply:
-    """Forget the GPUs' regions."""
-    core.regions.unregister(CudaRegion, _region(call))
-    return v2.DONE
 
 
 def _text(asked: Json, key: str) -> str:
@@ -129,8 +112,12 @@ _TAKES = (*_SHARES, *v2.BODY, 404)
 _CUDA_EXAMPLE = {"raw_handle": {"b64": "A" * 88}, "device_id": 0, "byte_size": 64}
 
 
-def _routes(kind: str, status: Handler, register: Handler, unregister: Handler) -> Iterator[Route]:
+def _routes(kind: str, status: Handler, register: Handler, region: type) -> Iterator[Route]:
     """The routes of one *kind* of shared memory."""
+
+    def unregister(core: ServerCore, call: HttpCall) -> None:
+        core.regions.unregister(region, _region(call))
+
     every = f"/v2/{kind}sharedmemory"
     one = f"{every}/region/{{region}}"
     rows, row = f"{kind}_regions", f"{kind}_region"
@@ -147,8 +134,8 @@ def _routes(kind: str, status: Handler, register: Handler, unregister: Handler) 
 SHARED_MEMORY = Group(
     "Shared memory",
     (
-        *_routes("system", _system_status, _register_system, _unregister_system),
-        *_routes("cuda", _cuda_status, _register_cuda, _unregister_cuda),
+        *_routes("system", _system_status, _register_system, SystemRegion),
+        *_routes("cuda", _cuda_status, _register_cuda, CudaRegion),
     ),
     v2.ERRORS,
     restrict="shared-memory",

@@ -7,21 +7,20 @@ from workbench.core import ServerCore
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.metrics import metrics
-from workbench.http.reply import Reply
 from workbench.http.route import Group, Route
 from workbench.http.shapes import COUNT, TEXT, WHOLE, Json, answer, listed, obj, one_of, ref
 
 
-def _of_all(core: ServerCore, call: HttpCall) -> Reply:
+def _of_all(core: ServerCore, call: HttpCall) -> Json:
     """Its path is also that of the metadata of a model named "stats".
 
     That one is found with a version, or as ``/v2/models/%73tats``.
     """
-    return v2.json({"model_stats": triton.statistics(core)})
+    return {"model_stats": triton.statistics(core)}
 
 
-def _of_model(core: ServerCore, call: HttpCall) -> Reply:
-    return v2.json({"model_stats": triton.statistics(core, call.name, call.version)})
+def _of_model(core: ServerCore, call: HttpCall) -> Json:
+    return {"model_stats": triton.statistics(core, call.name, call.version)}
 
 
 _DURATION = obj({"count": COUNT, "ns": COUNT})

@@ -40,7 +40,7 @@ PARAMETERS: Mapping[str, PathParameter] = {
 STOPS = (503,)  # a request that comes while the server stops
 BODY = (400, 413, 501)  # wrong, too large, or in an unknown coding
 READS = (400, 404, 503)  # a model, or its folder
-DONE = Reply(200, (), ())
+_DONE = Reply(200, (), ())
 
 
 def _error_reply(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
@@ -57,6 +57,13 @@ def _model_error(error: Exception, parameters: Mapping[str, str], settings: Sett
 ERRORS = ErrorEncoder(_error_reply, message_reply, body="request JSON")
 MODEL_ERRORS = ErrorEncoder(_model_error, message_reply, body="request JSON")
 """The errors of requests for one model, which begin with Triton's words."""
+
+
+def reply_of(answer: object) -> Reply:
+    """The reply that a handler's *answer* is, or that has it as JSON; ``None`` is an empty body."""
+    if isinstance(answer, Reply):
+        return answer
+    return _DONE if answer is None else json(answer)
 
 
 def json(value: object, status: int = 200) -> Reply:
