@@ -196,14 +196,14 @@ class GrpcServer:
         self._server = server
 
     def drain(self, grace_s: float) -> None:
-        """See ``Listener``: new calls get UNAVAILABLE."""
+        """As ``ServerHost.drain``: new calls get UNAVAILABLE."""
         server = self._server
         if server is not None:
             self._until_s = min(self._until_s, time.monotonic() + grace_s)
             server.stop(grace_s)
 
     def stop(self) -> None:
-        """See ``Listener``."""
+        """As ``ServerHost.stop``."""
         server = self._server
         if server is None or self._threads is None:
             return

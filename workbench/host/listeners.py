@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Container
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from workbench.core import ServerCore
 from workbench.errors import SettingError
@@ -19,41 +19,8 @@ if TYPE_CHECKING:
     from workbench.host.server import ServerHost
     from workbench.http import DataPlane
 
-
-class Listener(Protocol):
-    """Answers requests on one address, on its own threads, once started."""
-
-    @property
-    def url(self) -> str:
-        """Its address. Raises ``ServerNotRunning``."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it answers."""
-
-    def start(self) -> None:
-        """Listen; return once it answers requests. Raises ``PortInUse``, ``SettingError``."""
-
-    def drain(self, grace_s: float) -> None:
-        """Take no new requests; those that run have *grace_s* to finish. Returns at once.
-
-        If it is called again, the shorter time counts.
-        """
-
-    def stop(self) -> None:
-        """Wait until ``drain`` is over, and free the address; stopping twice does nothing.
-
-        Without a call of ``drain`` before, running requests have no time to finish.
-        """
-
-    def duplicate_socket(self) -> socket.socket | None:
-        """A second descriptor of its socket, for its successor; ``None`` if it has none.
-
-        While one descriptor is open, new connections wait instead of being refused.
-        """
-
-    def forget_in_child(self) -> None:
-        """After a fork, in the child: release the parent's sockets and connections."""
+Listener: TypeAlias = "ServerHost | GrpcServer"
+"""Answers requests on one address, on its own threads, once started; ``ServerHost`` says how."""
 
 
 def http_listener(settings: Settings, token: str, plane: DataPlane) -> ServerHost:

@@ -208,14 +208,21 @@ class ServerHost:
             raise ServerNotRunning(f"the server did not start: {error or 'it took too long'}")
 
     def drain(self, grace_s: float) -> None:
-        """See ``Listener``: idle connections are closed, the others after their response."""
+        """Take no new requests; those that run have *grace_s* to finish. Returns at once.
+
+        Idle connections are closed, the others after their response. If it is called again, the
+        shorter time counts.
+        """
         server = self._server
         if server is not None:
             server.until_s = min(server.until_s, time.monotonic() + grace_s)
             server.end()
 
     def stop(self) -> None:
-        """See ``Listener``; frees the port."""
+        """Wait until ``drain`` is over, and free the port; stopping twice does nothing.
+
+        Without a call of ``drain`` before, running requests have no time to finish.
+        """
         server = self._server
         if server is None:
             self._close_socket()

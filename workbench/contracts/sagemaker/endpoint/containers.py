@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 from workbench.codecs.payloads import Payload, Received
@@ -56,26 +56,6 @@ class ContainerReply:
     def text(self) -> str:
         """The body, as far as it can be read."""
         return self.body[:4000].decode("utf-8", "replace")
-
-
-class ModelContainer(Protocol):
-    """A container of SageMaker's contract. Its verbs raise nothing: they answer."""
-
-    def load(self, model_name: str, url: str, target: str) -> ContainerReply:
-        """``POST /models``; waits."""
-
-    def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
-        """``DELETE /models/{model_name}``; waits, for another process at most *timeout_s*."""
-
-    def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
-        """``POST /models/{model_name}/invoke``; to cancel it ends the request."""
-
-    def has(self, model_name: str, target: str) -> bool:
-        """Whether the model is loaded, by ``GET /models/{model_name}``; waits."""
-
-    @property
-    def outlives_us(self) -> bool:
-        """Whether its models stay when the endpoint ends, unless they are unloaded."""
 
 
 class OwnContainer:
@@ -166,7 +146,7 @@ class RemoteContainer:
     load is followed by an unload, which is repeated at later requests until it was answered by 200.
     """
 
-    outlives_us = True
+    outlives_us = True  # its models stay when the endpoint ends, unless they are unloaded
 
     def __init__(self, url: str, submit: Submit) -> None:
         self._url = urlsplit(url)
@@ -175,6 +155,7 @@ class RemoteContainer:
         self._failed: dict[str, tuple[str, int]] = {}
 
     def load(self, model_name: str, url: str, target: str) -> ContainerReply:
+        """``POST /models``; waits."""
         body = json.dumps({"model_name": model_name, "url": url}).encode()
         headers = {"Content-Type": "application/json", **_of(target)}
         answer = self._ask("POST", "/models", body, headers, _LOAD_S)
@@ -196,16 +177,19 @@ class RemoteContainer:
                 self._failed[name] = target, left - 1
 
     def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
+        """``DELETE /models/{model_name}``; waits at most *timeout_s*."""
         until_s = time.monotonic() + timeout_s
         answer = self._ask("DELETE", _path(model_name), b"", _of(target), timeout_s)
         self._unload_failed(until_s)
         return answer
 
     def has(self, model_name: str, target: str) -> bool:
+        """Whether the model is loaded, by ``GET /models/{model_name}``; waits."""
         answer = self._ask("GET", _path(model_name), b"", _of(target), _INVOKE_S)
         return answer.status == 200
 
     def invoke(self, model_name: str, request: Invoke) -> Future[ContainerReply]:
+        """``POST /models/{model_name}/invoke``; to cancel it ends the request."""
         headers = {
             "Content-Type": request.content_type or "application/octet-stream",
             "Accept": request.accept or "*/*",
@@ -239,6 +223,10 @@ class RemoteContainer:
             )
         finally:
             connection.close()
+
+
+ModelContainer = OwnContainer | RemoteContainer
+"""A container of SageMaker's contract. Its verbs raise nothing: they answer."""
 
 
 def _path(model_name: str) -> str:
