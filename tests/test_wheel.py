@@ -154,7 +154,7 @@ def test_a_lack_of_jupyterlab_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
 
     from workbench.commands.cli import main
 
-    monkeypatch.setattr("workbench.commands.lab.find_spec", lambda name: None)
+    monkeypatch.setattr("workbench.commands.bundled.find_spec", lambda name: None)
     told = CliRunner().invoke(main, ["lab", "--out", str(tmp_path / "out")])
     assert told.exit_code == 2
     assert 'pip install "serving-workbench[lab]"' in told.output

@@ -19,8 +19,12 @@ import workbench
 from workbench import Workbench
 from workbench.api.workbench import Workbench as Server
 from workbench.asking.connection import Connection
-from workbench.bench import Bench, Pace, Sweep, Variant, bench, sweep_of
+from workbench.bench.benchmark import bench
+from workbench.bench.process import Pace
+from workbench.bench.report import Bench
+from workbench.bench.sweep import Sweep, sweep_of
 from workbench.bench.targets import Inputs
+from workbench.bench.variant import Variant
 from workbench.commands.cli import main
 from workbench.errors import (
     InvalidRequest,

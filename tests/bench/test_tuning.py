@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from workbench import Workbench
-from workbench.bench import Load, Sweep, Variant, config_file, tune
-from workbench.bench.sweep import Point, measured
+from workbench.bench.client import Load
+from workbench.bench.sweep import Point, Sweep, measured
+from workbench.bench.tuning import config_text, tune
+from workbench.bench.variant import Variant
 from workbench.errors import UsageError
 from workbench.model import Signature, TensorSpec
 
@@ -160,7 +162,7 @@ def test_shapes_and_the_largest_batch_are_of_one_configuration(tmp_path: Path) -
     """A file without a largest batch keeps its shapes, whatever the server tells meanwhile."""
     (tmp_path / "config.pbtxt").write_text('input { name: "x" data_type: TYPE_FP32 dims: [-1, 8] }')
     told = {"name": "m", "max_batch_size": 64, "input": [{"name": "x", "dims": [8]}]}
-    written = config_file.text("", "", told, Variant(instances=2), tmp_path)
+    written = config_text("", "", told, Variant(instances=2), tmp_path)
     assert "max_batch_size" not in written
     assert "dims: -1\n  dims: 8\n" in written
 

@@ -17,7 +17,9 @@ from workbench.views.progress import Progress
 
 if TYPE_CHECKING:
     from workbench.api.memory_plan import MemoryPlan
-    from workbench.bench import Bench, Several, Tuning
+    from workbench.bench.report import Bench
+    from workbench.bench.sweep import Several
+    from workbench.bench.tuning import Tuning
     from workbench.planner import Trace
 
 
@@ -109,7 +111,8 @@ class Measuring(Reading):
         Raises ``ModelNotFound``, ``ServerNotRunning``, ``UsageError``, and as ``load`` does.
         """
         from workbench.asking.connection import connect  # httpx takes its time
-        from workbench.bench import bench_shown, sweep_of
+        from workbench.bench.benchmark import bench_shown
+        from workbench.bench.sweep import sweep_of
 
         check_model(model)
         if wire not in ("http", "python"):
@@ -148,7 +151,8 @@ class Measuring(Reading):
         Raises as ``bench`` does, and ``SettingError`` for another *p99*.
         """
         from workbench.asking.connection import connect
-        from workbench.bench import sweep_of, tune_shown
+        from workbench.bench.sweep import sweep_of
+        from workbench.bench.tuning import tune_shown
 
         check_model(model)
         if batch is not None and not isinstance(batch, SupportsIndex):

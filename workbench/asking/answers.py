@@ -9,7 +9,7 @@ import numpy as np
 
 from workbench.errors import UsageError
 from workbench.tensor import Array, Tensor
-from workbench.views.frame import frame
+from workbench.views.columns import frame
 
 
 class Outputs(dict[str, Array]):

@@ -16,7 +16,7 @@ from workbench.asking.pictures import are_images, image_arrays, image_files
 from workbench.errors import InvalidRequest, UsageError, reason_of
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
-from workbench.views.frame import frame
+from workbench.views.columns import frame
 
 Config = Mapping[str, object] | str
 Files = Mapping[str, bytes | str | PathLike[str]]

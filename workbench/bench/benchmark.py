@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 from workbench.asking.connection import Connection
-from workbench.bench.report import Bench
+from workbench.bench.report import Bench, show_point
 from workbench.bench.sweep import Point, Sweep, measured
 from workbench.bench.targets import Configurations, InProcess, Inputs, Target, Wire
 from workbench.errors import InvalidRequest, MemoryExhausted, ModelNotFound, WorkbenchError
+from workbench.views.progress import Progress
 
 _log = logging.getLogger(__name__)
 
@@ -53,3 +55,12 @@ def _try_once(connection: Connection, model: str, inputs: object) -> None:
         raise
     except WorkbenchError as error:
         _log.debug("the first request to %s failed: %s", model, error)
+
+
+def bench_shown(
+    connection: Connection, model: str, sweep: Sweep, infer: Infer | None = None
+) -> Bench:
+    """As ``bench``, with progress in the cell that asked for it; the connection is closed."""
+    with connection, Progress() as progress:
+        told = partial(show_point, progress)
+        return bench(connection, model, sweep, infer=infer, told=told)

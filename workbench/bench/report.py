@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.bench.sweep import Point, best
 from workbench.seconds import parse_seconds
-from workbench.views.answer import answer_html, answer_text
 from workbench.views.colours import INK
+from workbench.views.table import answer_html, answer_text
 from workbench.views.times import show_seconds
 
 if TYPE_CHECKING:
     from workbench.views.picture import Picture
+    from workbench.views.progress import Progress
 
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f")
 HEADS = ("configuration", "batch", "load", "elements/s", "p50", "p90", "p99", "")
@@ -84,6 +85,11 @@ def row(point: Point) -> tuple[str, ...]:
         show_seconds(load.p99_s),
         "; ".join(point.notes),
     )
+
+
+def show_point(progress: Progress, point: Point, share: float) -> None:
+    """Show which load was measured last, and the *share* that is done."""
+    progress.show(share, f"{point.variant}, {load_words(point)}")
 
 
 def load_words(point: Point) -> str:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Self
+
+import numpy as np
 
 from workbench.asking.connection import Connection
 from workbench.asking.question import Question
 from workbench.bench.client import Load, Windows, summary
-from workbench.bench.examples import example, has_batches, repeated
 from workbench.bench.process import LoadProcess, Pace
 from workbench.bench.variant import Config, Variant, check_configurable
 from workbench.errors import UsageError, WorkbenchError, class_and_line_of
-from workbench.tensor import Tensor
+from workbench.model import Signature, TensorSpec
+from workbench.tensor import DATATYPES, Array, Tensor
 
 _TICK_S = 0.05
+_TEXT = b"text"
 
 
 class Inputs:
@@ -137,3 +140,40 @@ class Configurations:
     def __exit__(self, *_: object) -> None:
         if self._own is not None:  # a plain load would keep the last variant, as Triton's does
             self._connection.load(self._model, self._own)
+
+
+def has_batches(signature: Signature) -> bool:
+    """Whether the first dimension of each input may have any size."""
+    return all(spec.shape and spec.shape[0] == -1 for spec in signature.inputs.values())
+
+
+def example(signature: Signature, batch: int) -> dict[str, Array]:
+    """Inputs of *batch* elements: random numbers from 0 to 1, whole numbers 0, texts ``"text"``.
+
+    Any other dimension that may have any size has 1.
+    """
+    random = np.random.default_rng(1)
+    return {name: _values(random, spec, batch) for name, spec in signature.inputs.items()}
+
+
+def _values(random: np.random.Generator, spec: TensorSpec, batch: int) -> Array:
+    first, *rest = spec.shape or (1,)
+    shape = (batch if first == -1 else first, *(1 if size == -1 else size for size in rest))
+    if not spec.shape:
+        shape = ()
+    if spec.datatype == "BYTES":
+        return np.full(shape, _TEXT, object)
+    if spec.datatype.startswith(("FP", "BF")):
+        return random.random(shape, np.float32)
+    return np.zeros(shape, DATATYPES[spec.datatype].dtype)
+
+
+def repeated(tensors: Mapping[str, Tensor], batch: int) -> dict[str, Array]:
+    """The rows of *tensors* again and again, until there are *batch* of each."""
+    found = {}
+    for name, tensor in tensors.items():
+        array = tensor.array
+        if not array.ndim or not len(array):
+            raise UsageError(f"input {name!r} has no rows, of which a batch could be made")
+        found[name] = np.resize(array, (batch, *array.shape[1:]))
+    return found

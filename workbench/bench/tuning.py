@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from google.protobuf import json_format, text_format
+
 from workbench.asking.connection import Connection
-from workbench.bench import config_file
-from workbench.bench.report import Bench, html, text
+from workbench.bench.report import Bench, html, show_point, text
 from workbench.bench.sweep import Point, Sweep, best, measured
 from workbench.bench.targets import Configurations, Inputs, Target, Wire
 from workbench.bench.variant import Config, Variant, check_configurable
 from workbench.errors import UsageError
-from workbench.repository.config_text import replace_config
+from workbench.protos import message_class
+from workbench.repository.config import CONFIG_FILENAME
+from workbench.repository.config_text import as_text, portable, replace_config
 from workbench.seconds import show_duration
+from workbench.views.progress import Progress
 
 _GAIN = 1.05  # what a change must give, or it is taken for noise
 
@@ -121,7 +128,7 @@ def tune(
     tuning = Tuning(report, p99_s, chosen if after else None, before, after, unsteady)
     if not after or chosen == Variant():
         return tuning
-    changed = config_file.text(tuning.sentence, repr(report), own, chosen, folder)
+    changed = config_text(tuning.sentence, repr(report), own, chosen, folder)
     path = replace_config(folder, changed) if folder else None
     if path:
         connection.load(model)
@@ -149,3 +156,42 @@ def _tried(config: Config) -> Iterator[dict[str, Any]]:
         yield {"instances": count}
     for count in sorted({1, cores}):
         yield {"threads": count}
+
+
+def config_text(
+    sentence: str, evidence: str, own: Config, variant: Variant, folder: Path | None
+) -> str:
+    """The file: *sentence* and *evidence* as comments, then the configuration with *variant*.
+
+    The file in *folder* is taken and changed; without one, what the server tells of its *own*.
+    """
+    file = folder / CONFIG_FILENAME if folder else None
+    written = _parsed(file) if file and file.is_file() else {}
+    if "input" in written:  # whose shapes are without a batch, if it names no largest one
+        written.setdefault("max_batch_size", 0)
+    config = as_text(variant.of({**portable(own), **written}))
+    date = time.strftime("%Y-%m-%d %H:%M")
+    lines = [f"workbench tune, {date}, {platform.machine()}, {platform.system()}", sentence]
+    comments = "".join(f"# {line}".rstrip() + "\n" for line in [*lines, *evidence.splitlines()])
+    return comments + config
+
+
+def _parsed(file: Path) -> dict[str, Any]:
+    message: Any = message_class("model_config", "inference.ModelConfig")()
+    text_format.Parse(file.read_text(encoding="utf-8"), message)
+    parsed: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
+    return parsed
+
+
+def tune_shown(
+    connection: Connection, model: str, p99_s: float, sweep: Sweep, folders: Iterable[Path]
+) -> Tuning:
+    """As ``tune``, with progress in the cell; the model is in the first of *folders* that has it.
+
+    The connection is closed.
+    """
+    places = (folder / model for folder in folders)
+    folder = next((place for place in places if place.is_dir()), None)
+    with connection, Progress() as progress:
+        told = partial(show_point, progress)
+        return tune(connection, model, p99_s, sweep, folder=folder, told=told)

@@ -22,6 +22,7 @@ from workbench.commands.client import (
     given_inputs,
     inputs_options,
     only_url,
+    path_option,
     server_options,
     url_option,
 )
@@ -226,13 +227,7 @@ def stop(url: str | None) -> None:
 
 
 @main.command()
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("sample_models"),
-    show_default=True,
-    help="folder to write to",
-)
+@path_option("--out", default="sample_models", show_default=True, help="folder to write to")
 @click.option("--count", type=int, help="write heavy models instead: how many  [default: 8]")
 @click.option("--size", help="write heavy models instead: how large each is  [default: 100MiB]")
 def samples(out: Path, count: int | None, size: str | None) -> None:
@@ -256,22 +251,9 @@ def samples(out: Path, count: int | None, size: str | None) -> None:
 
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("model.tar.gz"),
-    show_default=True,
-    help="file to write",
-)
-@click.option(
-    "--function", show_default="the only one", help="which function of a Python file is served"
-)
-@click.option(
-    "--example",
-    type=click.Path(path_type=Path),
-    show_default="none",
-    help="a request that the model answers, to put in",
-)
+@path_option("--out", default="model.tar.gz", show_default=True, help="file to write")
+@click.option("--function", show_default="the only one", help="which function of a Python file")
+@path_option("--example", show_default="none", help="a request that the model answers, to put in")
 @click.option("--check", is_flag=True, help="find out whether the artifact MODEL would deploy")
 @click.option("--run-code", is_flag=True, help="with --check: run the code that it brings")
 def pack(
@@ -348,16 +330,16 @@ def bench(
     printed as it ends, then a table of all. With --batching, --instances or --threads the model is
     loaded with each configuration in turn; at the end it gets its own again.
     """
-    from workbench import bench as benchmarks
+    from workbench.bench import benchmark, report, sweep
 
-    def told(point: benchmarks.Point, _share: float) -> None:
-        click.echo("  ".join(benchmarks.row(point)).rstrip(), err=True)
+    def told(point: sweep.Point, _share: float) -> None:
+        click.echo("  ".join(report.row(point)).rstrip(), err=True)
 
     inputs = given_inputs(json_text, npy, image)
     given: dict[str, Any] = {name: text for name, text in lists.items() if text}
-    sweep = benchmarks.sweep_of(seconds=seconds, inputs=inputs, **given)
+    wanted = sweep.sweep_of(seconds=seconds, inputs=inputs, **given)
     with connected(url, token) as connection:
-        click.echo(benchmarks.bench(connection, model, sweep, told=told))
+        click.echo(benchmark.bench(connection, model, wanted, told=told))
 
 
 @main.command()
@@ -393,12 +375,8 @@ def doctor() -> None:
 
 @main.command()
 @click.argument("samples", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("build/demo"),
-    show_default=True,
-    help="folder for the demo's models and picture",
+@path_option(
+    "--out", default="build/demo", show_default=True, help="folder for its models and picture"
 )
 def demo(samples: Path | None, out: Path) -> None:
     """Show it all on real data: more models than the budget holds, and which are evicted when.
@@ -412,12 +390,11 @@ def demo(samples: Path | None, out: Path) -> None:
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
-@click.option(
+@path_option(
     "--out",
-    type=click.Path(path_type=Path),
-    default=Path("workbench-lab"),
+    default="workbench-lab",
     show_default=True,
-    help="folder for your copy of the notebooks",
+    help="folder for a copy of the notebooks",
 )
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 def lab(out: Path, options: tuple[str, ...]) -> None:
@@ -425,7 +402,7 @@ def lab(out: Path, options: tuple[str, ...]) -> None:
 
     A second time it opens the same copy, with what you changed.
     """
-    from workbench.commands.lab import open_lab
+    from workbench.commands.bundled import open_lab
 
     open_lab(out, options)
 

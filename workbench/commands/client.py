@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -38,6 +39,7 @@ _TOP_KEPT = 200  # events
 _JSON_WORDS = ("true", "false", "null")
 _NUMPYS = DATATYPES.keys() - {"BF16"}  # the datatypes of numpy
 
+path_option = partial(click.option, type=click.Path(path_type=Path))
 url_option = click.option("--url", show_default="the only one on this machine", help="the server")
 _TOKEN = click.option(
     "--token", show_default="that of your own server", help="what the server asks for"
@@ -49,18 +51,8 @@ _INPUTS = (
         show_default="none",
         help="inputs as JSON, or a file of it, or - for stdin",
     ),
-    click.option(
-        "--npy",
-        type=click.Path(path_type=Path),
-        show_default="none",
-        help="inputs in an .npy or .npz file",
-    ),
-    click.option(
-        "--image",
-        type=click.Path(path_type=Path),
-        show_default="none",
-        help="an image file, as it is",
-    ),
+    path_option("--npy", show_default="none", help="inputs in an .npy or .npz file"),
+    path_option("--image", show_default="none", help="an image file, as it is"),
 )
 
 

@@ -1,10 +1,15 @@
 """The options of a server: their declaration, and how given values are read."""
 
-from workbench.settings.difference import difference, differing, kept
-from workbench.settings.documented import help_of_settings, signature_of_settings
 from workbench.settings.parsers import Folders, Share
 from workbench.settings.sagemaker import is_multi_model
 from workbench.settings.settings import Settings, declared, variable_name
+from workbench.settings.shown import (
+    difference,
+    differing,
+    help_of_settings,
+    kept,
+    signature_of_settings,
+)
 
 __all__ = [
     "Folders",

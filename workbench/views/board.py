@@ -32,11 +32,10 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
 from workbench.views.columns import Column, count_column, nbytes_column, seconds_column
-from workbench.views.folds import folded, subject
 from workbench.views.history import History, Traffic, other_nbytes
 from workbench.views.states import place, state_words
 from workbench.views.table import CLASSES, Looks, heads_html, reasons_html, rows_html, short_words
-from workbench.views.text import shortened
+from workbench.views.text import folded, shortened, subject
 from workbench.views.times import clock_time, show_age, show_seconds
 
 STALE_S = 12

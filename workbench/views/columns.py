@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from workbench.core.status.snapshot import ModelStatus
+from workbench.errors import UsageError
 from workbench.model import Signature, TensorSpec
 
 _NBYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
@@ -67,6 +69,15 @@ def tensors_text(specs: Iterable[TensorSpec]) -> str:
     """Declared tensors in short: ``"features FP32[-1,13]"``."""
     shapes = ((spec, ",".join(map(str, spec.shape))) for spec in specs)
     return ", ".join(f"{spec.name} {spec.datatype}[{shape}]" for spec, shape in shapes)
+
+
+def frame(columns: Mapping[str, object] | Sequence[Mapping[str, object]]) -> Any:
+    """A table of *columns* by name, or of rows. Raises ``UsageError`` without pandas."""
+    try:
+        import pandas as pd
+    except ImportError:
+        raise UsageError("a table needs pandas: pip install pandas") from None
+    return pd.DataFrame(columns)
 
 
 def _numbers(

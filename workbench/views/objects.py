@@ -9,8 +9,7 @@ from typing import Any, Self
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.model import ModelId, Signature, TensorSpec
-from workbench.views.columns import tensors_text
-from workbench.views.frame import frame
+from workbench.views.columns import frame, tensors_text
 from workbench.views.html import events_html, models_html, status_html
 from workbench.views.text import events_text, models_text, status_text
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from workbench.nbytes import show_nbytes
 from workbench.planner import Goal, Plan
 from workbench.seconds import show_duration
-from workbench.views.answer import answer_html, answer_text
 from workbench.views.colours import INK, RED
+from workbench.views.table import answer_html, answer_text
 from workbench.views.times import show_age, show_seconds
 
 if TYPE_CHECKING:

@@ -1,16 +1,19 @@
-"""Tables of models as HTML: rows of equal height, and below the table why models are not loaded."""
+"""Tables as HTML: of models, with why they are not loaded, and of a plan or a benchmark."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Sequence
 from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.core.status.snapshot import ModelStatus
 from workbench.views.columns import Column
 from workbench.views.states import state_words
-from workbench.views.text import cut
+from workbench.views.text import aligned, cut
+
+if TYPE_CHECKING:
+    from workbench.views.picture import Picture
 
 _LONG_WORD = re.compile(r"(\S{40})\S{40,}(\S{20})")
 _POINTED = 1000  # characters that a pointer shows
@@ -68,6 +71,29 @@ def table_html(
     return (
         '<table style="border-collapse:collapse;font-size:13px;font-variant-numeric:tabular-nums">'
         f"{row(heads, 'th') if heads else ''}{body}</table>"
+    )
+
+
+def answer_text(
+    sentence: str, notes: Iterable[str], table: Sequence[Sequence[str]], numbers: Container[int]
+) -> str:
+    """A *sentence*, notes, and a *table* of heads and rows; its *numbers* are on the right."""
+    return "\n".join([f"{sentence}.", *notes, "", *aligned(table, numbers)])
+
+
+def answer_html(
+    sentence: str,
+    notes: Iterable[str],
+    figure: Picture,
+    table: Sequence[Sequence[str]],
+    numbers: Container[int],
+) -> str:
+    """The same for a notebook, with its *figure*."""
+    told = "".join(f"<div>{escape(note)}</div>" for note in notes)
+    heads, *rows = table
+    return (
+        f'<div style="font-size:15px"><b>{escape(sentence)}.</b></div>{told}'
+        f"{figure._repr_html_()}{table_html(rows, numbers, heads)}"
     )
 
 

@@ -14,10 +14,9 @@ from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.nbytes import show_nbytes
 from workbench.views.board import gpu_words
-from workbench.views.folds import folded
 from workbench.views.history import History
 from workbench.views.states import place, state_words
-from workbench.views.text import event_row, shortened
+from workbench.views.text import event_row, folded, shortened
 from workbench.views.times import show_age, show_seconds
 
 _BARS = " ▁▂▃▄▅▆▇█"

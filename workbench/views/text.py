@@ -9,7 +9,6 @@ from workbench.events import Entry
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.views.columns import Column, figure_columns, said, signature_columns
-from workbench.views.folds import folded
 from workbench.views.states import state_words
 from workbench.views.times import clock_time
 
@@ -46,6 +45,25 @@ def models_count(count: int) -> str:
 def event_row(entry: Entry) -> tuple[str, str, str]:
     """One event's cells: when, what kind, what."""
     return (clock_time(entry.at_s), entry.event.kind, str(entry.event))
+
+
+def folded(entries: Sequence[Entry], most_each: int | None = None) -> list[list[Entry]]:
+    """The events of each model, or of none, newest first; at most *most_each* of each.
+
+    The model of the newest event comes first.
+    """
+    folds: dict[str, list[Entry]] = {}
+    for entry in reversed(entries):
+        fold = folds.setdefault(subject(entry), [])
+        if most_each is None or len(fold) < most_each:
+            fold.append(entry)
+    return list(folds.values())
+
+
+def subject(entry: Entry) -> str:
+    """The model that an event is about, or nothing."""
+    model = getattr(entry.event, "model", None)
+    return str(model.plain) if model else ""
 
 
 def events_text(entries: Sequence[Entry]) -> str:
