@@ -113,15 +113,13 @@ def engine(version_of: Installed) -> Iterator[Finding]:
 def nvidia(found: Any, version_of: Installed) -> Iterator[Finding]:
     """The driver, the GPUs, and whether a model runs on one."""
     driver, devices = found.driver_version(), found.find()
-    if driver and int(driver.partition(".")[0]) < _LEAST_DRIVER:
+    if driver:
+        is_old = int(driver.partition(".")[0]) < _LEAST_DRIVER
         cure = f"install a driver of {_LEAST_DRIVER} or newer, which CUDA 13 needs"
-        yield Finding("NVIDIA driver", driver, cure)
-    elif driver:
-        yield Finding("NVIDIA driver", driver)
+        yield Finding("NVIDIA driver", driver, cure * is_old)
     if isinstance(devices, GpuAbsence):
-        missing = devices is GpuAbsence.NO_DRIVER
         words, _, cure = devices.value.partition("; ")
-        if missing:
+        if devices is GpuAbsence.NO_DRIVER:
             yield Finding("GPU", f"{words}: models run on the CPU")
         else:
             yield Finding("GPU", words, cure or "models run on the CPU until there is one")
@@ -184,18 +182,14 @@ def notebook(kernel: Any, version_of: Installed) -> Iterator[Finding]:
         found += " is older than what is tested"
         cure = "pip install 'ipykernel>=6.29,!=7.0.*'"
     elif version.startswith("6."):
-        found += (
-            "; buttons wait until the running cell ends, and what a thread prints appears below"
-        )
-        found += " the cell that started it"
+        found += "; buttons wait until the running cell ends, and what a thread prints appears "
+        found += "below the cell that started it"
     if kernel is None:
         found += "; this is not a notebook"
     yield Finding("kernel", found, cure)
     widgets = version_of("ipywidgets") or "0"
-    if _numbers(widgets) < (8, 1):
-        yield Finding("ipywidgets", widgets, "pip install 'ipywidgets>=8.1'")
-    else:
-        yield Finding("ipywidgets", widgets)
+    is_old = _numbers(widgets) < (8, 1)
+    yield Finding("ipywidgets", widgets, "pip install 'ipywidgets>=8.1'" * is_old)
 
 
 def proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -210,12 +204,9 @@ def proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
 def extras(version_of: Installed) -> Iterator[Finding]:
     """What can be installed besides; nothing of it is missed."""
     for extra, (package, what) in _EXTRAS.items():
+        lacks = f"not installed (pip install 'serving-workbench[{extra}]')"
         version = version_of(package)
-        if version:
-            yield Finding(f"[{extra}]", f"{what}: {package} {version}")
-        else:
-            how = f"pip install 'serving-workbench[{extra}]'"
-            yield Finding(f"[{extra}]", f"{what}: not installed ({how})")
+        yield Finding(f"[{extra}]", f"{what}: {f'{package} {version}' if version else lacks}")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

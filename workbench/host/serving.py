@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import weakref
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -155,24 +155,17 @@ class Serving:
         check_grpc_port(changed, {each.url.rpartition(":")[2] for each in self._listeners[1:]})
         kept = self._listeners[0].duplicate_socket() if self._listeners else None
         before = self.settings, self.core, self.token
-        if kept is None:
-            try:
-                self._change(changed, core, token)
-                self._start()
-            except BaseException:
-                self._change(*before)
-                raise
-            return
-        with closing(kept):
-            moves = (changed.host, changed.port) != (self.settings.host, self.settings.port)
-            listening = listening_socket(changed, token) if moves else kept.dup()
+        with closing(kept) if kept else nullcontext():
+            stays = (changed.host, changed.port) == (self.settings.host, self.settings.port)
+            listening = kept.dup() if kept and stays else listening_socket(changed, token)
             try:
                 self._change(changed, core, token)
                 self._start(listening)
             except BaseException:
                 listening.close()
                 self._change(*before)
-                self._start(kept.dup())
+                if kept:
+                    self._start(kept.dup())
                 raise
 
     def _change(self, settings: Settings, core: ServerCore, token: str) -> None:
