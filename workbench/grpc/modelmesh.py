@@ -160,10 +160,10 @@ class ModelMesh:
     def _status(self, *_: Any) -> Any:
         """The capacity. Unloads all models first: ModelMesh begins with empty books."""
         if not self._core.is_open:
-            return _message("RuntimeStatusResponse")(status=0)  # STARTING
+            return {"status": 0}  # STARTING
         self._purge()
         environment = self._environment
-        told = _message("RuntimeStatusResponse")(
+        told: Any = message_class(_FILE, "mmesh.RuntimeStatusResponse")(
             status=1,  # READY
             capacityInBytes=self._core.snapshot().budget_nbytes,
             maxLoadingConcurrency=max(1, environment.loading_concurrency),
@@ -201,7 +201,7 @@ class ModelMesh:
         with suppress(ModelNotFound):
             known = self._core.status(asked.modelId).nbytes
             if known:
-                return _message("PredictModelSizeResponse")(sizeInBytes=known)
+                return {"sizeInBytes": known}
         path, number = self._path(asked.modelPath), next(self._predictions)
         name = f"modelmesh prediction {number}/{_id_of(asked)}"  # the same model may be asked twice
         self._core.add(name, path)
@@ -212,7 +212,7 @@ class ModelMesh:
         finally:
             with suppress(ModelNotFound):
                 self._core.remove(name)
-        return _message("PredictModelSizeResponse")(sizeInBytes=nbytes)
+        return {"sizeInBytes": nbytes}
 
     def _guess(self, key: str) -> int:
         """The adapters' guess: from the size on disk, if the key has it."""
@@ -241,21 +241,19 @@ class ModelMesh:
                     if isinstance(error, LoadFailed):  # its status means that nothing was attempted
                         raise WorkbenchError(str(error)) from error
                     raise
-            return _message("LoadModelResponse")(
-                sizeInBytes=self._core.status(model).nbytes,
-                maxConcurrency=self._environment.model_concurrency,
-            )
+            concurrency = self._environment.model_concurrency
+            nbytes = self._core.status(model).nbytes
+            return {"sizeInBytes": nbytes, "maxConcurrency": concurrency}
 
     def _size(self, asked: Any, _: Rpc) -> Any:
-        return _message("ModelSizeResponse")(sizeInBytes=self._core.status(asked.modelId).nbytes)
+        return {"sizeInBytes": self._core.status(asked.modelId).nbytes}
 
-    def _unload(self, asked: Any, _: Rpc) -> Any:
+    def _unload(self, asked: Any, _: Rpc) -> None:
         """Returns when the memory is free, also that of a load that could not be ended at once."""
         turn = self._turn(asked.modelId)
         turn.stop.set(RequestStopped("ModelMesh unloads the model"))
         with turn.lock:
             self._remove(asked.modelId)
-        return _message("UnloadModelResponse")()
 
     def _remove(self, model: str) -> None:
         with suppress(ModelNotFound):
@@ -338,7 +336,3 @@ def _key(text: str) -> dict[str, Any]:
     if not isinstance(key, dict):
         raise InvalidRequest(f"modelKey is not a JSON object: {text[:100]!r}")
     return key
-
-
-def _message(name: str) -> Any:
-    return message_class(_FILE, f"mmesh.{name}")

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 
 from workbench.door import token_of
 from workbench.grpc.convert import parse
@@ -87,7 +88,7 @@ class Service:
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Any, Rpc], Any]  # takes a message, and returns one
+Handler = Callable[[Any, Rpc], Any]  # from a message to one, or to the fields of one, if any
 
 
 def methods_of(
@@ -104,11 +105,13 @@ def methods_of(
 def unary(method: MethodDescriptor, answer: Handler) -> grpc.RpcMethodHandler:
     """A handler that answers one message with one."""
     kind = message_factory.GetMessageClass(method.input_type)
+    answered = message_factory.GetMessageClass(method.output_type)
 
     def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
         call = Rpc(context)
         try:
-            message = answer(parse(kind, data), call)
+            found = answer(parse(kind, data), call)
+            message = found if isinstance(found, Message) else answered(**(found or {}))
             return bytes(message.SerializeToString())
         except Exception as error:  # the client must hear of it, whatever it is
             abort(context, error, call.words(error))

@@ -23,39 +23,35 @@ def handlers(core: ServerCore) -> Iterator[tuple[str, Handler]]:
     """Each of ``METHODS`` and what answers it; all refuse unless *core*'s settings allow it."""
 
     def status(asked: Any, _: Rpc) -> Any:
-        reply = _reply(_SYSTEM, "Status")
+        reply = _reply(_SYSTEM)
         for row in core.regions.status(SystemRegion, asked.name or None):
             told = reply.regions[row.name]
             told.name, told.key, told.offset = row.name, row.key, row.offset
             told.byte_size = row.nbytes
         return reply
 
-    def register(asked: Any, _: Rpc) -> Any:
+    def register(asked: Any, _: Rpc) -> None:
         core.regions.register_system(asked.name, asked.key, asked.offset, asked.byte_size)
-        return _reply(_SYSTEM, "Register")
-
-    def unregister(asked: Any, _: Rpc) -> Any:
-        core.regions.unregister(SystemRegion, asked.name or None)
-        return _reply(_SYSTEM, "Unregister")
 
     def cuda_status(asked: Any, _: Rpc) -> Any:
-        reply = _reply(_CUDA, "Status")
+        reply = _reply(_CUDA)
         for row in core.regions.status(CudaRegion, asked.name or None):
             told = reply.regions[row.name]
             told.name, told.device_id, told.byte_size = row.name, row.device, row.nbytes
         return reply
 
-    def register_cuda(asked: Any, _: Rpc) -> Any:
+    def register_cuda(asked: Any, _: Rpc) -> None:
         core.regions.register_cuda(asked.name, asked.raw_handle, asked.device_id, asked.byte_size)
-        return _reply(_CUDA, "Register")
 
-    def unregister_cuda(asked: Any, _: Rpc) -> Any:
-        core.regions.unregister(CudaRegion, asked.name or None)
-        return _reply(_CUDA, "Unregister")
+    def unregister(kind: Any) -> Handler:
+        return lambda asked, _: core.regions.unregister(kind, asked.name or None)
 
-    answers = (status, register, unregister, cuda_status, register_cuda, unregister_cuda)
+    answers = (
+        status, register, unregister(SystemRegion),
+        cuda_status, register_cuda, unregister(CudaRegion),
+    )  # fmt: skip
     yield from zip(METHODS, answers, strict=True)
 
 
-def _reply(kind: str, verb: str) -> Any:
-    return message_class("grpc_service", f"inference.{kind}{verb}Response")()
+def _reply(kind: str) -> Any:
+    return message_class("grpc_service", f"inference.{kind}StatusResponse")()

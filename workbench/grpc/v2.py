@@ -74,11 +74,9 @@ class V2:
     def service(self) -> Service:
         """The service that this answers."""
         answers: dict[str, Handler] = {
-            "ServerLive": lambda *_: _reply("ServerLive", live=True),
-            "ServerReady": lambda *_: _reply("ServerReady", ready=self._core.is_ready),
-            "ServerMetadata": lambda *_: _reply(
-                "ServerMetadata", **triton.server_metadata(self._core)
-            ),
+            "ServerLive": lambda *_: {"live": True},
+            "ServerReady": lambda *_: {"ready": self._core.is_ready},
+            "ServerMetadata": lambda *_: triton.server_metadata(self._core),
             "ModelReady": self._model_ready,
             "ModelMetadata": self._metadata,
             "ModelConfig": self._config,
@@ -103,12 +101,11 @@ class V2:
         try:
             self._core.check_ready(name, version)
         except (ModelNotReady, ModelNotFound, VersionNotFound):
-            return _reply("ModelReady", ready=False)
-        return _reply("ModelReady", ready=True)
+            return {"ready": False}
+        return {"ready": True}
 
     def _metadata(self, asked: Any, call: Rpc) -> Any:
-        metadata = triton.model_metadata(self._core, *self._target(asked, call))
-        return _reply("ModelMetadata", **metadata)
+        return triton.model_metadata(self._core, *self._target(asked, call))
 
     def _config(self, asked: Any, call: Rpc) -> Any:
         config = triton.model_config(self._core, *self._target(asked, call))
@@ -116,24 +113,21 @@ class V2:
 
     def _statistics(self, asked: Any, call: Rpc) -> Any:
         name = self._name(asked.name, call)
-        rows = triton.statistics(self._core, name, version_of(asked.version))
-        return _reply("ModelStatistics", model_stats=rows)
+        return {"model_stats": triton.statistics(self._core, name, version_of(asked.version))}
 
     # ── what is loaded ──
 
     def _index(self, asked: Any, _: Rpc) -> Any:
         _check_repository(asked)
-        return _reply("RepositoryIndex", models=triton.index(self._core, ready=asked.ready))
+        return {"models": triton.index(self._core, ready=asked.ready)}
 
-    def _load(self, asked: Any, _: Rpc) -> Any:
+    def _load(self, asked: Any, _: Rpc) -> None:
         _check_repository(asked)
         triton.load(self._core, asked.model_name, _given(asked))
-        return _reply("RepositoryModelLoad")
 
-    def _unload(self, asked: Any, _: Rpc) -> Any:
+    def _unload(self, asked: Any, _: Rpc) -> None:
         _check_repository(asked)
         triton.unload(self._core, asked.model_name, _given(asked))
-        return _reply("RepositoryModelUnload")
 
     # ── settings ──
 
@@ -286,8 +280,8 @@ _GROUPS = {
 }
 
 
-def _reply(method: str, /, **fields: object) -> Any:
-    return message_class(_FILE, f"inference.{method}Response")(**fields)
+def _reply(method: str) -> Any:
+    return message_class(_FILE, f"inference.{method}Response")()
 
 
 def _plain(value: Any) -> Any:

@@ -112,7 +112,7 @@ _TAKES = (*_SHARES, *v2.BODY, 404)
 _CUDA_EXAMPLE = {"raw_handle": {"b64": "A" * 88}, "device_id": 0, "byte_size": 64}
 
 
-def _routes(kind: str, status: Handler, register: Handler, region: type) -> Iterator[Route]:
+def _routes(kind: str, status: Handler, register: Handler, region: Any) -> Iterator[Route]:
     """The routes of one *kind* of shared memory."""
 
     def unregister(core: ServerCore, call: HttpCall) -> None:
