@@ -10,20 +10,19 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from workbench.api.workbench import Workbench
 from workbench.commands.client import (
     COMMANDS,
-    connected,
     event_line,
     given_inputs,
     inputs_options,
+    on_server,
     only_url,
     path_option,
-    server_options,
     url_option,
 )
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
@@ -35,6 +34,9 @@ from workbench.seconds import show_duration
 from workbench.settings import declared, variable_name
 from workbench.spelling import no_folder
 from workbench.version import __version__
+
+if TYPE_CHECKING:
+    from workbench.asking.connection import Connection
 
 _PORT = "8000"  # what clients of other servers try first
 _EXIT_TIMEOUT = "25s"  # Kubernetes and SageMaker end a container 30 s after SIGTERM
@@ -53,6 +55,26 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help=option.metadata["help"],
         )
         command = decorate(command)
+    return command
+
+
+_CONFIGURED = "as configured"
+_LOADS = (
+    ("clients", "1,2,4,8,16,32,64", True, "how many ask at a time"),
+    ("rates", "", "none", "requests a second, such as 50,100, at random times"),
+    ("batches", "", "those of the inputs", "elements of a request, such as 1,8"),
+    ("batching", "", _CONFIGURED, "dynamic batching: off,on"),
+    ("instances", "", _CONFIGURED, "runs at once, such as 1,2"),
+    ("threads", "", _CONFIGURED, "threads of a run, such as 1,4"),
+    ("seconds", "0.5", True, "of a period; three must agree"),
+)
+"""What a benchmark tries: options, their defaults, how these are shown, and their help."""
+
+
+def _load_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, default, shown, text in reversed(_LOADS):
+        option = click.option(f"--{name}", default=default, show_default=shown, help=text)
+        command = option(command)
     return command
 
 
@@ -286,38 +308,13 @@ def pack(
 
 @main.command()
 @click.argument("model")
-@server_options
-@click.option(
-    "--clients", default="1,2,4,8,16,32,64", show_default=True, help="how many ask at a time"
-)
-@click.option(
-    "--rates",
-    default="",
-    show_default="none",
-    help="requests a second, such as 50,100, at random times",
-)
-@click.option(
-    "--batches",
-    default="",
-    show_default="those of the inputs",
-    help="elements of a request, such as 1,8",
-)
-@click.option(
-    "--batching", default="", show_default="as configured", help="dynamic batching: off,on"
-)
-@click.option(
-    "--instances", default="", show_default="as configured", help="runs at once, such as 1,2"
-)
-@click.option(
-    "--threads", default="", show_default="as configured", help="threads of a run, such as 1,4"
-)
-@click.option("--seconds", default="0.5", show_default=True, help="of a period; three must agree")
+@on_server
+@_load_options
 @inputs_options
 def bench(
+    connection: Connection,
     model: str,
     *,
-    url: str | None,
-    token: str | None,
     seconds: str,
     json_text: str | None,
     npy: Path | None,
@@ -338,8 +335,7 @@ def bench(
     inputs = given_inputs(json_text, npy, image)
     given: dict[str, Any] = {name: text for name, text in lists.items() if text}
     wanted = sweep.sweep_of(seconds=seconds, inputs=inputs, **given)
-    with connected(url, token) as connection:
-        click.echo(benchmark.bench(connection, model, wanted, told=told))
+    click.echo(benchmark.bench(connection, model, wanted, told=told))
 
 
 @main.command()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -63,9 +63,19 @@ def inputs_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options that ``connected`` takes."""
-    return url_option(_TOKEN(command))
+def on_server(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give *command* a connection to the server that its options ``--url`` and ``--token`` name."""
+
+    @url_option
+    @_TOKEN
+    @wraps(command)
+    def connected(*, url: str | None, token: str | None, **given: Any) -> None:
+        from workbench.asking.connection import connect  # its client of HTTP takes its time
+
+        with connect(url or only_url(), token=token) as wb:
+            command(wb, **given)
+
+    return connected
 
 
 @click.command()
@@ -95,47 +105,35 @@ def _server_row(server: RunningServer) -> Sequence[str]:
 
 
 @click.command()
-@server_options
-def models(url: str | None, token: str | None) -> None:
+@on_server
+def models(wb: Connection) -> None:
     """List the models of a server, with their state, memory, inputs and outputs."""
-    _ask(url, token, lambda wb: click.echo(repr(wb.models)))
+    click.echo(repr(wb.models))
 
 
 @click.command()
 @click.argument("model")
 @inputs_options
 @click.option("--output", show_default="all", help="which output")
-@server_options
-def infer(
-    model: str,
-    *,
-    output: str | None,
-    url: str | None,
-    token: str | None,
-    **given: Any,
-) -> None:
+@on_server
+def infer(wb: Connection, model: str, *, output: str | None, **given: Any) -> None:
     """Ask MODEL, and print its answer as JSON.
 
     JSON is one value for a model of one input, an object by the names of the inputs, or a request
     of the V2 protocol.
     """
-
-    def asked(wb: Connection) -> None:
-        inputs = given_inputs(**given)
-        if inputs is None:
-            raise UsageError("give the inputs by one of --json, --npy and --image")
-        answer = wb.infer(model, inputs, output=output)
-        click.echo(json.dumps(_plain(answer)))
-
-    _ask(url, token, asked)
+    inputs = given_inputs(**given)
+    if inputs is None:
+        raise UsageError("give the inputs by one of --json, --npy and --image")
+    click.echo(json.dumps(_plain(wb.infer(model, inputs, output=output))))
 
 
 @click.command()
 @click.argument("model")
-@server_options
-def load(model: str, url: str | None, token: str | None) -> None:
+@on_server
+def load(wb: Connection, model: str) -> None:
     """Load MODEL now; a terminal shows how far that is."""
-    _ask(url, token, lambda wb: _load(wb, model))
+    _load(wb, model)
     click.echo(f"loaded {model}")
 
 
@@ -154,21 +152,20 @@ def _load(wb: Connection, model: str) -> None:
 
 @click.command()
 @click.argument("model")
-@server_options
-def unload(model: str, url: str | None, token: str | None) -> None:
+@on_server
+def unload(wb: Connection, model: str) -> None:
     """Unload MODEL."""
-    _ask(url, token, lambda wb: wb.unload(model))
+    wb.unload(model)
     click.echo(f"unloaded {model}")
 
 
 @click.command()
 @click.option("--follow", is_flag=True, help="go on with those that come, until Ctrl-C")
-@server_options
-def events(*, follow: bool, url: str | None, token: str | None) -> None:
+@on_server
+def events(wb: Connection, *, follow: bool) -> None:
     """Print what happened at a server, oldest first."""
-
-    def told(wb: Connection) -> None:
-        seen = 0
+    seen = 0
+    try:
         while True:
             for entry in wb.events_after(seen):
                 seen = entry.number
@@ -176,9 +173,6 @@ def events(*, follow: bool, url: str | None, token: str | None) -> None:
             if not follow:
                 return
             time.sleep(_POLL_S)
-
-    try:
-        _ask(url, token, told)
     except KeyboardInterrupt:
         click.echo("")
 
@@ -186,11 +180,11 @@ def events(*, follow: bool, url: str | None, token: str | None) -> None:
 @click.command()
 @click.option("--every", default=1.0, show_default=True, help="seconds between two looks")
 @click.option("--once", is_flag=True, help="print once; always so where there is no terminal")
-@server_options
-def top(*, every: float, once: bool, url: str | None, token: str | None) -> None:
+@on_server
+def top(wb: Connection, *, every: float, once: bool) -> None:
     """Show a server's memory, models and events, live until Ctrl-C."""
     try:
-        _ask(url, token, lambda wb: _watch(wb, max(0.1, every), once=once))
+        _watch(wb, max(0.1, every), once=once)
     except KeyboardInterrupt:
         click.echo("")
 
@@ -241,18 +235,6 @@ def event_line(entry: Any) -> str:
     """An event of the log in one line."""
     at, kind, text = event_row(entry)
     return f"{at}  {kind:<9} {text}"
-
-
-def _ask(url: str | None, token: str | None, verb: Callable[[Connection], object]) -> None:
-    with connected(url, token) as wb:
-        verb(wb)
-
-
-def connected(url: str | None, token: str | None) -> Connection:
-    """The server at *url*, by default the only one on this machine. Raises as ``connect`` does."""
-    from workbench.asking.connection import connect
-
-    return connect(url or only_url(), token=token)
 
 
 def only_url() -> str:
