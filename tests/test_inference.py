@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import InvalidRequest
-from workbench.inference import InferRequest, InferResponse, check_request
+from workbench.inference import InferRequest, InferResponse, check_request, zeros_of
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -226,3 +226,22 @@ def test_a_response_crosses_processes() -> None:
     again = pickle.loads(pickle.dumps(response))
     assert (again.model, again.id, again.parameters) == (MODEL, "7", {"sequence_id": 0})
     assert np.array_equal(again.outputs["y"].array, B.array)
+
+
+@pytest.mark.parametrize(
+    ("spec", "batch", "shape", "element"),
+    [
+        (TensorSpec("x", "FP32", (-1, 3, -1)), 4, (4, 3, 1), 0.0),
+        (TensorSpec("x", "INT8", (2, 2)), 4, (2, 2), 0),
+        (TensorSpec("x", "BYTES", (-1,)), 2, (2,), "text"),
+        (TensorSpec("x", "BOOL", ()), 2, (), False),
+        (TensorSpec("x", "BF16", (-1,)), 1, (1,), 0.0),
+    ],
+)
+def test_zeros_that_a_tensor_takes(
+    spec: TensorSpec, batch: int, shape: tuple[int, ...], element: object
+) -> None:
+    """Zeros have a declared shape, with the batch first; texts are texts."""
+    zeros = zeros_of(spec, batch)
+    assert zeros.shape == shape
+    assert set(zeros.reshape(-1).tolist()) == {element}

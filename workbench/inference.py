@@ -13,7 +13,7 @@ import numpy as np
 from workbench.errors import InvalidRequest
 from workbench.model import ModelId, Signature, TensorSpec, shown_name
 from workbench.stop import CancellationToken
-from workbench.tensor import DATATYPES, Tensor
+from workbench.tensor import DATATYPES, Array, Tensor
 
 _MANY_ZEROS = 1 << 24  # elements
 
@@ -200,3 +200,16 @@ def _check_batch(model: ModelId, signature: Signature, inputs: Mapping[str, Tens
 
 def _names(specs: Mapping[str, TensorSpec]) -> str:
     return ", ".join(f"{s.name!r} {s.datatype} {list(s.shape)}" for s in specs.values()) or "none"
+
+
+def zeros_of(spec: TensorSpec, batch: int = 1) -> Array:
+    """An array of zeros that *spec* takes, of ``"text"`` for BYTES; BF16 as ``float32``.
+
+    Where any size goes, the first dimension has *batch*, any other 1.
+    """
+    first, *rest = spec.shape or (1,)
+    shape = [batch if first < 0 else first, *(1 if size < 0 else size for size in rest)]
+    if spec.datatype == "BYTES":
+        return np.full(shape[: len(spec.shape)], "text", object)
+    dtype = np.float32 if spec.datatype == "BF16" else DATATYPES[spec.datatype].dtype
+    return np.zeros(shape[: len(spec.shape)], dtype)

@@ -15,8 +15,9 @@ from workbench.core import ServerCore
 from workbench.core.status.snapshot import broken_status
 from workbench.errors import LoadFailed, ModelKeyError, WorkbenchError
 from workbench.http.openapi.examples import infer_example, is_showable
+from workbench.inference import zeros_of
 from workbench.model import Signature, TensorSpec
-from workbench.tensor import DATATYPES, Array
+from workbench.tensor import Array
 from workbench.views.calls import calls
 from workbench.views.card import CardValues, card_html, card_text
 from workbench.views.objects import Model
@@ -67,7 +68,7 @@ class ModelCard:
         """
         if kept := self._read(self.name).example:
             return dict(kept)
-        return {name: _zeros(spec) for name, spec in self.inputs.items() if not spec.optional}
+        return {name: zeros_of(spec) for name, spec in self.inputs.items() if not spec.optional}
 
     @property
     def config(self) -> Mapping[str, object]:
@@ -198,12 +199,3 @@ def _plain(array: Array) -> list[object]:
     if array.dtype.kind == "f":
         return [float(str(number)) for number in flat]
     return [item.decode() if isinstance(item, bytes) else item for item in flat.tolist()]
-
-
-def _zeros(spec: TensorSpec) -> Array:
-    shape = [max(1, size) for size in spec.shape]
-    if spec.datatype == "BYTES":
-        return np.full(shape, "text", object)
-    return np.zeros(
-        shape, np.float32 if spec.datatype == "BF16" else DATATYPES[spec.datatype].dtype
-    )

@@ -15,11 +15,11 @@ from workbench.bench.client import Load, Windows, summary
 from workbench.bench.process import LoadProcess, Pace
 from workbench.bench.variant import Config, Variant, check_configurable
 from workbench.errors import UsageError, WorkbenchError, class_and_line_of
+from workbench.inference import zeros_of
 from workbench.model import Signature, TensorSpec
-from workbench.tensor import DATATYPES, Array, Tensor
+from workbench.tensor import Array, Tensor
 
 _TICK_S = 0.05
-_TEXT = b"text"
 
 
 class Inputs:
@@ -157,15 +157,9 @@ def example(signature: Signature, batch: int) -> dict[str, Array]:
 
 
 def _values(random: np.random.Generator, spec: TensorSpec, batch: int) -> Array:
-    first, *rest = spec.shape or (1,)
-    shape = (batch if first == -1 else first, *(1 if size == -1 else size for size in rest))
-    if not spec.shape:
-        shape = ()
-    if spec.datatype == "BYTES":
-        return np.full(shape, _TEXT, object)
-    if spec.datatype.startswith(("FP", "BF")):
-        return random.random(shape, np.float32)
-    return np.zeros(shape, DATATYPES[spec.datatype].dtype)
+    zeros = zeros_of(spec, batch)
+    is_float = spec.datatype.startswith(("FP", "BF"))
+    return random.random(zeros.shape, np.float32) if is_float else zeros
 
 
 def repeated(tensors: Mapping[str, Tensor], batch: int) -> dict[str, Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +22,7 @@ from workbench.core import ServerCore
 from workbench.core.placement import GPU_SHARE, HOST_SHARE
 from workbench.errors import MemoryExhausted, UsageError, WorkbenchError
 from workbench.host_memory import anonymous_nbytes
+from workbench.inference import zeros_of
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.settings import Settings
@@ -160,10 +160,9 @@ def _example(container: Container, folder: Path, signature: Signature) -> Findin
 def _zeros(signature: Signature) -> bytes:
     inputs: list[dict[str, Any]] = []
     for spec in signature.inputs.values():
-        shape = [abs(size) for size in spec.shape]  # of -1, which is any size, the smallest
-        zero = {"BYTES": "", "BOOL": False}.get(spec.datatype, 0)
-        tensor = {"name": spec.name, "shape": shape, "datatype": spec.datatype}
-        inputs.append({**tensor, "data": [zero] * math.prod(shape)})
+        array = zeros_of(spec)
+        tensor = {"name": spec.name, "shape": array.shape, "datatype": spec.datatype}
+        inputs.append({**tensor, "data": array.reshape(-1).tolist()})
     return json.dumps({"inputs": inputs}).encode()
 
 

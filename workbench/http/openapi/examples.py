@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
 from functools import lru_cache
 from io import BytesIO
 from math import prod
 from typing import Any
 
 from workbench.http.shapes import COUNT, TEXT, Json, listed, obj, one_of, ref
+from workbench.inference import zeros_of
 from workbench.model import ImageForm, Signature, TensorSpec
 
 _MAX_ELEMENTS = 1024  # with more, the page cannot be read
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow's, by the number of channels
 _SIDE = 64  # pixels of a picture, where the model takes any size
-_ZEROS: Mapping[str, object] = {
-    "BOOL": False,
-    "BYTES": "text",
-    "FP16": 0.0,
-    "FP32": 0.0,
-    "FP64": 0.0,
-}
 
 
 def is_showable(signature: Signature) -> bool:
@@ -39,7 +32,7 @@ def infer_example(signature: Signature) -> Json:
             if _is_picture(signature, spec)
             else {
                 "name": spec.name,
-                "shape": _shape(spec),
+                "shape": [*zeros_of(spec).shape],
                 "datatype": spec.datatype,
                 "data": _data(spec),
             }
@@ -83,7 +76,7 @@ def generate_schema(signature: Signature) -> Json:
 
 
 def _is_small(spec: TensorSpec) -> bool:
-    return spec.datatype != "BF16" and prod(_shape(spec)) <= _MAX_ELEMENTS
+    return spec.datatype != "BF16" and prod(map(abs, spec.shape)) <= _MAX_ELEMENTS
 
 
 def _is_picture(signature: Signature, spec: TensorSpec) -> bool:
@@ -124,13 +117,9 @@ def _png(height: int, width: int, channels: int) -> bytes:
     return file.getvalue()
 
 
-def _shape(spec: TensorSpec) -> list[int]:
-    """The declared shape, 1 where any size goes."""
-    return [1 if size < 0 else size for size in spec.shape]
-
-
 def _data(spec: TensorSpec) -> list[object]:
-    return [_ZEROS.get(spec.datatype, 0)] * prod(_shape(spec))
+    data: list[object] = zeros_of(spec).reshape(-1).tolist()
+    return data
 
 
 def _input_schema(spec: TensorSpec, image: ImageForm | None) -> Json:
