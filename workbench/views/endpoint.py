@@ -7,6 +7,7 @@ from html import escape
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
 from workbench.views.table import CLASSES, rows_html, short_words
+from workbench.views.text import models_count
 
 _ROWS = 20
 
@@ -57,13 +58,9 @@ def _line(report: EndpointReport) -> str:
     if not asked:
         return f"<small>on {escape(report.container)}: no requests yet</small>"
     return (
-        f"<small>on {escape(report.container)}: {_models(report.loaded_model_count)} loaded, "
+        f"<small>on {escape(report.container)}: {models_count(report.loaded_model_count)} loaded, "
         f"{report.hit_ratio:.0%} of {asked} requests found theirs loaded</small>"
     )
-
-
-def _models(count: int) -> str:
-    return f"{count} model{'' if count == 1 else 's'}"
 
 
 def _table(columns: list[Column]) -> str:
