@@ -26,25 +26,9 @@ _HALF = 2  # of two bytes
 _BLOCK_NBYTES = 2**20  # of lines that are read together: short ones take 45 times that
 
 
-def read_json(
+def read_short_json(
     body: bytes, signature: Signature, max_nesting: int
-) -> tuple[dict[str, Tensor], bool]:
-    """The inputs, and whether they came as rows, "instances". Raises ``InvalidRequest``."""
-    inputs = _short_array(body, signature, max_nesting)
-    if inputs is not None:
-        return inputs, False
-    value = v2_json.parse(body, max_nesting)
-    members = v2_json.members(value)
-    if members is not None and "instances" in members and "instances" not in signature.inputs:
-        return _fitted(_rows(members["instances"], signature), signature), True
-    if members is not None and "inputs" in members and "inputs" not in signature.inputs:
-        value = members["inputs"]
-        members = v2_json.members(value)
-    inputs = _one(value, signature) if members is None else _by_name(members, signature)
-    return _fitted(inputs, signature), False
-
-
-def _short_array(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor] | None:
+) -> dict[str, Tensor] | None:
     """The only input, if *body* is a short array of numbers for it."""
     if len(signature.inputs) != 1:
         return None
@@ -55,6 +39,21 @@ def _short_array(body: bytes, signature: Signature, max_nesting: int) -> dict[st
     if not spec.accepts(array.shape):
         array = array.reshape(shape_for(spec, array.shape))
     return {spec.name: Tensor(spec.datatype, array)}
+
+
+def read_json(
+    body: bytes, signature: Signature, max_nesting: int
+) -> tuple[dict[str, Tensor], bool]:
+    """The inputs, and whether they came as rows, "instances". Raises ``InvalidRequest``."""
+    value = v2_json.parse(body, max_nesting)
+    members = v2_json.members(value)
+    if members is not None and "instances" in members and "instances" not in signature.inputs:
+        return _fitted(_rows(members["instances"], signature), signature), True
+    if members is not None and "inputs" in members and "inputs" not in signature.inputs:
+        value = members["inputs"]
+        members = v2_json.members(value)
+    inputs = _one(value, signature) if members is None else _by_name(members, signature)
+    return _fitted(inputs, signature), False
 
 
 def read_json_lines(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor]:

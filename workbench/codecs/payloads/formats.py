@@ -18,6 +18,7 @@ from workbench.codecs.payloads.arrays import read_npy, read_npz, write_npy, writ
 from workbench.codecs.payloads.documents import (
     read_json,
     read_json_lines,
+    read_short_json,
     write_json,
     write_json_lines,
 )
@@ -95,6 +96,10 @@ def decode(
     Raises ``UnknownMediaType``, ``NotAcceptable``, ``InvalidRequest``.
     """
     body, media_type = received.body, parse_media_type(received.content_type or media.JSON)
+    if media_type.name == media.JSON:
+        inputs = read_short_json(body, signature, limits.rules.max_nesting)
+        if inputs is not None:
+            return InferRequest(model, inputs), _plain_form(received.accept, len(signature.outputs))
     header_nbytes = None
     if media_type.name == media.TRITON:
         header_nbytes = _header_nbytes(media_type, len(body))
@@ -110,11 +115,9 @@ def decode(
         raise UnknownMediaType(
             f"a body of media type {media_type.name!r} is not read; these are: {', '.join(READ)}"
         )
-    name = choose(received.accept, PLAIN)
-    if name in _OF_ONE and len(signature.outputs) != 1:
-        raise NotAcceptable(f"{name} holds one output, and the model has {len(signature.outputs)}")
+    plain = _plain_form(received.accept, len(signature.outputs))
     if media_type.name == media.OCTETS:
-        return v2.decode_raw(model, None, body, signature)[0], PayloadForm(name)
+        return v2.decode_raw(model, None, body, signature)[0], plain
     try:
         inputs, as_rows = _plain_inputs(body, media_type, signature, limits)
     except MalformedRequest as error:
@@ -122,12 +125,16 @@ def decode(
             raise
         told = f"{error}; without a Content-Type a body is read as JSON"
         raise MalformedRequest(told) from None
-    return InferRequest(model, inputs), _plain_form(name, as_rows=as_rows)
+    return InferRequest(model, inputs), plain._replace(as_rows=True) if as_rows else plain
 
 
-@lru_cache
-def _plain_form(name: str, *, as_rows: bool) -> PayloadForm:
-    return PayloadForm(name, as_rows=as_rows)
+@lru_cache(maxsize=256)  # a client sends the same Accept all the time
+def _plain_form(accept: str, n_outputs: int) -> PayloadForm:
+    """The form of an answer that is nothing but arrays. Raises ``NotAcceptable``."""
+    name = choose(accept, PLAIN)
+    if name in _OF_ONE and n_outputs != 1:
+        raise NotAcceptable(f"{name} holds one output, and the model has {n_outputs}")
+    return PayloadForm(name)
 
 
 def _plain_inputs(
