@@ -35,6 +35,8 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 LIMITS = Limits(RequestRules(), 2**20)
 TRITON = "application/vnd.sagemaker-triton.binary+json"
 

@@ -21,6 +21,8 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId
 from workbench.tensor import DATATYPES, Tensor
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 deterministic = settings(derandomize=True, deadline=None, max_examples=80)
 X = {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]}
 MODEL = ModelId("m", 3)

@@ -20,6 +20,8 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 from workbench.tensor import DATATYPES, Tensor
 
+pytestmark = pytest.mark.usefixtures("parser")
+
 deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 
 MODEL = ModelId("m", 1)

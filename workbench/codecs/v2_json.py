@@ -1,9 +1,8 @@
 """Tensors as JSON: the V2 protocol's "Tensor Data".
 
-Parsed by simdjson, whose array buffers become numpy arrays without a Python object for each
-element; written by orjson. What the JSON grammar lacks (NaN, infinities) is read as a literal, as
-``null`` (NaN), or as one of the strings "NaN", "Infinity", "-Infinity", and written as one of those
-strings: the one form that every client tried can read.
+Parsed by simdjson where it is installed, written by orjson. What the JSON grammar lacks (NaN,
+infinities) is read as a literal, as ``null`` (NaN), or as one of the strings "NaN", "Infinity",
+"-Infinity", and written as one of those strings: the one form that every client tried can read.
 """
 
 from __future__ import annotations
@@ -20,14 +19,20 @@ from typing import Any, Literal
 
 import numpy as np
 import orjson
-import simdjson
 
+from workbench.codecs.json_parser import (
+    ARRAYS,
+    VIEWS_OF_OBJECTS,
+    Json,
+    Members,
+    first_of_each,
+    parse_strictly,
+    parse_to_objects,
+)
 from workbench.codecs.nesting import check_nesting
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.nbytes import show_nbytes
 from workbench.tensor import DATATYPES, Array, Tensor, bf16_bits, bf16_values, element_count
-
-Json = Any
 
 # By kind of numpy's dtypes: the type of simdjson's buffer, and the dtype of that buffer.
 _BUFFERS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
@@ -39,7 +44,7 @@ _NAMED_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, 
 
 
 def parse(body: bytes, max_nesting: int = 100) -> Json:
-    """The JSON value of *body*: simdjson's view of it, or plain objects where NaN occurs.
+    """The JSON value of *body*: views of it, or plain objects where NaN occurs.
 
     Raises ``InvalidRequest`` for what is not JSON, and for arrays and objects
     more than *max_nesting* deep.
@@ -58,24 +63,6 @@ def parse(body: bytes, max_nesting: int = 100) -> Json:
         return _parse_leniently(body)
 
 
-def parse_strictly(body: bytes) -> Json:
-    """The JSON value of *body*, as simdjson's view of it. Raises ``ValueError``."""
-    parser = _parser.kept if len(body) <= _KEPT_NBYTES else simdjson.Parser()
-    try:
-        return parser.parse(body)
-    except RuntimeError:  # an earlier value of it is still in use, or a number is too large
-        parser = simdjson.Parser()
-    if len(body) <= _KEPT_NBYTES:
-        _parser.kept = parser
-    try:
-        return parser.parse(body)
-    except RuntimeError as error:
-        raise ValueError(str(error)) from None
-
-
-# A parser reserves many times the body's size in memory, and uses a few times; asking the
-# system for it each time would take longer than half of the parsing.
-_KEPT_NBYTES = 2**21
 _MANY_MEMBERS = 64
 _MANY_ELEMENTS = 4096
 # Python's own parser makes an object of each element, for 35 times the body's size, and lets no
@@ -83,19 +70,9 @@ _MANY_ELEMENTS = 4096
 _LENIENT_NBYTES = 2**24
 
 
-class _ThreadParser(threading.local):
-    """For each thread, a parser that keeps its memory."""
-
-    def __init__(self) -> None:
-        self.kept = simdjson.Parser()
-
-
-_parser = _ThreadParser()
-
-
 def _parse_leniently(body: bytes) -> Json:
     try:
-        return json.loads(body, object_pairs_hook=_first_of_each)
+        return parse_to_objects(body)
     except RecursionError:
         raise InvalidRequest("the request is nested too deeply") from None
     except UnicodeDecodeError as error:
@@ -107,13 +84,9 @@ def _parse_leniently(body: bytes) -> Json:
         raise MalformedRequest(f"the request has a number of more than {most} digits") from None
 
 
-_Object = simdjson.Object
-_ARRAYS = (simdjson.Array, list)
-
-
 def is_array(value: Json) -> bool:
     """Whether a parsed value is a JSON array."""
-    return isinstance(value, _ARRAYS)
+    return isinstance(value, ARRAYS)
 
 
 def members(value: Json) -> dict[str, Json] | None:
@@ -123,38 +96,21 @@ def members(value: Json) -> dict[str, Json] | None:
     """
     # Asking simdjson for a missing key takes longer than reading all members, and its
     # items() makes Python objects of whole tensors.
-    if isinstance(value, _Object):
+    if isinstance(value, VIEWS_OF_OBJECTS):
         if len(value) > _MANY_MEMBERS:  # simdjson searches each key from the beginning
-            return _first_of_each(value.items())
+            return first_of_each(value.items())
         try:
             return {key: value[key] for key in value}
         except KeyError:  # simdjson does not find a key that contains a NUL
-            return _first_of_each(value.items())
+            return first_of_each(value.items())
     return value if isinstance(value, dict) else None
-
-
-class _Members(dict[str, Json]):
-    """The members of an object, and the first name that occurs twice in it, if one does."""
-
-    repeated: str | None = None
-
-
-def _first_of_each(pairs: Iterable[tuple[str, Json]]) -> _Members:
-    """The members; if a name occurs twice the first counts, as in simdjson."""
-    members = _Members()
-    for key, value in pairs:
-        if key not in members:
-            members[key] = value
-        elif members.repeated is None:
-            members.repeated = key
-    return members
 
 
 def repeated_name(value: Json) -> str | None:
     """The first name that occurs twice in a parsed JSON object; ``None`` if none does."""
-    if isinstance(value, _Object):
-        return _first_of_each((key, None) for key in value).repeated
-    return value.repeated if isinstance(value, _Members) else None
+    if isinstance(value, VIEWS_OF_OBJECTS):
+        return first_of_each((key, None) for key in value).repeated
+    return value.repeated if isinstance(value, Members) else None
 
 
 def plain(value: Json) -> Json:
@@ -165,7 +121,7 @@ def plain(value: Json) -> Json:
     found = members(value)
     if found is not None:
         return {name: plain(member) for name, member in found.items()}
-    return value.as_list() if isinstance(value, simdjson.Array) else value
+    return value.as_list() if is_array(value) and not isinstance(value, list) else value
 
 
 def decode(
@@ -196,11 +152,10 @@ def _array(datatype: str, data: Json, encoding: str) -> Array:
         return np.fromiter(map(_bool, items), np.bool_)
     if datatype == "BF16":
         return bf16_bits(_array("FP32", data, encoding))
-    if isinstance(data, simdjson.Array):
-        try:
-            return numbers(datatype, data)
-        except (TypeError, ValueError):
-            pass  # an element that simdjson has no buffer for: the slow way reads or names it
+    try:
+        return numbers(datatype, data)
+    except (TypeError, ValueError):
+        pass  # an element that is no such number: the slow way reads or names it
     return _slow_array(datatype, list(_flat(data)))
 
 
@@ -219,17 +174,37 @@ _quiet = _Quiet()
 
 
 def numbers(datatype: str, data: Any) -> Array:
-    """The elements of simdjson's array *data*, in order, without an object for each element.
+    """The elements of the array *data*, in order.
 
     *datatype* is a float or an integer of JSON. Raises ``OverflowError`` for an
-    integer out of range, ``TypeError`` or ``ValueError`` for what there is no buffer for.
+    integer out of range, ``TypeError`` or ``ValueError`` for elements that are no such numbers.
     """
     if datatype == "BF16":
         return bf16_bits(numbers("FP32", data))
     dtype = DATATYPES[datatype].dtype
     letter, wide_dtype = _BUFFERS[dtype.kind]
-    wide = np.frombuffer(data.as_buffer(of_type=letter), wide_dtype)
+    if isinstance(data, list):
+        wide = _wide(data, wide_dtype)
+    else:  # without an object for each element
+        wide = np.frombuffer(data.as_buffer(of_type=letter), wide_dtype)
     return wide if dtype is wide_dtype else _narrowed(datatype, dtype, wide)
+
+
+def _wide(data: list[Json], dtype: np.dtype[Any]) -> Array:
+    """The elements of *data* as *dtype*, which is as wide as JSON has them. Raises as ``numbers``.
+
+    Numpy itself would take booleans and texts of digits for numbers.
+    """
+    types = set(map(type, data))
+    if list in types:
+        data = list(_flat(data))
+        types = set(map(type, data))
+    if not types <= ({int, float} if dtype.kind == "f" else {int}):
+        raise TypeError(f"not all elements are numbers of {dtype}")
+    try:
+        return np.array(data, dtype)
+    except OverflowError as error:
+        raise ValueError(str(error)) from None
 
 
 def short_array(datatype: str, text: bytes) -> Array | None:
@@ -346,7 +321,7 @@ def _from_base64(text: str) -> bytes:
 
 def shown(item: Json) -> str:
     """A parsed value for a message: as JSON, cut if it is long."""
-    if isinstance(item, (dict, simdjson.Object)):
+    if isinstance(item, (dict, *VIEWS_OF_OBJECTS)):
         return "an object"
     if is_array(item):
         return "an array"
