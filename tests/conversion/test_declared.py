@@ -240,8 +240,11 @@ def test_decorators_decide_what_a_function_returns(wb: Workbench) -> None:
         assert wb.infer(name, [1.0]).tolist() == [2.0]
     wb.register(decorated(parts, lambda generator: generator), name="streamed")
     assert [answer.tolist() for answer in wb.stream("streamed", [1.0, 2.0])] == [[1.0], [2.0]]
-    del parts.__annotations__["return"]
-    wb.serve(decorated(parts, list), "listed", example=np.ones(1, np.float32))
+
+    def each(x: Float32["n"]) -> Any:
+        yield from x.tolist()
+
+    wb.serve(decorated(each, list), "listed", example=np.ones(1, np.float32))
     assert wb.infer("listed", [1.0, 2.0]).tolist() == [1.0, 2.0]
 
 
