@@ -54,23 +54,18 @@ _MOVES = frozenset(
 _IN_HALVES = _MOVES | frozenset(
     b"ConstantOfShape Expand Gather GatherElements GatherND Shape Size".split()
 )
-# The result of a folded node has at most as many elements as its first input (of Concat: as all
-# inputs), or as its inputs broadcast against each other, or as their product. The result of any
-# other operator has an unknown size.
-_AS_FIRST = _MOVES | frozenset(b"CumSum ScatterElements ScatterND Trilu".split())
+# The result of a folded node has at most as many elements as its inputs together if it moves these,
+# as its inputs broadcast against each other, or as their product. The result of any other operator
+# has an unknown size.
 _BROADCAST = frozenset(
     b"Abs Add And Cast Ceil Cos Div Equal Erf Exp Floor Greater GreaterOrEqual Identity Less "
     b"LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Sigmoid Sign Sin "
     b"Sqrt Sub Sum Tanh Where Xor".split()
 )
-_PRODUCT = (
-    _AS_FIRST
-    | _BROADCAST
-    | frozenset(
-        b"ArgMax ArgMin Clip Einsum Gather GatherElements GatherND Gemm MatMul ReduceL1 ReduceL2 "
-        b"ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Shape Size "
-        b"Softmax".split()
-    )
+_PRODUCT = _BROADCAST | frozenset(
+    b"ArgMax ArgMin Clip CumSum Einsum Gather GatherElements GatherND Gemm MatMul ReduceL1 "
+    b"ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare ScatterElements "
+    b"ScatterND Shape Size Softmax Trilu".split()
 )
 # Never folded, or folded into the node that reads it.
 _NOT_FOLDED = frozenset(
@@ -239,7 +234,11 @@ def _fold(node: Node, given: Sequence[Value]) -> Value:
     """The constant that *node*, with the constant inputs *given*, becomes; count -1: unknown."""
     elem_type = (*node.ints.get(b"to", ()), 0)[0] if node.op == b"Cast" else given[0].elem_type
     counts, dims = [value.count for value in given], _dims(node, given)
-    count = _count(node, counts) if dims is None else math.prod(dims)
+    count = -1
+    if dims is not None:
+        count = math.prod(dims)
+    elif min(counts) >= 0 and (node.op in _MOVES or node.op in _PRODUCT):
+        count = sum(counts) if node.op in _MOVES else math.prod(counts)
     nbytes = count * (BITS.get(elem_type, 64) or 256) // 8
     exact = (dims is not None or node.op in _MOVES) and count <= sum(counts)
     if not 0 <= count <= _INT64_MAX or (nbytes > FOLD_LIMIT_NBYTES and not exact):
@@ -247,46 +246,24 @@ def _fold(node: Node, given: Sequence[Value]) -> Value:
     return Value("", elem_type, dims, count, nbytes, nbytes, folded=True)
 
 
-def _count(node: Node, counts: Sequence[int]) -> int:
-    """The most elements that *node* makes of inputs of *counts* elements; -1: unknown."""
-    if min(counts) < 0:
-        return -1
-    if node.op in _AS_FIRST:
-        return sum(counts) if node.op == b"Concat" else counts[0]
-    return math.prod(counts) if node.op in _PRODUCT else -1
-
-
 def _dims(node: Node, given: Sequence[Value]) -> tuple[int, ...] | None:
     """The dimensions of a folded constant, or larger ones; ``None`` if they are hard to tell."""
     shapes = [value.dims for value in given if value.dims is not None]
     if len(shapes) < len(given):
         return None
+    first, numbers = shapes[0], given[-1].ints
     if node.op in _BROADCAST:
         columns = zip_longest(*map(reversed, shapes), fillvalue=1)
         return tuple(max(column) if min(column) else 0 for column in columns)[::-1]
-    if node.op in _MOVES:
-        return _moved(node, shapes, given[-1].ints)
-    return shapes[0] if node.op in _AS_FIRST else None
-
-
-def _moved(
-    node: Node, shapes: Sequence[tuple[int, ...]], numbers: tuple[int, ...] | None
-) -> tuple[int, ...] | None:
-    """As ``_dims``, of a node that moves elements; *numbers* are those of its last input."""
-    first, found = shapes[0], None
-    if node.op in (b"Slice", b"Split"):  # or fewer
-        found = first
+    if node.op in (b"Slice", b"Split", b"Trilu"):  # or fewer
+        return first
     if node.op == b"Transpose":
         order = node.ints.get(b"perm") or tuple(reversed(range(len(first))))
-        found = tuple(first[n] for n in order if n in range(len(first)))
-    if node.op == b"Reshape" and numbers and min(numbers) > 0:
-        found = numbers
-    if node.op in (b"Squeeze", b"Unsqueeze") and (node.ints.get(b"axes") or numbers) == (0,):
-        found = (1, *first) if node.op == b"Unsqueeze" else first[1:]
+        return tuple(first[n] for n in order if n in range(len(first)))
     if node.op == b"Concat" and {len(shape) for shape in shapes} == {len(first)} != {0}:
         axis = (*node.ints.get(b"axis", ()), 0)[0] % len(first)
-        found = (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
-    return found
+        return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
+    return numbers if node.op == b"Reshape" and numbers and min(numbers) > 0 else None
 
 
 def _bits(value: Value) -> int:
