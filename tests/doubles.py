@@ -15,12 +15,12 @@ from typing import Any
 
 import pynvml
 
-from workbench.backends.base import NO_PARTS, Inspection, Session
+from workbench.backends.base import Inspection, Runnable, Session
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed
 from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch
-from workbench.model import Footprint, ModelId, ModelSource, Need, Schedule, Signature, TensorSpec
+from workbench.model import Footprint, ModelId, ModelSource, Need, Signature, TensorSpec
 from workbench.residency import Loader, ThreadedWork
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
@@ -31,22 +31,17 @@ SIGNATURE = Signature(
 )
 
 
-class FakeSession:
+class FakeSession(Runnable):
     """Answers with its input; knows whether it was closed and how often it is used now."""
 
     steady = True
-    recovers = True
     divisible = True
-    schedule: Schedule | None = None
-    parts = NO_PARTS
-    runner: Any = None
-    loaded_from: Any = None
 
     def __init__(
         self, model: ModelId, nbytes: int, on_close: Callable[[], None], *, may_call: bool = False
     ) -> None:
         self.signature = replace(SIGNATURE)  # of its own, as every loading has
-        self.origin: object = model.plain
+        self.origin = model.plain
         self.may_call = may_call
         self.model = model
         self.footprint = Footprint(other_nbytes=nbytes)

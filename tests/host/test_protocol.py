@@ -22,13 +22,12 @@ from inside import opened, set_pace, until
 from wires import INFER, Connection, Server, binary, chunked, message, request
 
 from doubles import FixedPace
-from workbench.backends.base import NO_PARTS, Inspection
+from workbench.backends.base import Inspection, Runnable
 from workbench.core import ServerCore
 from workbench.errors import RunFailed
 from workbench.host.linger import Linger
 from workbench.http import ShortCut
 from workbench.model import (
-    Footprint,
     FunctionModel,
     ModelId,
     ModelSource,
@@ -45,18 +44,12 @@ SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
 SIGNATURE = Signature("fake", {"x": SPECS[0]}, {"y": SPECS[1]})
 
 
-class Doubling:
+class Doubling(Runnable):
     """A loaded model that doubles its input, and remembers both; it cannot double 666."""
 
     signature = SIGNATURE
     steady = True
-    may_call = False
-    recovers = True
     divisible = True
-    parts = NO_PARTS
-    origin: object = None
-    schedule = None
-    footprint = Footprint()
 
     def __init__(self) -> None:
         self.runs: list[tuple[Array, Array]] = []

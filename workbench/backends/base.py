@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,10 +27,7 @@ class Inspection:
     schedule: Schedule | None = None
 
 
-NO_PARTS: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
-
-
-class Session(Protocol):
+class Session:
     """A loaded model.
 
     *footprint*: its memory, which should be at most the *need* of its inspection, and grows with
@@ -42,46 +40,29 @@ class Session(Protocol):
     *loaded_from*, its ``ModelSource``, when the model becomes READY.
     """
 
-    @property
-    def origin(self) -> object: ...
-
-    @property
-    def steady(self) -> bool: ...
-
-    @property
-    def may_call(self) -> bool: ...
-
-    @property
-    def recovers(self) -> bool: ...
-
-    @property
-    def divisible(self) -> bool: ...
-
-    @property
-    def schedule(self) -> Schedule | None: ...
-
-    @property
-    def signature(self) -> Signature: ...
-
-    @property
-    def parts(self) -> Mapping[tuple[str, int | None], ModelId]: ...
-
-    footprint: Footprint
-    runner: Any
-    loaded_from: Any
+    signature: Signature
+    footprint = Footprint()
+    origin: object = None
+    steady: bool = False
+    may_call: bool = False
+    recovers: bool = True
+    divisible: bool = False
+    schedule: Schedule | None = None
+    parts: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
+    runner: Any = None
+    loaded_from: Any = None
 
     def cancel(self) -> None:
         """Ask the runs in progress to end soon, if that is possible."""
-        ...
 
     def close(self) -> None:
         """Free the memory. Called once, when no run uses the session any more; never raises."""
-        ...
 
 
-class Runnable(Session, Protocol):
+class Runnable(Session, ABC):
     """A session that runs requests, from several threads at once."""
 
+    @abstractmethod
     def run(
         self,
         inputs: Mapping[str, Tensor],
@@ -98,7 +79,6 @@ class Runnable(Session, Protocol):
         memory, and all of it after an error, is undefined. The caller makes sure that no input
         overlaps that memory at another address.
         """
-        ...
 
 
 class Backend(Protocol):

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from workbench.backends.base import Inspection
+from workbench.backends.base import Inspection, Session
 from workbench.backends.ensemble_plan import Plan
 from workbench.errors import LoadFailed, ModelNotReady, WorkbenchError
 from workbench.image_forms import image_forms
 from workbench.model import (
     Ensemble,
-    Footprint,
     ModelId,
     ModelSource,
     Need,
@@ -100,14 +98,10 @@ class EnsembleBackend:
                     ways.append((found, (*way, part[0])))
 
 
-class EnsembleSession:
+class EnsembleSession(Session):
     """A loaded ensemble. It holds no models: its parts are loaded and unloaded by themselves."""
 
-    steady = False  # it takes as long as its parts do
     may_call = True
-    recovers = True
-    divisible = False
-    schedule = None  # each part has its own
 
     def __init__(
         self, source: ModelSource, signature: Signature, parts: Mapping[Part, ModelId]
@@ -115,10 +109,7 @@ class EnsembleSession:
         self.parts = parts
         self.origin = source.config
         self.ensemble = ensemble_of(source)
-        self.runner: Any = None
-        self.loaded_from: Any = None
         self.signature = signature
-        self.footprint = Footprint()
         self.source = source
         self._plans: dict[tuple[str, ...], Plan] = {}  # by the wanted outputs
         # parts that fit together, by the numbers of the steps
@@ -149,12 +140,6 @@ class EnsembleSession:
         except LoadFailed as error:
             raise ModelNotReady(f"{error}; load it again once they fit") from error
         self._checked[numbers] = found
-
-    def cancel(self) -> None:
-        """Nothing: its parts are cancelled themselves."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def ensemble_of(source: ModelSource) -> Ensemble:

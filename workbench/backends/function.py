@@ -9,7 +9,7 @@ from contextlib import closing
 from types import MappingProxyType
 from typing import Any
 
-from workbench.backends.base import NO_PARTS, Inspection
+from workbench.backends.base import Inspection, Runnable
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed, class_and_line_of, line_of
 from workbench.inference import Parameter
 from workbench.model import (
@@ -54,21 +54,15 @@ class FunctionBackend:
         return kind(source.id, function)
 
 
-class FunctionSession:
+class FunctionSession(Runnable):
     """Calls the function with one array an input, by name."""
 
-    steady = False  # it may do anything
     may_call = True
-    recovers = True
-    divisible = False
-    parts = NO_PARTS
 
     def __init__(self, model: ModelId, function: FunctionModel) -> None:
         self.origin = function
         self.schedule = function.schedule
         self.signature = _signature(function)
-        self.runner: Any = None
-        self.loaded_from: Any = None
         self.footprint = Footprint(declared_nbytes=function.nbytes)
         self._model = model
         self._place = f", in {function.place}" if function.place else ""
@@ -92,12 +86,6 @@ class FunctionSession:
         except BaseException as error:  # whatever a user's function raises is the model's failure
             raise self._blamed(error) from error
         return self._tensors(returned, outputs, "return")
-
-    def cancel(self) -> None:
-        """The stop of a request ends it if it is ``async``; any other function runs to its end."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
     def _arguments(
         self, inputs: Mapping[str, Tensor], parameters: Mapping[str, Parameter]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from workbench.backends.base import Runnable
 from workbench.backends.reshape import to_client, to_model
@@ -31,21 +30,17 @@ def inside(signature: Signature) -> Signature:
     return replace(signature, inputs=inputs, outputs=outputs)
 
 
-class ReshapingSession:
+class ReshapingSession(Runnable):
     """*inner*, with the *signature* that clients see."""
 
     def __init__(self, inner: Runnable, signature: Signature) -> None:
         self.signature = signature
+        self.footprint = inner.footprint
         self.origin = inner.origin
         self.steady = inner.steady
-        self.may_call = inner.may_call
         self.recovers = inner.recovers
         self.divisible = inner.divisible
         self.schedule = inner.schedule
-        self.parts = inner.parts
-        self.runner: Any = None
-        self.loaded_from: Any = None
-        self.footprint = inner.footprint
         self._inner = inner
 
     def run(

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from workbench.backends.base import NO_PARTS
+from workbench.backends.base import Runnable
 from workbench.backends.onnx.errors import run_error
 from workbench.backends.onnx.heap import keep_usual, restore_after, trim
 from workbench.backends.onnx.input_places import InputPlaces
@@ -31,11 +31,8 @@ from workbench.tensor import Array, Tensor, aligned
 _log = logging.getLogger("workbench")
 
 
-class OnnxSession:
+class OnnxSession(Runnable):
     """A loaded ONNX model, run by *session*, an ``InferenceSession`` of the module *ort*."""
-
-    may_call = False
-    parts = NO_PARTS
 
     def __init__(
         self,
@@ -56,8 +53,6 @@ class OnnxSession:
         self.origin = origin
         self._shrinks = shrinks
         self.signature = signature
-        self.runner: Any = None
-        self.loaded_from: Any = None
         self.footprint = footprint
         self.steady = steady
         # A part of a batch may be empty, which such a model does not survive: see _refuse_empty.
