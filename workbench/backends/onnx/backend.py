@@ -35,7 +35,7 @@ from workbench.backends.onnx.options import (
     shrinkage,
 )
 from workbench.backends.onnx.ranks import ranked
-from workbench.backends.onnx.reshape import ReshapingSession, inside, reshapes
+from workbench.backends.onnx.reshape import ReshapingSession, reshapes
 from workbench.backends.onnx.session import OnnxSession
 from workbench.backends.onnx.signature import onnx_signature
 from workbench.errors import LoadFailed, MemoryExhausted
@@ -128,10 +128,11 @@ class OnnxBackend:
             )
         self._tell_ignored(source.id, config)
         other_nbytes = file.resident_nbytes - file.weights_nbytes
-        loaded = OnnxSession(
+        kind = ReshapingSession if reshapes(signature) else OnnxSession
+        return kind(
             runtime.engine(),
             source.id,
-            inside(signature),
+            signature,
             Footprint(file.weights_nbytes, other_nbytes, mapped_nbytes),
             session,
             steady=not file.by_value,
@@ -141,7 +142,6 @@ class OnnxBackend:
             shrinks=shrinkage(config.engine, self._cuda_device),
             schedule=self._schedule(config),
         )
-        return ReshapingSession(loaded, signature) if reshapes(signature) else loaded
 
     def _tell_ignored(self, model: ModelId, config: ModelConfig) -> None:
         """Log the options of *config* that have no effect on this device."""

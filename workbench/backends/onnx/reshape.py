@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from workbench.backends.base import Runnable
+from workbench.backends.onnx.session import OnnxSession
 from workbench.backends.reshape import to_client, to_model
 from workbench.errors import RunFailed
-from workbench.model import Signature
+from workbench.model import ModelId, Signature
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
@@ -19,29 +20,19 @@ def reshapes(signature: Signature) -> bool:
     return any(spec.reshape is not None for spec in specs)
 
 
-def inside(signature: Signature) -> Signature:
-    """The *signature* of the model itself."""
-    if not reshapes(signature):
-        return signature
-    inputs, outputs = (
-        {name: spec.as_the_model_has_it for name, spec in specs.items()}
-        for specs in (signature.inputs, signature.outputs)
-    )
-    return replace(signature, inputs=inputs, outputs=outputs)
+class ReshapingSession(OnnxSession):
+    """A loaded model with the *signature* that clients see."""
 
-
-class ReshapingSession(Runnable):
-    """*inner*, with the *signature* that clients see."""
-
-    def __init__(self, inner: Runnable, signature: Signature) -> None:
+    def __init__(
+        self, ort: Any, model: ModelId, signature: Signature, *given: Any, **more: Any
+    ) -> None:
+        inputs, outputs = (
+            {name: spec.as_the_model_has_it for name, spec in specs.items()}
+            for specs in (signature.inputs, signature.outputs)
+        )
+        inside = replace(signature, inputs=inputs, outputs=outputs)
+        super().__init__(ort, model, inside, *given, **more)
         self.signature = signature
-        self.footprint = inner.footprint
-        self.origin = inner.origin
-        self.steady = inner.steady
-        self.recovers = inner.recovers
-        self.divisible = inner.divisible
-        self.schedule = inner.schedule
-        self._inner = inner
 
     def run(
         self,
@@ -53,7 +44,7 @@ class ReshapingSession(Runnable):
         """See ``Runnable``; reshaping copies no tensor."""
         specs = self.signature
         taken = {name: to_model(specs.inputs[name], tensor) for name, tensor in inputs.items()}
-        given = self._inner.run(taken, outputs, into, stop)
+        given = super().run(taken, outputs, into, stop)
         try:
             return [
                 to_client(specs.outputs[name], tensor)
@@ -64,11 +55,3 @@ class ReshapingSession(Runnable):
             raise RunFailed(
                 f"outputs of shape {shapes} do not fit their reshape: {error}"
             ) from error
-
-    def cancel(self) -> None:
-        """See ``Session``."""
-        self._inner.cancel()
-
-    def close(self) -> None:
-        """See ``Session``."""
-        self._inner.close()
