@@ -174,8 +174,7 @@ def test_more_dimensions_than_there_are(depth: int) -> None:
     """Data that nest deeper than any tensor can are refused, also within the limit of JSON."""
     with pytest.raises(InvalidRequest) as caught:
         decoded(f'{{"x": {"[" * depth}1{"]" * depth}}}', x=(-1,))
-    told = f"input 'x' is nested {depth} deep, and a tensor has at most 64 dimensions"
-    assert str(caught.value) == told
+    assert str(caught.value) == "input 'x' has more than 64 dimensions"
     assert decoded(f'{{"x": {"[" * 64}1{"]" * 64}}}', x=(-1,)).inputs["x"].shape == (1,) * 64
 
 

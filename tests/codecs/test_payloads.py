@@ -257,6 +257,7 @@ def test_cells_that_are_no_values(datatype: str, body: str) -> None:
         ("application/json", '{"instances": [{"x": [1, 2]}, 3]}', "not all objects"),
         ("application/json", "[[1, 2], [3]]", "different lengths"),
         ("application/json", "[[1, 2], [3], [4, 5, 6]]", "different lengths"),
+        ("application/json", "[[1, 2], 3]", "numbers beside arrays"),
         ("application/json", '{"a": 1, "b": 2}', "no input 'a'"),
         ("application/json", "[" * 70 + "1" + "]" * 70, "more than 64 dimensions"),
         ("application/jsonlines", "", "no list of rows"),

@@ -5,17 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from typing import Any
 
 import numpy as np
 
 from workbench.codecs import v2, v2_json
 from workbench.codecs.v2_parameters import check_kinds, check_not_reserved
-from workbench.errors import InvalidRequest, MalformedRequest, RunFailed
+from workbench.errors import InvalidRequest, RunFailed
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, TensorSpec
-from workbench.tensor import MAX_RANK, Tensor, element_count
+from workbench.tensor import Tensor, element_count
 
 Json = Any
 
@@ -118,32 +118,10 @@ def decode_response(body: bytes, outputs: Mapping[str, TensorSpec]) -> dict[str,
 
 def _shape(spec: TensorSpec, value: Json) -> tuple[int, ...]:
     """The shape of *value*: its own if it is nested, with leading 1s up to the rank of *spec*."""
-    own: list[int] = []
-    first = value
-    while v2_json.is_array(first):
-        own.append(len(first))
-        if not own[-1]:
-            break
-        first = first[0]
-    if len(own) > MAX_RANK:
-        raise InvalidRequest(
-            f"input {spec.name!r} is nested {len(own)} deep, "
-            f"and a tensor has at most {MAX_RANK} dimensions"
-        )
+    own = v2_json.shape_of(spec.name, value)
     if len(own) > 1:
-        _check_alike(spec.name, value, own)
-        return (1,) * (len(spec.shape) - len(own)) + tuple(own)
+        return (1,) * (len(spec.shape) - len(own)) + own
     return _filled(spec, own[0] if own else 1)
-
-
-def _check_alike(name: str, value: Json, shape: Sequence[int]) -> None:
-    """Raise ``MalformedRequest`` unless all arrays within *value* have the lengths of *shape*."""
-    if len(value) != shape[0]:
-        raise MalformedRequest(f"input {name!r} has arrays of different lengths within it")
-    for each in value if len(shape) > 1 else ():
-        if not v2_json.is_array(each):
-            raise MalformedRequest(f"input {name!r} has numbers beside arrays within it")
-        _check_alike(name, each, shape[1:])
 
 
 def _filled(spec: TensorSpec, count: int) -> tuple[int, ...]:

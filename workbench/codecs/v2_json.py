@@ -32,7 +32,15 @@ from workbench.codecs.json_parser import (
 from workbench.codecs.nesting import check_nesting
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.nbytes import show_nbytes
-from workbench.tensor import DATATYPES, Array, Tensor, bf16_bits, bf16_values, element_count
+from workbench.tensor import (
+    DATATYPES,
+    MAX_RANK,
+    Array,
+    Tensor,
+    bf16_bits,
+    bf16_values,
+    element_count,
+)
 
 # By kind of numpy's dtypes: the type of simdjson's buffer, and the dtype of that buffer.
 _BUFFERS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
@@ -122,6 +130,27 @@ def plain(value: Json) -> Json:
     if found is not None:
         return {name: plain(member) for name, member in found.items()}
     return value.as_list() if is_array(value) and not isinstance(value, list) else value
+
+
+def shape_of(name: str, value: Json) -> tuple[int, ...]:
+    """The shape of nested arrays, of input *name*; that of a value by itself is empty.
+
+    Raises ``InvalidRequest`` where they have none, or too many dimensions.
+    """
+    if not is_array(value):
+        return ()
+    if not len(value) or not is_array(value[0]):
+        return (len(value),)
+    rows = iter(value)
+    inner = shape_of(name, next(rows))  # once, or a nest of n would be gone through 2**n times
+    for each in rows:
+        if not is_array(each):
+            raise MalformedRequest(f"input {name!r} has numbers beside arrays within it")
+        if shape_of(name, each) != inner:
+            raise MalformedRequest(f"input {name!r} has arrays of different lengths within it")
+    if len(inner) == MAX_RANK:
+        raise InvalidRequest(f"input {name!r} has more than {MAX_RANK} dimensions")
+    return (len(value), *inner)
 
 
 def decode(

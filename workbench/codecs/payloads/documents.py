@@ -17,7 +17,7 @@ from workbench.codecs import v2_json
 from workbench.codecs.payloads.tensors import input_called, only_input, shape_for
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.model import Signature, TensorSpec
-from workbench.tensor import MAX_RANK, Tensor
+from workbench.tensor import Tensor
 
 Json = Any
 
@@ -129,24 +129,8 @@ def _rows(rows: Json, signature: Signature) -> dict[str, Tensor]:
 
 
 def _tensor(spec: TensorSpec, value: Json) -> Tensor:
-    shape = _shape(spec.name, value)
-    if len(shape) > MAX_RANK:
-        raise InvalidRequest(f"input {spec.name!r} has more than {MAX_RANK} dimensions")
+    shape = v2_json.shape_of(spec.name, value)
     return v2_json.decode(spec.name, spec.datatype, shape, value)
-
-
-def _shape(name: str, value: Json) -> tuple[int, ...]:
-    """The shape of nested arrays. Raises ``MalformedRequest`` where they have none."""
-    if not v2_json.is_array(value):
-        return ()
-    if not len(value) or not v2_json.is_array(value[0]):
-        return (len(value),)
-    rows = iter(value)
-    inner = _shape(name, next(rows))  # once, or a nest of n would be gone through 2**n times
-    for each in rows:
-        if _shape(name, each) != inner:
-            raise MalformedRequest(f"input {name!r} has arrays of different lengths within it")
-    return (len(value), *inner)
 
 
 # ── writing ─────────────────────────────────────────────────────────────────
