@@ -17,11 +17,11 @@ import pynvml
 
 from workbench.backends.base import Inspection, Runnable, Session
 from workbench.core import ServerCore
+from workbench.core.lifecycle.work import ThreadedWork
 from workbench.errors import LoadFailed
 from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch
 from workbench.model import Footprint, ModelId, ModelSource, Need, Signature, TensorSpec
-from workbench.residency import Loader, ThreadedWork
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -211,14 +211,14 @@ def unwatched() -> MemoryWatch:
 
 
 def threaded(
-    loader: Loader,
+    loader: FakeLoader,
     submit: Callable[[Callable[[], object]], object],
     watch: MemoryWatch | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> ThreadedWork:
     """The work of *loader*, all of it given to *submit*."""
     watch = watch or unwatched()
-    return ThreadedWork(loader, watch, look=submit, load=submit, close=submit, clock=clock)
+    return ThreadedWork(loader, watch, submit, submit, submit, clock)
 
 
 UUIDS = ("GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-bbbb3333-0000")

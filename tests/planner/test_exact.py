@@ -8,11 +8,12 @@ from itertools import groupby
 import pytest
 
 from workbench import Workbench
+from workbench.core.lifecycle.work import ThreadedWork
 from workbench.events import Event, ModelEvicted, ModelLoaded
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
 from workbench.planner import ModelCost, Outcome, Trace, TraceRequest, replay
-from workbench.residency import Loaded, ThreadedWork
+from workbench.residency import Loaded
 from workbench.stop import CancellationToken
 
 MIB = 2**20

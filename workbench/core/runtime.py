@@ -30,6 +30,7 @@ from workbench.core.lifecycle.loads import Loads
 from workbench.core.lifecycle.progress import LoadProgress
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.lifecycle.watcher import Watcher
+from workbench.core.lifecycle.work import ThreadedWork
 from workbench.core.names import Names
 from workbench.core.placement import Placement
 from workbench.core.records import Records
@@ -41,7 +42,7 @@ from workbench.memory.eviction import POLICIES
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
-from workbench.residency import OnDevice, Residency, ThreadedWork
+from workbench.residency import OnDevice, Residency
 from workbench.settings import Settings
 from workbench.threads import SharedPool, ThreadPool
 
@@ -177,7 +178,7 @@ class Runtime:
             files=files,
             runs=self._runs,
             ready=self._becomes_ready,
-            forget=self._forget,
+            closed=self._closed,
             spare=self.spare,
             events=self._events,
             progress=self.progress,
@@ -187,10 +188,10 @@ class Runtime:
         return ThreadedWork(
             sources,
             watch,
-            look=partial(_submit, self._looking),
-            load=partial(_submit, self._loading),
-            close=partial(_submit, self._closing),
-            clock=self._clock,
+            partial(_submit, self._looking),
+            partial(_submit, self._loading),
+            partial(_submit, self._closing),
+            self._clock,
         )
 
     def _response_cache(self, placements: Sequence[Placement]) -> ResponseCache | None:
@@ -207,7 +208,7 @@ class Runtime:
         if cache is not None:
             cache.shrink(max(0, nbytes - self.residency.free_nbytes()))
 
-    def _forget(self, model: ModelId, session: Session) -> None:
+    def _closed(self, model: ModelId, session: Session) -> None:
         """Drop the cached answers of the *session* of *model*, which is closed, and its source."""
         for sources in self._all_sources:
             sources.drop(model)

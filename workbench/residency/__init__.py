@@ -13,26 +13,25 @@ from workbench.residency.snapshot import (
     ResidentSnapshot,
 )
 from workbench.residency.telemetry import Telemetry
-from workbench.residency.work import Estimated, Job, Loaded, Loader, ThreadedWork, Work
+from workbench.residency.work import CannotEstimate, Estimated, Job, Loaded, Work
 
 __all__ = [
     "NOTHING",
     "Absence",
     "AbsenceKind",
     "Books",
+    "CannotEstimate",
     "Estimated",
     "Job",
     "Lease",
     "LoadStatistics",
     "Loaded",
-    "Loader",
     "Loan",
     "OnDevice",
     "Purpose",
     "Residency",
     "ResidentSnapshot",
     "Telemetry",
-    "ThreadedWork",
     "Work",
     "abandon",
     "give_back",

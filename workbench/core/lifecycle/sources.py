@@ -57,9 +57,9 @@ class Measured(NamedTuple):
 
 
 class Sources:
-    """Finds, estimates and loads models for the residency; see ``residency.work.Loader``.
+    """Finds, estimates and loads models, for ``ThreadedWork``.
 
-    *ready* is called with each session that is about to become READY, *forget* with each that was
+    *ready* is called with each session that is about to become READY, *closed* with each that was
     closed, *spare* with the estimate of each model that is to be loaded. *progress* gets the steps
     of each load, *events* one event for each parameter of a configuration that has no effect here.
     """
@@ -73,7 +73,7 @@ class Sources:
         files: Backend,
         runs: Runs,
         ready: Callable[[ModelId, Session], object],
-        forget: Callable[[ModelId, Session], object],
+        closed: Callable[[ModelId, Session], object],
         spare: Callable[[int], object],
         events: EventLog,
         progress: LoadProgress,
@@ -82,7 +82,7 @@ class Sources:
         self._progress = progress
         self._runs = runs
         self._ready = ready
-        self._forget = forget
+        self.closed = closed
         self._spare = spare
         self._events = events
         self._repository = repository
@@ -134,10 +134,6 @@ class Sources:
             peak_nbytes = max(peak_nbytes, known.peak_nbytes)
         nbytes = session.footprint.nbytes
         self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
-
-    def closed(self, model: ModelId, session: Session) -> None:
-        """Drop what belongs to the *session* of *model*, which is closed."""
-        self._forget(model, session)
 
     def drop(self, model: ModelId) -> None:
         """Drop the source that an estimate of *model* kept, if no load has used it."""
