@@ -21,7 +21,7 @@ from inside import until
 
 from workbench import Workbench
 from workbench.errors import ServerNotRunning, ThreadsExhausted
-from workbench.threads import SharedPool, ThreadPool, shielded, start_thread
+from workbench.threads import SharedPool, ThreadPool, Ticker, shielded, start_thread
 
 
 @contextmanager
@@ -548,3 +548,83 @@ def test_shielded_work_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(_thread, "start_new_thread", fail)
     assert shielded(lambda: 7, "test") == 7
+
+
+# ── tickers ──
+
+
+def tickers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "tick"]
+
+
+def ticker_ended() -> bool:
+    """Wait until its thread has ended."""
+    for thread in tickers():
+        thread.join(30)
+    return not tickers()
+
+
+def test_a_ticker_ticks_until_it_is_not_wanted() -> None:
+    """It begins when it is woken, once, and goes on until it is ended; then it can begin again."""
+    ticks: list[int] = []
+
+    def tick() -> float:
+        ticks.append(1)
+        if len(ticks) % 3 == 0:
+            ticker.end()
+        return 0.0
+
+    ticker = Ticker("tick", tick, 0.0)
+    for count in (3, 6):
+        ticker.wake()
+        assert ticker_ended()
+        assert len(ticks) == count
+
+
+def test_a_ticker_ends_at_once() -> None:
+    """It need not come to its next tick to end."""
+    ticker = Ticker("tick", pytest.fail, 1e6)
+    ticker.wake()
+    ticker.wake()
+    assert len(tickers()) == 1
+    ticker.end()
+    ticker.end()
+    assert ticker_ended()
+
+
+def test_a_ticker_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no thread can be started now, whoever wakes it next tries again."""
+    ticked = threading.Event()
+
+    def fail(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def tick() -> float:
+        ticked.set()
+        return 1e6
+
+    ticker = Ticker("tick", tick, 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", fail)
+        with pytest.raises(ThreadsExhausted):
+            ticker.wake()
+    ticker.wake()
+    assert ticked.wait(30)
+    ticker.end()
+    assert ticker_ended()
+
+
+def test_a_tick_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    """What fails is logged, and ends it, until it is woken again."""
+    ticks: list[int] = []
+
+    def fail() -> float:
+        ticks.append(1)
+        raise ValueError("scripted")
+
+    ticker = Ticker("tick", fail, 0.0)
+    for count in (1, 2):
+        ticker.wake()
+        assert ticker_ended()
+        assert len(ticks) == count
+    assert "scripted" in caplog.text

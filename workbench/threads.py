@@ -192,6 +192,46 @@ def start_thread(work: Callable[[], object], name: str) -> None:
         ) from error
 
 
+class Ticker:
+    """Calls *tick* again and again in a daemon thread, from ``wake`` to ``end`` or an error.
+
+    *tick* returns after how many seconds it is called next; the first call is after *first_s*.
+    """
+
+    def __init__(self, name: str, tick: Callable[[], float], first_s: float) -> None:
+        self._name = name
+        self._tick = tick
+        self._first_s = first_s
+        self._lock = threading.Lock()
+        self._end: threading.Event | None = None  # of the thread that runs
+
+    def wake(self) -> None:
+        """Start the thread, unless it runs. Raises ``ThreadsExhausted``; then try again later."""
+        with self._lock:
+            if self._end is None:
+                end = threading.Event()
+                start_thread(partial(self._run, end), self._name)
+                self._end = end
+
+    def end(self) -> None:
+        """End the thread soon."""
+        with self._lock:
+            if self._end is not None:
+                self._end.set()
+                self._end = None
+
+    def _run(self, end: threading.Event) -> None:
+        wait_s = self._first_s
+        try:
+            while not end.wait(wait_s):
+                wait_s = self._tick()
+        except Exception:
+            _log.exception("a thread failed; this is a bug in the workbench")
+        with self._lock:
+            if self._end is end:
+                self._end = None
+
+
 def _logged(work: Callable[[], object]) -> None:
     try:
         work()

@@ -78,7 +78,7 @@ class Rig:
         self.meter = meter or FakeMeter()
         self.log = EventLog()
         self.loader = loader or FakeLoader(dict(SIZES))
-        self.watch = MemoryWatch("fake", self.meter, self.log, look_s=None)
+        self.watch = MemoryWatch("fake", self.meter, self.log, look_s=3600.0)
         self.residency = Residency(
             [OnDevice(100 * MIB, threaded(self.loader, lambda job: job(), self.watch))],
             POLICIES["lru"],

@@ -382,7 +382,7 @@ class Gpu:
         self.reads = 0
         self.grown: list[tuple[ModelId, int]] = []
         self.log = EventLog()
-        self.watch = MemoryWatch("cuda:0", GpuMeter(self._own), self.log, look_s=None)
+        self.watch = MemoryWatch("cuda:0", GpuMeter(self._own), self.log, look_s=3600.0)
         self.watch.books_by(lambda model, nbytes: self.grown.append((model, nbytes)))
 
     def _own(self) -> int | None:

@@ -25,7 +25,6 @@ from workbench.core.inference.runners import Runners
 from workbench.core.inference.under_way import UnderWay
 from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
-from workbench.core.lifecycle.expiry import Expiry
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.lifecycle.progress import LoadProgress
 from workbench.core.lifecycle.sources import Sources
@@ -44,11 +43,12 @@ from workbench.model import ModelId
 from workbench.repository import ModelRepository
 from workbench.residency import OnDevice, Residency
 from workbench.settings import Settings
-from workbench.threads import SharedPool, ThreadPool
+from workbench.threads import SharedPool, ThreadPool, Ticker
 
 _log = logging.getLogger("workbench")
 
 _EXIT_S = 10.0
+_OFTEN_S = 0.02  # between two looks for models to expire, at least
 _LARGE_NBYTES = 2**20  # a request body of this size spoils a measurement of memory
 _LOADING_THREADS = 16  # so that a few slow loads do not delay a quick one
 _LOOKING_THREADS = 4
@@ -154,7 +154,7 @@ class Runtime:
             leaves_first=settings.reload == "memory",
             wait_s=settings.wait,
         )
-        self._expiry: Expiry | None = None
+        self._expiry: Ticker | None = None
         self.expire_after(settings.keep_alive)
 
     # ── its parts ──
@@ -279,10 +279,15 @@ class Runtime:
 
     def expire_after(self, keep_alive_s: float | None) -> None:
         """From now on unload models that were not used for *keep_alive_s*; ``None``: never."""
-        before = self._expiry
-        self._expiry = Expiry(self.residency, keep_alive_s) if keep_alive_s else None
-        if before is not None:
-            before.close()
+        if self._expiry is not None:
+            self._expiry.end()
+            self._expiry = None
+        if keep_alive_s:
+            expire = self.residency.expire
+            self._expiry = Ticker(
+                "workbench-expire", lambda: max(expire(keep_alive_s), _OFTEN_S), _OFTEN_S
+            )
+            self._expiry.wake()
 
     def device(self, model: ModelId) -> ServingDevice:
         """The device that *model* is on, or was on last."""
@@ -314,7 +319,8 @@ class Runtime:
 
     def close(self, timeout_s: float) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish."""
-        for background in (self._watcher, self._expiry, self._prepared):
+        self.expire_after(None)
+        for background in (self._watcher, self._prepared):
             if background is not None:
                 background.close()
         self.refuse_waiting()

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
+from workbench.errors import ThreadsExhausted
 from workbench.events import EventLog, MemoryDrifted
 from workbench.host_memory import begin_peak, counted_nbytes, peak_nbytes
 from workbench.memory.arenas import Arenas
-from workbench.memory.ticker import Ticker
 from workbench.model import ModelId
+from workbench.threads import Ticker
 
 _DRIFT = 0.05
 _DRIFT_NOISE_NBYTES = 16 << 20
@@ -95,12 +96,12 @@ class MemoryWatch:
     If a model's load was not compared, or its runs kept memory that was not measured, its close is
     not compared either: otherwise the difference would stay in the surplus forever.
 
-    If the meter keeps, a thread measures the memory that runs keep every *look_s* seconds (never if
-    ``None``). Requests take the lock, so a slow meter is not read while the lock is held.
+    If the meter keeps, a thread measures the memory that runs keep every *look_s* seconds.
+    Requests take the lock, so a slow meter is not read while the lock is held.
     """
 
     def __init__(
-        self, device: str, meter: Meter, log: EventLog, *, look_s: float | None = _LOOK_S
+        self, device: str, meter: Meter, log: EventLog, *, look_s: float = _LOOK_S
     ) -> None:
         self.keeps = meter.keeps
         self.sees = meter.begin_peak() is not None
@@ -112,6 +113,7 @@ class MemoryWatch:
         # Held while a change begins or ends, because it reads the meter.
         self._edge = threading.Lock()
         self._arenas = Arenas()
+        self._look_s = look_s
         self._ticker = Ticker(f"workbench-look-{device}", self.look, look_s)
         self._grow: Grow | None = None
         self._changes = self._heavy_runs = 0  # loads and closes in progress
@@ -150,13 +152,17 @@ class MemoryWatch:
         """From now on call *grow* when the memory that a model's runs keep changes."""
         self._grow = grow
 
-    def look(self) -> None:
-        """Measure and book the memory that runs keep. Too slow for the thread of a request."""
+    def look(self) -> float:
+        """Measure and book the memory that runs keep. Too slow for the thread of a request.
+
+        Returns the seconds until the next look.
+        """
         with self._edge:
             nbytes = self._meter.read() if self.keeps and not self._changes else None
             with self._lock:
                 grown = {} if nbytes is None else self._seen(nbytes)
         self._book(grown)
+        return self._look_s
 
     def disturb(self) -> None:
         """Note that other code of the process takes memory now."""
@@ -290,7 +296,8 @@ class MemoryWatch:
     def _keep_looking(self) -> None:
         """Measure at intervals while models are loaded and the driver lists this process."""
         if self._models and self.keeps and self._arenas.sees:
-            self._ticker.wake()
+            with suppress(ThreadsExhausted):  # the next load or close tries again
+                self._ticker.wake()
         else:
             self._ticker.end()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from workbench.errors import TooManyWaiting
 from workbench.seconds import show_duration
-from workbench.threads import start_thread
+from workbench.threads import Ticker
 
 _RETRY_SHARE = 10  # clients are told to try again after a tenth of the longest wait
 
@@ -20,7 +20,6 @@ class Waits:
     """Lets up to *most* requests wait, each for at most *wait_s*; *clock* gives monotonic seconds.
 
     Each wait has a function, by which it is known; a thread calls it if the wait lasts too long.
-    The thread runs only while requests wait.
     """
 
     def __init__(
@@ -30,9 +29,8 @@ class Waits:
         self._most = most
         self._clock = clock
         self._lock = threading.Lock()
-        self._closing = threading.Event()
         self._waiting: OrderedDict[Expire, float] = OrderedDict()  # their deadlines, in order
-        self._has_thread = False
+        self._ticker = Ticker("workbench-deadline", self.expire, wait_s)
 
     @property
     def retry_after_s(self) -> float:
@@ -51,9 +49,7 @@ class Waits:
                     f"try again in {show_duration(self.retry_after_s)}",
                     self.retry_after_s,
                 )
-            if not self._has_thread:
-                start_thread(self._run, "workbench-deadline")
-                self._has_thread = True
+            self._ticker.wake()
             self._waiting[expire] = self._clock() + self.wait_s
 
     def end(self, expire: Expire) -> None:
@@ -61,11 +57,8 @@ class Waits:
         with self._lock:
             self._waiting.pop(expire, None)
 
-    def expire(self) -> float | None:
-        """End the waits that are overdue.
-
-        Returns the seconds until the next one may be overdue; ``None`` if nothing waits.
-        """
+    def expire(self) -> float:
+        """End the waits that are overdue; returns the seconds until the next one may be."""
         overdue = []
         with self._lock:
             now_s = self._clock()
@@ -75,22 +68,11 @@ class Waits:
                     break
                 del self._waiting[expire]
                 overdue.append(expire)
-            left_s = until_s - now_s if self._waiting else None
+            left_s = until_s - now_s if self._waiting else self.wait_s
         for expire in overdue:
             expire()
         return left_s
 
     def close(self) -> None:
         """End the thread."""
-        self._closing.set()
-
-    def _run(self) -> None:
-        idle = False
-        while True:
-            left_s = self.expire()
-            with self._lock:
-                if self._closing.is_set() or (idle and not self._waiting):
-                    self._has_thread = False
-                    return
-            idle = left_s is None
-            self._closing.wait(self.wait_s if left_s is None else left_s)
+        self._ticker.end()

@@ -19,6 +19,7 @@ from workbench.errors import (
 )
 from workbench.repository import ModelRepository
 from workbench.repository.folder import Fingerprint
+from workbench.threads import Ticker
 
 _log = logging.getLogger("workbench")
 
@@ -52,7 +53,7 @@ class Watcher:
     clock: Callable[[], float] = time.monotonic
     _models: dict[str, _Watched] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _closed: threading.Event = field(default_factory=threading.Event, init=False)
+    _ticker: Ticker | None = field(default=None, init=False)
 
     def begin(self) -> None:
         """Take all models that are there now as loaded."""
@@ -64,13 +65,13 @@ class Watcher:
         for name in broken:
             if name in self._models:
                 self._models[name].again_s = self.clock() + _FIRST_PAUSE_S
-        thread = threading.Thread(target=self._run, args=(every_s,), name="workbench-watch")
-        thread.daemon = True
-        thread.start()
+        self._ticker = Ticker("workbench-watch", partial(self._tick, every_s), every_s)
+        self._ticker.wake()
 
     def close(self) -> None:
         """End the thread."""
-        self._closed.set()
+        if self._ticker is not None:
+            self._ticker.end()
 
     def look(self) -> None:
         """Look once, and begin the loads and unloads that follow from it."""
@@ -121,12 +122,10 @@ class Watcher:
         if error is not None and files is not None:
             _log.warning("model %s, whose files changed, is not loaded: %s", name, error)
 
-    def _run(self, every_s: float) -> None:
-        wait_s = every_s
-        while not self._closed.wait(wait_s):
-            begun_s = time.monotonic()
-            try:
-                self.look()
-            except Exception:
-                _log.exception("a look at the repository failed; this is a bug in the workbench")
-            wait_s = max(every_s, _LEISURE * (time.monotonic() - begun_s))
+    def _tick(self, every_s: float) -> float:
+        begun_s = time.monotonic()
+        try:
+            self.look()
+        except Exception:
+            _log.exception("a look at the repository failed; this is a bug in the workbench")
+        return max(every_s, _LEISURE * (time.monotonic() - begun_s))
