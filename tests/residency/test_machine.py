@@ -471,7 +471,6 @@ def test_a_load_that_is_given_up_makes_room(rig: Rig) -> None:
     given_up = rig.ask(A, purpose=Purpose.LOAD)
     rig.ask(B)
     rig.apply(events.Withdrawn(given_up))
-    rig.apply(events.GivenUp(A))
     assert rig.resident(B).phase is Phase.ADMITTED
 
 

@@ -440,7 +440,7 @@ def test_an_unload_ends_a_pin(rig: Rig) -> None:
 def test_a_load_that_is_given_up_too_late(rig: Rig) -> None:
     """The model stays, and its lease is given back."""
     asked = rig.acquire(A, purpose=Purpose.LOAD)
-    rig.residency.give_up(A, asked)
+    abandon(asked)
     assert rig.loaded() == {A}
     assert rig.leases() == 0
 
@@ -642,9 +642,9 @@ def test_a_load_that_is_given_up(rig: Rig) -> None:
     first, other = (rig.residency.acquire(A, purpose=Purpose.LOAD) for _ in range(2))
     rig.jobs.run_one()
     rig.jobs.run_one()  # the second estimate; the load has not begun
-    rig.residency.give_up(A, first)
+    abandon(first)
     assert rig.residency.state(A) is ModelState.LOADING
-    rig.residency.give_up(A, other)
+    abandon(other)
     rig.jobs.run_all()
     assert first.cancelled()
     assert other.cancelled()

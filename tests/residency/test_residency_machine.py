@@ -175,7 +175,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         if gives_up:
             for _ in range(data.draw(st.integers(0, min(3, len(self.jobs))))):
                 self.work(0)
-            self.residency.give_up(model, future)
+            abandon(future)
         else:
             self.waiting.append(future)
 

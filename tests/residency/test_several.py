@@ -8,7 +8,7 @@ from residency_rig import Rig
 from doubles import FakeLoader, FakeSession
 from workbench.errors import LoadFailed, ModelTooLarge
 from workbench.model import ModelId, ModelState
-from workbench.residency import Purpose
+from workbench.residency import Purpose, abandon
 
 A, B, C, D, BIG, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big", "huge"))
 SIZES = dict.fromkeys("abcd", 40) | {"seventy": 70, "big": 150, "large": 180, "huge": 300}
@@ -183,7 +183,7 @@ def test_giving_up_and_cancelling(rig: Rig) -> None:
     rig.system = [10, 1000]
     asked = rig.residency.acquire(A, purpose=Purpose.LOAD)
     rig.jobs.run_one()
-    rig.residency.give_up(A, asked)
+    abandon(asked)
     rig.jobs.run_all()
     assert rig.on(1) == set()
     rig.load(B)

@@ -90,7 +90,7 @@ class Released(NamedTuple):
 
 
 class Withdrawn(NamedTuple):
-    """The caller of the *request* gave up."""
+    """The caller of the *request* gave up: loads by hand end, unless others wait for them."""
 
     request: int
 
@@ -106,12 +106,6 @@ class Unload(NamedTuple):
     reason: str
     waiter: int
     until_gone: bool = False
-
-
-class GivenUp(NamedTuple):
-    """A caller that asked to load *model* gave up: the load ends unless others wait for it."""
-
-    model: ModelId
 
 
 class Expire(NamedTuple):

@@ -37,7 +37,7 @@ from workbench.residency.effects import (
 )
 from workbench.residency.events import Purpose
 from workbench.residency.journal import Journal
-from workbench.residency.leases import Lease, Loan, abandon, give_back
+from workbench.residency.leases import Lease, Loan, give_back
 from workbench.residency.machine import Machine
 from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, books_of, snapshot_of
 from workbench.residency.state import ABSENT, READY, STATES, Resident
@@ -141,8 +141,9 @@ class Residency:
         may wait for those runs. *counted*: models whose use was counted at an earlier lease of the
         same request.
 
-        The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. To give up, cancel
-        the future or pass it to ``abandon``; the load continues. Raises ``ServerNotRunning``.
+        The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. To give up, pass
+        it to ``abandon``: the load of a run continues, one by hand ends unless others wait for it.
+        Raises ``ServerNotRunning``.
         """
         wanted = tuple(dict.fromkeys(models))
         with self._lock:
@@ -194,11 +195,6 @@ class Residency:
             effects = self._step(events.Unload(model, reason, waiter, until_gone))
         self._do(effects)
         return future
-
-    def give_up(self, model: ModelId, asked: Future[Lease]) -> None:
-        """Give up waiting for the load of *model*; the load ends unless others wait for it."""
-        abandon(asked)
-        self._apply(events.GivenUp(model))
 
     def expire(self, keep_alive_s: float) -> float:
         """Unload the models that were not used for *keep_alive_s*, except pinned ones.

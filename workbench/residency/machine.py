@@ -151,8 +151,12 @@ class Machine:
 
     def _withdrawn(self, event: events.Withdrawn) -> None:
         request = self.requests.get(event.request)
-        if request is not None:
-            self._forget(request)
+        if request is None:
+            return
+        self._forget(request)
+        for resident in request.residents if request.purpose is events.Purpose.LOAD else ():
+            if resident.phase in COMING and not resident.requests:
+                self._abort(resident, "given up while it was loading")
 
     def _refuse(self, request: WaitingRequest, error: WorkbenchError) -> None:
         """End *request*; the load that it asked for goes on."""
@@ -282,11 +286,6 @@ class Machine:
         else:
             self._out(Tell(ModelLoadCancelled(resident.id, reason)))
             self._drop(resident, error)
-
-    def _given_up(self, event: events.GivenUp) -> None:
-        resident = self.residents.find(event.model)
-        if resident is not None and resident.phase in COMING and not resident.requests:
-            self._abort(resident, "given up while it was loading")
 
     # ── unloading ──
 
@@ -493,7 +492,6 @@ class Machine:
         events.Released: _released,
         events.Withdrawn: _withdrawn,
         events.Unload: _unload,
-        events.GivenUp: _given_up,
         events.Expire: _expire,
         events.MakeRoom: _make_room,
         events.Grew: _grew,

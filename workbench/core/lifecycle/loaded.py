@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import nullcontext
+from functools import partial
 
 from workbench.core.holders import holders
 from workbench.errors import WaitedTooLong
@@ -28,18 +29,11 @@ def loaded(
     ``WaitedTooLong`` if there is no room after *wait_s*; a load that has begun is waited for.
     """
     coming = residency.acquire(*models, purpose=Purpose.LOAD, parents=parents)
-
-    def give_up() -> None:
-        for model in models:
-            residency.give_up(model, coming)
-
     try:
-        with stop.calls(give_up) if stop else nullcontext():
+        with stop.calls(partial(abandon, coming)) if stop else nullcontext():
             while not _is_done(coming, wait_s):
-                if _are_loading(residency, models):
-                    continue
-                give_up()
-                raise _too_long(models, residency, wait_s)
+                if not _are_loading(residency, models):
+                    raise _too_long(models, residency, wait_s)
         if stop is not None and stop.error is not None:  # then the lease was given back
             raise stop.error
         return coming.result()
