@@ -87,7 +87,7 @@ def test_work_that_waits_for_other_work() -> None:
     pool = ThreadPool(2, "test")
     for _ in range(2):
         pool.submit(int).result(10)
-        until(lambda: bool(pool._idle))
+        until(lambda: bool(pool._threads._idle))
     together = threading.Barrier(2, timeout=10)
     futures = [pool.submit(together.wait) for _ in range(2)]
     assert sorted(future.result(10) for future in futures) == [0, 1]
@@ -108,7 +108,7 @@ def test_an_idle_thread_keeps_nothing() -> None:
     alive = weakref.ref(given)
     pool.submit(id, given).result(30)
     del given
-    until(lambda: pool._idle == 1)
+    until(lambda: pool._threads._idle == 1)
     assert alive() is None
     pool.close()
 
@@ -171,22 +171,6 @@ def test_a_thread_that_cannot_be_started_is_tried_again() -> None:
         with pytest.raises(ThreadsExhausted):
             pool.do(int)
     assert pool.submit(int, "7").result(10) == 7
-    pool.close()
-
-
-def test_threads_that_are_there_go_on() -> None:
-    """Where no more threads can be started, those that are idle do the work."""
-    pool = ThreadPool(2, "test")
-    gate, inside = threading.Event(), threading.Event()
-    pool.submit(lambda: (inside.set(), gate.wait(10)))
-    assert inside.wait(10)
-    with no_threads():
-        with pytest.raises(ThreadsExhausted):
-            pool.submit(int)
-        gate.set()
-        until(lambda: bool(pool._idle))
-        assert pool.submit(int, "7").result(10) == 7
-    assert pool._started == 1
     pool.close()
 
 

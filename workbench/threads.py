@@ -13,16 +13,15 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from contextlib import suppress
 from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from workbench.errors import ServerNotRunning, ThreadsExhausted
 
 T = TypeVar("T")
-_Job = tuple[Future[Any] | None, Callable[[], Any]]
 
 _log = logging.getLogger("workbench")
 
@@ -32,25 +31,19 @@ _ENDED = "the server is stopping"  # whose pools these are
 
 
 class ThreadPool:
-    """Up to *size* threads, started as they are needed."""
+    """Up to *size* threads, started as they are needed; a ``SharedPool`` for work of one kind."""
 
     def __init__(self, size: int, name: str) -> None:
-        self._size = size
-        self._name = name
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._idle = 0
-        self._started = 0
-        self._closed = False
+        self._threads = SharedPool(size, name)
 
     def submit(self, work: Callable[..., T], *args: object) -> Future[T]:
         """Run *work* in one of the threads, in the context (``contextvars``) of the caller.
 
-        Raises ``ServerNotRunning`` once closed, and ``ThreadsExhausted`` if another thread is
-        needed and the system starts none; the next call tries again.
+        Raises ``ServerNotRunning`` once closed, and ``ThreadsExhausted`` if there is no thread and
+        the system starts none; the next call tries again.
         """
         future: Future[T] = Future()
-        self._put((future, partial(copy_context().run, work, *args)))
+        self._threads.do(_Work(partial(copy_context().run, work, *args), future))
         return future
 
     def call(self, work: Callable[[], T], meanwhile: Callable[[], object] | None = None) -> T:
@@ -60,7 +53,7 @@ class ThreadPool:
         """
         future: Future[T] = Future()
         ended = queue_when_done(future)
-        self._put((future, partial(copy_context().run, work)))
+        self._threads.do(_Work(partial(copy_context().run, work), future))
         every_s = None if meanwhile is None else _MEANWHILE_S
         while True:
             try:
@@ -73,53 +66,41 @@ class ThreadPool:
 
     def do(self, work: Callable[[], object]) -> None:
         """Like ``submit`` but faster, without a future; *work* must handle its own errors."""
-        self._put((None, work))
-
-    def _put(self, job: _Job) -> None:
-        with self._lock:
-            if self._closed:
-                raise ServerNotRunning(_ENDED)
-            if self._idle:
-                self._idle -= 1
-            elif self._started < self._size:
-                start_thread(self._work, f"{self._name}-{self._started + 1}")
-                self._started += 1
-            self._jobs.put(job)
+        self._threads.do(_Work(work))
 
     def close(self, *, cancel: bool = False) -> None:
         """End the threads after all submitted work; with *cancel*, after work that has begun."""
-        cancelled = []
-        with self._lock:
-            self._closed = True
-            with suppress(Empty):
-                while cancel:
-                    job = self._jobs.get_nowait()  # unless a thread took the last one just now
-                    if job is not None and job[0] is not None:
-                        cancelled.append(job[0])
-            self._jobs.put(None)
-        for future in cancelled:  # whose callbacks may submit
-            future.cancel()
+        self._threads.close(finish=not cancel)
 
-    def _work(self) -> None:
-        while True:
-            job = self._jobs.get()
-            if job is None:
-                self._jobs.put(None)  # for the next thread
-                return
-            future, work = job
-            if future is None:
-                _logged(work)
-            elif future.set_running_or_notify_cancel():
-                try:
-                    result = work()
-                except BaseException as error:  # the holder of the future gets it
-                    future.set_exception(error)
-                else:
-                    future.set_result(result)
-                    del result
-            del future, work, job  # an idle thread must not keep tensors alive
-            with self._lock:
-                self._idle += 1
+
+@dataclass(slots=True, eq=False)
+class _Work(Generic[T]):
+    """A ``Job``; *future* gets what it returned or raised."""
+
+    work: Callable[[], T]
+    future: Future[T] | None = None
+    key: Hashable = ""
+
+    def run(self) -> None:
+        future = self.future
+        if future is None:
+            self.work()
+        elif future.set_running_or_notify_cancel():
+            _fulfil(future, self.work)
+
+    def refuse(self) -> None:
+        if self.future is not None:
+            self.future.cancel()
+
+
+def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
+    """Do *work*; *future* gets what it returned or raised."""
+    try:
+        result = work()
+    except BaseException as error:  # the holder of the future gets it
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 def queue_when_done(future: Future[T]) -> SimpleQueue[Future[T]]:
@@ -146,7 +127,9 @@ def shielded(
 
     def do() -> None:
         if begun.acquire(blocking=False):
-            outcome.append(_done(work))
+            future: Future[T] = Future()
+            _fulfil(future, work)
+            outcome.append(future)
             ended.put(None)
 
     def begin() -> None:
@@ -169,16 +152,6 @@ def shielded(
     if interrupt is not None:
         raise interrupt
     return outcome[0].result()
-
-
-def _done(work: Callable[[], T]) -> Future[T]:
-    """Do *work*; returns a future of what it returned or raised."""
-    future: Future[T] = Future()
-    try:
-        future.set_result(work())
-    except BaseException as error:  # whoever asks for the result gets it
-        future.set_exception(error)
-    return future
 
 
 def start_thread(work: Callable[[], object], name: str) -> None:
@@ -230,13 +203,6 @@ class Ticker:
         with self._lock:
             if self._end is end:
                 self._end = None
-
-
-def _logged(work: Callable[[], object]) -> None:
-    try:
-        work()
-    except BaseException:
-        _log.exception("a thread failed; this is a bug in the workbench")
 
 
 class Job(Protocol):
@@ -314,12 +280,14 @@ class SharedPool:
                 del self._waiting[job.key]
             return True
 
-    def close(self) -> None:
-        """End the threads; jobs that have not begun are refused."""
+    def close(self, *, finish: bool = False) -> None:
+        """End the threads; jobs that have not begun are refused, or done first to *finish* all."""
+        left: list[Job] = []
         with self._lock:
             self._closed = True
-            left = [job for jobs in self._waiting.values() for job in jobs]
-            self._waiting.clear()
+            if not finish:
+                left = [job for jobs in self._waiting.values() for job in jobs]
+                self._waiting.clear()
             for _ in range(self._idle):
                 self._wakes.put(None)
         for job in left:  # which may have more done
