@@ -699,6 +699,29 @@ def test_a_request_that_is_stopped_just_when_it_needs_a_thread(
     assert core.status("a").state is ModelState.UNAVAILABLE
 
 
+def test_a_step_that_fails_beside_one_that_waits(rig: Rig) -> None:
+    """The answer is its error, not that of the step whose wait ends for it."""
+
+    def fail(x: np.ndarray) -> np.ndarray:
+        raise ValueError("on purpose")
+
+    rig.function("a", gated=True, schedule=Schedule(1))
+    rig.function("b", fail, gated=True)
+    rig.function("sum", lambda x, z: x + z, inputs=("x", "z"))
+    rig.ensemble("e", "a x=in y=t", "b x=in y=u", "sum x=t z=u y=out")
+    core = rig.open()
+    first = inside.submit(core, InferRequest("a", {"x": Tensor.of(X)}))
+    rig.entered("a")
+    coming = submit(core)
+    rig.entered("b")
+    inside.until(lambda: inside.queued(core, "a") == 1)
+    rig.gates["b"].release()
+    with pytest.raises(RunFailed, match="on purpose"):
+        coming.result(30)
+    rig.gates["a"].release()
+    first.result(30)
+
+
 def test_a_step_that_is_refused_waits_no_more(rig: Rig) -> None:
     """It takes no place of those that may wait."""
     rig.function("a", gated=True, schedule=Schedule(1))

@@ -204,14 +204,15 @@ class Execution:
     def fail(self, error: BaseException) -> None:
         """Begin no more steps, and end those that run. The first *error* is the answer."""
         with self._lock:
+            is_first = self._error is None
             self._error = self._error or error
             coming, jobs = list(self._coming.values()), list(self._jobs)
         if not isinstance(error, RequestStopped):
             self._stop.set(RequestStopped("another step failed"))
         else:
             self._stop.set(error)
-            if self._request.stop is not None:  # answer now: a step that cannot be ended runs on
-                self._request.stop.set(error)
+            if is_first and self._request.stop is not None:
+                self._request.stop.set(error)  # answer now: a step that cannot be ended runs on
         for each in coming:
             each.cancel()
         for job in jobs:
