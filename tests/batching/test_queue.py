@@ -111,14 +111,6 @@ def test_a_delay_ends_where_somebody_waited_too_long() -> None:
     assert [each.what for each in queue.take(1.0).expired] == ["a"]
 
 
-def test_all_leave() -> None:
-    """Whoever waits leaves at the end, in order, and nobody is left."""
-    queue = queue_of("a", "b", levels=2, default_level=2)
-    queue.add(waiting("c", level=1), 0.0)
-    assert [each.what for each in queue.clear()] == ["c", "a", "b"]
-    assert len(queue) == 0
-
-
 def test_a_delay_with_preferred_sizes() -> None:
     """A preferred size ends the delay."""
     queue = queue_of("a", "b", delay_s=1.0, preferred=(2,))

@@ -299,7 +299,7 @@ def test_a_stop_ends_a_delay(rig: Rig) -> None:
     rig.serve(delay_s=3600.0)
     asked, runner = rig.ask(0.0), rig.runner()
     inside.until(lambda: runner._delaying)
-    rig.core._running().refuse_waiting()
+    rig.core._running().requests.waits.close()
     with pytest.raises(ServerNotRunning):
         asked.result(30)
     inside.until(lambda: not runner._working)
@@ -373,7 +373,7 @@ def test_a_stop_refuses_who_waits(rig: Rig) -> None:
     rig.serve()
     (running,) = rig.hold()
     waiting = [rig.ask(1.0), rig.ask(2.0)]
-    rig.core._running().refuse_waiting()
+    rig.core._running().requests.waits.close()
     for each in waiting:
         with pytest.raises(ServerNotRunning, match="the server is stopping"):
             each.result(30)
@@ -611,7 +611,7 @@ def test_what_is_no_timeout(rig: Rig, timeout: object) -> None:
 
 def test_a_queue_that_comes_after_a_stop(rig: Rig) -> None:
     """A model that is loaded just when the server stops takes no requests."""
-    rig.core._running().refuse_waiting()
+    rig.core._running().requests.waits.close()
     rig.serve()
     with pytest.raises(ServerNotRunning):
         rig.ask(1.0).result(30)

@@ -731,7 +731,7 @@ def test_a_step_that_is_refused_waits_no_more(rig: Rig) -> None:
     rig.entered("a")
     second = submit(core)
     inside.until(lambda: inside.queued(core, "a") == 1)
-    core._running().refuse_waiting()
+    core._running().requests.waits.close()
     with pytest.raises(ServerNotRunning):
         second.result(30)
     assert not core._running().requests.waits._waiting

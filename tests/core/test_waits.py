@@ -65,10 +65,10 @@ def clock() -> Clock:
 def test_who_waits_too_long_is_told(waits: Waits, clock: Clock) -> None:
     """A wait that is not over in time expires, once; one that is over does not."""
     told: list[str] = []
-    waits.begin(lambda: told.append("first"))
+    waits.begin(lambda _: told.append("first"))
     clock.now_s += 30
 
-    def over() -> None:
+    def over(_: object) -> None:
         told.append("second")
 
     waits.begin(over)
@@ -85,16 +85,16 @@ def test_who_waits_too_long_is_told(waits: Waits, clock: Clock) -> None:
 def test_only_so_many_wait(waits: Waits) -> None:
     """One more is refused, with the seconds after which to try again; an end makes room."""
 
-    def first() -> None:
+    def first(_: object) -> None:
         pass
 
     waits.begin(first)
-    waits.begin(lambda: None)
+    waits.begin(lambda _: None)
     with pytest.raises(TooManyWaiting, match="2 requests wait already") as caught:
-        waits.begin(lambda: None)
+        waits.begin(lambda _: None)
     assert caught.value.retry_after_s == 6.0
     waits.end(first)
-    waits.begin(lambda: None)
+    waits.begin(lambda _: None)
 
 
 # ── in a server ─────────────────────────────────────────────────────────────
@@ -240,7 +240,7 @@ def test_a_wait_that_ends_just_in_time(
 
     def late(turn: Any) -> None:
         begun(turn)
-        turn.expire()
+        turn.expire(None)
 
     monkeypatch.setattr(kind, "begun", late)
     asked = to_ensemble("e") if kind is _StepTurn else request("slow")

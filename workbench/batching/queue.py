@@ -108,13 +108,6 @@ class BatchQueue(Generic[_W]):
                 return True
         return False
 
-    def clear(self) -> list[_W]:
-        """Remove all requests, and return them."""
-        left = list(self._in_order())
-        for queue in (*self._levels, *self._late):
-            queue.clear()
-        return left
-
     def _policy(self, level: int) -> QueuePolicy:
         return self._batching.policies.get(level, self._batching.policy)
 

@@ -140,7 +140,7 @@ class Runtime:
         workers = Workers(self._batching.do, self._telling.do)
         self._responses = self._response_cache(placements)
         self._runners = Runners(
-            runs, self.run_memory, workers, self.requests, clock=clock, cache=self._responses
+            runs, self.run_memory, workers, self.requests, clock, self._responses
         )
         self.loads = Loads(
             self.residency,
@@ -312,18 +312,13 @@ class Runtime:
             for device in self.devices:
                 device.watch.disturb()
 
-    def refuse_waiting(self) -> None:
-        """Refuse the requests that wait in a model's queue."""
-        self._runners.close()
-        self.requests.waits.close()
-
     def close(self, timeout_s: float) -> None:
         """Unload everything and end the threads; running requests have *timeout_s* to finish."""
         self.expire_after(None)
         for background in (self._watcher, self._prepared):
             if background is not None:
                 background.close()
-        self.refuse_waiting()
+        self.requests.waits.close()
         if not self.residency.close(timeout_s):
             self.residency.cancel()
             if not self.residency.close(timeout_s):

@@ -101,7 +101,6 @@ class Batched:
         self._changed = threading.Condition(self._lock)
         self._working = 0  # threads
         self._delaying = 0  # those of them that wait for more requests to fill a batch
-        self._closed = False
         self._order: deque[_Batch] = deque()  # running batches, if answers must keep their order
         self._answering = threading.Lock()
 
@@ -147,8 +146,6 @@ class Batched:
     def _add(self, asked: _Queued) -> None:
         """Put *asked* into the queue. Raises ``QueueRefused``, ``ThreadsExhausted``."""
         with self._lock:
-            if self._closed:
-                raise _stopping()
             if self._working < self._instances:
                 try:
                     self._workers.run(self._work)  # it takes the lock first, so it sees *asked*
@@ -164,18 +161,10 @@ class Batched:
         """Nobody wants the answer of *asked* any more: if it still waits, refuse it."""
         with self._lock:
             waited = self._queue.remove(asked)
+            self._changed.notify()  # a thread that waits for company for it
         if waited:
             given_up = RequestStopped("nobody waits for it any more")
             self._refuse(asked, _stop_error(asked) or given_up)
-
-    def close(self) -> None:
-        """Refuse all requests that wait, and all that come later."""
-        with self._lock:
-            self._closed = True
-            left = self._queue.clear()
-            self._changed.notify_all()
-        for asked in left:
-            self._refuse(asked, _stopping())
 
     def _work(self) -> None:
         """Run batches, as one instance of the model, until the queue is empty."""
@@ -278,10 +267,6 @@ def _bypasses_queue(batching: Batching | None) -> bool:
     if batching is None:
         return True
     return not (batching.delay_s or batching.ordered or batching.levels)
-
-
-def _stopping() -> ServerNotRunning:
-    return ServerNotRunning("the server is stopping")
 
 
 def _key(request: InferRequest) -> object:

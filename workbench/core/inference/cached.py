@@ -58,10 +58,6 @@ class Cached:
             lookup.keep(answer)
         return answer
 
-    def close(self) -> None:
-        """See ``Runner``."""
-        self._inner.close()
-
 
 class _Lookup:
     """The lookup of one *request* in the cache of *owner*."""

@@ -174,9 +174,13 @@ class Call(Generic[T]):
             assert self._stop.error is not None
             self._fail(self._stop.error)
 
-    def expire(self) -> None:
-        """The request waited too long: stop it, unless it runs since a moment ago."""
+    def expire(self, error: ServerNotRunning | None) -> None:
+        """It waited too long, or the server stops: stop it, unless it runs since a moment ago."""
         if not self._waits_for:
+            return
+        if error is not None:
+            self._answer(None, error)
+            self._stop.set(RequestStopped(str(error)))
             return
         needs = self._needs
         waits = needs.waits

@@ -94,9 +94,6 @@ class Direct:
         inline = self._learned.pace.expected_s(nbytes) < INLINE_S
         return self._run(held, request, nbytes, inline=inline, on_the_spot=False)
 
-    def close(self) -> None:
-        """Nothing to do: no requests wait here."""
-
     def _run(
         self, held: Borrowed, request: InferRequest, nbytes: int, *, inline: bool, on_the_spot: bool
     ) -> InferResponse:

@@ -43,9 +43,6 @@ class EnsembleRunner:
         execution.begin(in_thread=True)
         return execution
 
-    def close(self) -> None:
-        """Nothing to do: requests wait in the queues of the parts only."""
-
     # ── brief requests ──
 
     def run_now(self, held: Held, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:

@@ -353,8 +353,11 @@ class Execution:
             turn.begun()
             raise
 
-    def waited(self, step: Step) -> None:
-        """*step* waited too long in its model's queue."""
+    def waited(self, step: Step, error: ServerNotRunning | None) -> None:
+        """The wait of *step* in its model's queue ends with *error*, or since it was too long."""
+        if error is not None:
+            self.fail(error)
+            return
         leased, waits = self.leased, self._needs.waits
         assert leased is not None
         part = leased.models[step.part]
@@ -417,10 +420,10 @@ class _StepTurn:
         self.nbytes = nbytes
         self.has_begun = self.is_done = False
 
-    def expire(self) -> None:
-        """The step waited too long, unless it runs since a moment ago."""
+    def expire(self, error: ServerNotRunning | None) -> None:
+        """The step waited too long, or the server stops, unless it runs since a moment ago."""
         if not self.has_begun:
-            self._execution.waited(self.step)
+            self._execution.waited(self.step, error)
 
     def begun(self) -> None:
         """See ``Turn``."""

@@ -86,7 +86,3 @@ class Runner(Protocol[H_contra]):
         Raises as ``ServerCore.infer`` does.
         """
         ...
-
-    def close(self) -> None:
-        """Refuse all requests that wait, and all that come later."""
-        ...

@@ -7,19 +7,21 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from workbench.errors import TooManyWaiting
+from workbench.errors import ServerNotRunning, TooManyWaiting
 from workbench.seconds import show_duration
 from workbench.threads import Ticker
 
 _RETRY_SHARE = 10  # clients are told to try again after a tenth of the longest wait
 
-Expire = Callable[[], object]
+Expire = Callable[[ServerNotRunning | None], object]
+"""Ends a wait: with this error, or because it lasts too long."""
 
 
 class Waits:
     """Lets up to *most* requests wait, each for at most *wait_s*; *clock* gives monotonic seconds.
 
-    Each wait has a function, by which it is known; a thread calls it if the wait lasts too long.
+    Each wait has a function, by which it is known; a thread calls it if the wait lasts too long,
+    and ``close`` if the server stops.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class Waits:
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: OrderedDict[Expire, float] = OrderedDict()  # their deadlines, in order
+        self._closed = False
         self._ticker = Ticker("workbench-deadline", self.expire, wait_s)
 
     @property
@@ -40,9 +43,11 @@ class Waits:
     def begin(self, expire: Expire) -> None:
         """Begin a wait; *expire* is called if it does not end in time.
 
-        Raises ``TooManyWaiting``, ``ThreadsExhausted``.
+        Raises ``TooManyWaiting``, ``ThreadsExhausted``; ``ServerNotRunning`` once closed.
         """
         with self._lock:
+            if self._closed:
+                raise _stopping()
             if len(self._waiting) >= self._most:
                 raise TooManyWaiting(
                     f"{self._most} requests wait already, the setting max_waiting: "
@@ -70,9 +75,19 @@ class Waits:
                 overdue.append(expire)
             left_s = until_s - now_s if self._waiting else self.wait_s
         for expire in overdue:
-            expire()
+            expire(None)
         return left_s
 
     def close(self) -> None:
-        """End the thread."""
+        """End all waits, and let none begin: the server stops."""
         self._ticker.end()
+        with self._lock:
+            self._closed = True
+            left = list(self._waiting)
+            self._waiting.clear()
+        for expire in left:
+            expire(_stopping())
+
+
+def _stopping() -> ServerNotRunning:
+    return ServerNotRunning("the server is stopping")
