@@ -9,11 +9,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from importlib.machinery import PathFinder
 from inspect import getdoc
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 import pytest
@@ -91,7 +91,8 @@ def first_line(described: type) -> str:
 
 def events_table() -> str:
     """The rows of docs/events.md: each kind of event, in the order of workbench/events.py."""
-    told = [each for each in get_args(events.Event) if each is not events.ToldEvent]
+    found = [each for each in vars(events).values() if is_dataclass(each)]
+    told = [each for each in found if each is not events.ToldEvent]
     rows = [
         f"| `{each.kind}` | `{each.__name__}` | {first_line(each)} | "
         f"{', '.join(f'`{one.name}`' for one in fields(each)) or ''} |"

@@ -12,17 +12,24 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 
 
+class Event:
+    """What happened: its *kind* in one word, and its text as ``str``."""
+
+    __slots__ = ()
+    kind: str
+
+
 @dataclass(frozen=True, slots=True)
-class ServerStarted:
+class ServerStarted(Event):
     """The server answers at *url*."""
 
-    kind: ClassVar[str] = "start"
+    kind = "start"
     url: str
 
     def __str__(self) -> str:
@@ -30,20 +37,20 @@ class ServerStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerStopped:
+class ServerStopped(Event):
     """The server has stopped."""
 
-    kind: ClassVar[str] = "stop"
+    kind = "stop"
 
     def __str__(self) -> str:
         return "stopped"
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceChosen:
+class DeviceChosen(Event):
     """Models run on *device*, and *reason* is why."""
 
-    kind: ClassVar[str] = "device"
+    kind = "device"
     device: str
     reason: str
 
@@ -52,10 +59,10 @@ class DeviceChosen:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelLoading:
+class ModelLoading(Event):
     """Room for *nbytes* is claimed, and the load begins."""
 
-    kind: ClassVar[str] = "loading"
+    kind = "loading"
     model: ModelId
     nbytes: int
 
@@ -64,10 +71,10 @@ class ModelLoading:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelLoaded:
+class ModelLoaded(Event):
     """The model is READY and holds *nbytes*; loading took *seconds*."""
 
-    kind: ClassVar[str] = "load"
+    kind = "load"
     model: ModelId
     nbytes: int
     seconds: float
@@ -77,10 +84,10 @@ class ModelLoaded:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelLoadFailed:
+class ModelLoadFailed(Event):
     """The model could not be loaded."""
 
-    kind: ClassVar[str] = "failed"
+    kind = "failed"
     model: ModelId
     reason: str
 
@@ -90,10 +97,10 @@ class ModelLoadFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelLoadCancelled:
+class ModelLoadCancelled(Event):
     """The model's load was cancelled, and *reason* is why."""
 
-    kind: ClassVar[str] = "cancelled"
+    kind = "cancelled"
     model: ModelId
     reason: str
 
@@ -102,10 +109,10 @@ class ModelLoadCancelled:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOutgrown:
+class ModelOutgrown(Event):
     """The model holds *nbytes*, more than the *claimed_nbytes* that it had claimed."""
 
-    kind: ClassVar[str] = "outgrown"
+    kind = "outgrown"
     model: ModelId
     nbytes: int
     claimed_nbytes: int
@@ -116,10 +123,10 @@ class ModelOutgrown:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelUnloading:
+class ModelUnloading(Event):
     """The model takes no new requests, and is unloaded after its *leases* running ones."""
 
-    kind: ClassVar[str] = "unloading"
+    kind = "unloading"
     model: ModelId
     reason: str
     leases: int
@@ -130,10 +137,10 @@ class ModelUnloading:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelUnloaded:
+class ModelUnloaded(Event):
     """The model's *nbytes* are free again, because an unload was asked for."""
 
-    kind: ClassVar[str] = "unload"
+    kind = "unload"
     model: ModelId
     nbytes: int
     reason: str
@@ -146,7 +153,7 @@ class ModelUnloaded:
 class ModelEvicted(ModelUnloaded):
     """The model's *nbytes* are free for others; it was idle for *idle_s*, ``None`` if in use."""
 
-    kind: ClassVar[str] = "evict"
+    kind = "evict"
     idle_s: float | None = None
     device_number: int = 0
 
@@ -155,14 +162,14 @@ class ModelEvicted(ModelUnloaded):
 class ModelExpired(ModelUnloaded):
     """The model's *nbytes* are free again, because it was idle for the keep-alive time."""
 
-    kind: ClassVar[str] = "expire"
+    kind = "expire"
 
 
 @dataclass(frozen=True, slots=True)
-class Thrashing:
+class Thrashing(Event):
     """Of *loads* loads, *returned* were of models just evicted; *models* take *nbytes* together."""
 
-    kind: ClassVar[str] = "thrash"
+    kind = "thrash"
     returned: int
     loads: int
     models: tuple[ModelId, ...]
@@ -180,10 +187,10 @@ class Thrashing:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPrepared:
+class ModelPrepared(Event):
     """The model was prepared to load faster: it takes *nbytes* of disk, and took *seconds*."""
 
-    kind: ClassVar[str] = "prepare"
+    kind = "prepare"
     model: ModelId
     nbytes: int
     seconds: float
@@ -198,10 +205,10 @@ class ModelPrepared:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelNotPrepared:
+class ModelNotPrepared(Event):
     """The model could not be prepared to load faster, and *reason* is why."""
 
-    kind: ClassVar[str] = "unprepared"
+    kind = "unprepared"
     model: ModelId
     reason: str
 
@@ -210,10 +217,10 @@ class ModelNotPrepared:
 
 
 @dataclass(frozen=True, slots=True)
-class OptionIgnored:
+class OptionIgnored(Event):
     """The model runs without an *option* that its configuration asks for; *reason* is why."""
 
-    kind: ClassVar[str] = "ignored"
+    kind = "ignored"
     model: ModelId
     option: str
     reason: str
@@ -223,10 +230,10 @@ class OptionIgnored:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryDrifted:
+class MemoryDrifted(Event):
     """The models on *device* take *by_system_nbytes*, but *booked_nbytes* by the books."""
 
-    kind: ClassVar[str] = "drift"
+    kind = "drift"
     device: str
     booked_nbytes: int
     by_system_nbytes: int
@@ -239,10 +246,10 @@ class MemoryDrifted:
 
 
 @dataclass(frozen=True, slots=True)
-class RunStalled:
+class RunStalled(Event):
     """A run that was expected to be brief delayed all requests for *seconds*."""
 
-    kind: ClassVar[str] = "stall"
+    kind = "stall"
     model: ModelId
     seconds: float
 
@@ -252,10 +259,10 @@ class RunStalled:
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryRefused:
+class MemoryRefused(Event):
     """A model was not loaded because there was no room."""
 
-    kind: ClassVar[str] = "refused"
+    kind = "refused"
     model: ModelId
     reason: str
     device_number: int = 0
@@ -265,10 +272,10 @@ class MemoryRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointMeasured:
+class EndpointMeasured(Event):
     """A *metric* of an endpoint, by CloudWatch's name: *seconds* for *nbytes*, or a *count*."""
 
-    kind: ClassVar[str] = "endpoint"
+    kind = "endpoint"
     metric: str
     target_model: str
     seconds: float | None = None
@@ -283,10 +290,10 @@ class EndpointMeasured:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetNamed:
+class TargetNamed(Event):
     """The artifact *target_model* is about to be loaded, as the *model* that the platform names."""
 
-    kind: ClassVar[str] = "target"
+    kind = "target"
     model: ModelId
     target_model: str
 
@@ -295,10 +302,10 @@ class TargetNamed:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointWarned:
+class EndpointWarned(Event):
     """Something is wrong with the artifact of *target_model*; *reason* says what."""
 
-    kind: ClassVar[str] = "warning"
+    kind = "warning"
     target_model: str
     reason: str
 
@@ -307,7 +314,7 @@ class EndpointWarned:
 
 
 @dataclass(frozen=True, slots=True)
-class ToldEvent:
+class ToldEvent(Event):
     """An event as another server reported it: its *kind*, its *text* and its *model*."""
 
     kind: str
@@ -316,33 +323,6 @@ class ToldEvent:
 
     def __str__(self) -> str:
         return self.text
-
-
-Event = (
-    ServerStarted
-    | ServerStopped
-    | DeviceChosen
-    | ModelLoading
-    | ModelLoaded
-    | ModelLoadFailed
-    | ModelLoadCancelled
-    | ModelOutgrown
-    | ModelUnloading
-    | ModelUnloaded
-    | ModelEvicted
-    | ModelExpired
-    | Thrashing
-    | ModelPrepared
-    | ModelNotPrepared
-    | OptionIgnored
-    | MemoryDrifted
-    | RunStalled
-    | MemoryRefused
-    | EndpointMeasured
-    | TargetNamed
-    | EndpointWarned
-    | ToldEvent
-)
 
 
 class Entry(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from workbench.backends.base import NO_PARTS
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.leases import Loan
 from workbench.residency.state import STATES, DeviceBooks, Resident
@@ -35,7 +36,6 @@ class LoadStatistics(NamedTuple):
 
 NOTHING = LoadStatistics()
 _NO_FOOTPRINT = Footprint()
-_NO_PARTS: Mapping[tuple[str, int | None], ModelId] = {}
 
 
 class AbsenceKind(Enum):
@@ -76,17 +76,17 @@ class ResidentSnapshot(NamedTuple):
 
     id: ModelId
     state: ModelState
-    nbytes: int
-    claimed_nbytes: int
-    leases: int
-    pinned: bool
-    idle_s: float
-    load_s: float
-    reason: str
-    footprint: Footprint
-    activations_nbytes: int
-    parts: Mapping[tuple[str, int | None], ModelId]
-    busy_s: float | None
+    nbytes: int = 0
+    claimed_nbytes: int = 0
+    leases: int = 0
+    pinned: bool = False
+    idle_s: float = 0.0
+    load_s: float = 0.0
+    reason: str = ""
+    footprint: Footprint = _NO_FOOTPRINT
+    activations_nbytes: int = 0
+    parts: Mapping[tuple[str, int | None], ModelId] = NO_PARTS
+    busy_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,6 @@ def snapshot_of(resident: Resident, loan: Loan | None, now_s: float) -> Resident
         resident.departure.reason,
         session.footprint if session else _NO_FOOTPRINT,
         resident.activations_nbytes,
-        session.parts if session else _NO_PARTS,
+        session.parts if session else NO_PARTS,
         now_s - resident.busy_since_s if resident.leases > resident.waiting else None,
     )

@@ -13,27 +13,13 @@ from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
 from workbench.core.status.snapshot import LeftOut, ModelStatus, broken_status
 from workbench.errors import ModelNotReady, WorkbenchError
-from workbench.model import Footprint, ModelId, ModelState
+from workbench.model import ModelId, ModelState
 from workbench.residency import NOTHING, ResidentSnapshot
 from workbench.statistics import RequestCounts
 
 _NO_REQUESTS = RequestCounts()
 _NO_TAGS: Mapping[str, str] = {}
-_ABSENT = ResidentSnapshot(
-    id=ModelId("", 0),
-    state=ModelState.UNAVAILABLE,
-    nbytes=0,
-    claimed_nbytes=0,
-    leases=0,
-    pinned=False,
-    idle_s=0.0,
-    load_s=0.0,
-    reason="",
-    footprint=Footprint(),
-    activations_nbytes=0,
-    parts={},
-    busy_s=None,
-)
+_ABSENT = ResidentSnapshot(ModelId("", 0), ModelState.UNAVAILABLE)
 _LARGEST = 10  # so many of the largest models of each device are always shown
 _BEST = {ModelState.READY: 2, ModelState.LOADING: 1}
 
