@@ -29,15 +29,13 @@ class Purpose(Enum):
 class Requested(NamedTuple):
     """A request for leases on all of *models*; see ``Residency.acquire``.
 
-    *counted*: models whose use was counted at an earlier lease of the same request. *needs*: as in
-    ``Estimated``, if that is known already; else the machine asks for it.
+    *needs*: as in ``Estimated``, if that is known already; else the machine asks for it.
     """
 
     request: int
     models: tuple[ModelId, ...]
     parents: tuple[ModelId, ...] = ()
     purpose: Purpose = Purpose.RUN
-    counted: tuple[ModelId, ...] = ()
     needs: Mapping[ModelId, int] = {}  # never changed
 
 

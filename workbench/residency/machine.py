@@ -113,7 +113,7 @@ class Machine:
     # ── requests ──
 
     def _asked(self, event: events.Requested) -> None:
-        request = WaitingRequest(*event[:5])
+        request = WaitingRequest(*event[:4])
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
@@ -199,8 +199,7 @@ class Machine:
             if request.purpose is not events.Purpose.PRELOAD:  # which does not count as a use
                 resident.leases -= 1
                 residents.share(resident, 1, now_s)
-                if resident.id not in request.counted:
-                    residents.use(resident)
+                residents.use(resident)
         if is_tied(request.residents):
             residents.tie(request.residents, 1)
         for resident in request.residents:
