@@ -32,7 +32,7 @@ from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, Need, drop_name
 from workbench.nbytes import show_nbytes
 from workbench.residency import events
-from workbench.residency.decision import no_room, too_large
+from workbench.residency.decision import no_room
 from workbench.residency.effects import (
     Effect,
     Estimate,
@@ -47,10 +47,9 @@ from workbench.residency.effects import (
 from workbench.residency.failures import Failures
 from workbench.residency.placement import choose_devices
 from workbench.residency.residents import Residents, is_tied
-from workbench.residency.rooms import Ahead, Rejected, Rooms, Share, calling
+from workbench.residency.rooms import Ahead, Rejected, Rooms, calling
 from workbench.residency.state import (
     ABORTING,
-    ADMITTED,
     COMING,
     DRAINING,
     LOADED,
@@ -168,6 +167,9 @@ class Machine:
         del self.requests[request.number]
         if self._queue.pop(request.number, None):
             self._changed = True
+        self._return_leases(request)
+
+    def _return_leases(self, request: WaitingRequest) -> None:
         for resident in request.residents:
             resident.requests.pop(request.number, None)
             resident.leases -= 1
@@ -361,8 +363,6 @@ class Machine:
         device = self.residents.devices[event.device]
         device.resize(event.budget_nbytes)
         self._changed = True  # idle models that no longer fit leave; waiting requests may get room
-        if device.free_nbytes < 0:
-            self._break_promises(device)
 
     def _policy_changed(self, event: events.PolicyChanged) -> None:
         self._rooms.follow(event.policy)
@@ -372,20 +372,6 @@ class Machine:
         device = self.residents.devices[event.device]
         self._changed = event.nbytes < device.reserved_nbytes  # waiting requests may get room
         device.reserve(event.nbytes)
-
-    def _break_promises(self, device: DeviceBooks) -> None:
-        """Refuse requests that were promised room which *device* no longer has."""
-        for request in tuple(self.requests.values()):
-            there = [r for r in request.residents if r.device is device]
-            coming = tuple(r.id for r in there if r.phase is ADMITTED)
-            need_nbytes = sum(r.claimed_nbytes for r in there)
-            reject = too_large(need_nbytes, device.budget_nbytes)
-            if coming and reject:
-                self._reject(request, Rejected(Share(device, coming, need_nbytes, 0), reject))
-        for resident in tuple(device.residents):
-            if resident.phase is ADMITTED and not resident.requests:
-                budget = show_nbytes(device.budget_nbytes)
-                self._abort(resident, f"given up to fit the budget of {budget}")
 
     def _shut_down(self, _: events.ShutDown) -> None:
         self.closed = True
@@ -405,16 +391,35 @@ class Machine:
         for device in self.residents.devices:
             if device.claimed_nbytes > device.budget_nbytes:
                 self._rooms.fit_budget(device)
+                while device.admissions and device.claimed_nbytes > device.budget_nbytes:
+                    for resident in tuple(device.admissions[-1].residents):
+                        self._take_back(resident)
         for device in self.residents.devices:
             if device.passed and not self._queue:
                 device.passed.clear()
-            if not device.admissions:
-                continue
-            if broken := self._rooms.begin_loads(device, self.requests):
-                error, residents = broken
-                for resident in residents:
-                    self._out(Tell(MemoryRefused(resident.id, str(error), device.number)))
-                    self._drop(resident, error)
+            if device.admissions:
+                self._rooms.begin_loads(device)
+
+    def _take_back(self, resident: Resident) -> None:
+        """The room promised to *resident* is gone, since models grew or the budget shrank.
+
+        Its requests wait for room again, in their old places.
+        """
+        requests, device = self._waiting_for(resident), resident.device
+        for request in requests:
+            self._return_leases(request)
+            there = request.residents
+            request.needs = {r.id: r.claimed_nbytes for r in there} | dict(request.needs)
+            request.homes = {r.id: r.device for r in there} | request.homes
+            request.residents, request.outstanding = (), 0
+            self._queue[request.number] = request
+        self._queue = dict(sorted(self._queue.items()))
+        self._rooms.leave(resident)
+        if not requests:
+            why = f"given up to fit the budget of {show_nbytes(device.budget_nbytes)}"
+            self._out(Tell(ModelLoadCancelled(resident.id, why)))
+        self.residents.leave(resident)
+        self._changed = True
 
     def _serve(self) -> None:
         """Give each waiting request its turn, in the order of their coming."""

@@ -10,10 +10,9 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from workbench.errors import MemoryExhausted
 from workbench.events import ModelEvicted
 from workbench.memory.eviction import EvictionPolicy, Occupant
-from workbench.model import ModelId, Need
+from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency.decision import (
     Claim,
@@ -22,7 +21,6 @@ from workbench.residency.decision import (
     Reject,
     Wait,
     decide,
-    no_room,
     spare,
     too_large,
 )
@@ -32,7 +30,6 @@ from workbench.residency.residents import Residents
 from workbench.residency.state import (
     ADMITTED,
     GOING,
-    LOADING,
     NOW,
     Admission,
     DeviceBooks,
@@ -264,49 +261,12 @@ class Rooms:
         budget = show_nbytes(device.budget_nbytes)
         self.spare(device, -device.free_nbytes, f"to fit the budget of {budget}")
 
-    def begin_loads(
-        self, device: DeviceBooks, requests: Mapping[int, WaitingRequest]
-    ) -> tuple[MemoryExhausted, list[Resident]] | None:
-        """Begin the loads of *device* whose room is really free; ``fit_budget`` comes before.
-
-        Returns the models whose promised room can no longer become free, with the error for them.
-        """
+    def begin_loads(self, device: DeviceBooks) -> None:
+        """Begin the loads of *device* whose room is really free."""
         for admission in startable(device):
             device.admissions.remove(admission)
             for resident in admission.residents:
                 self._residents.load(resident)
-        if not device.admissions or self._may_change(calling(requests.values())):
-            return None
-        return self._broken(device, device.admissions[0])
-
-    def _may_change(self, calling: Container[ModelId]) -> bool:
-        """Whether the end of a load, a run or a close may make room on any device.
-
-        Idle models do not count: those that are in the way have left, see ``fit_budget``. A lease
-        does not count if the request that has it waits for room itself: for another model of the
-        same request, or for a model that a run calls. Other leases count if their end is an event:
-        see ``Machine.release``.
-        """
-        for device in self._residents.devices:
-            for resident in device.residents:
-                if resident.phase is LOADING:
-                    return True
-                if resident.waiting or resident.id in calling:
-                    continue
-                ends = resident.leases and (resident.busy or device.free_nbytes < 0)
-                if resident.phase in GOING or (ends and not resident.pinned):
-                    return True
-        return False
-
-    def _broken(
-        self, device: DeviceBooks, admission: Admission
-    ) -> tuple[MemoryExhausted, list[Resident]]:
-        """The error for promised room that is gone: models grew, or the budget shrank."""
-        models = [resident.id for resident in admission.residents]
-        need_nbytes = admission.need_nbytes
-        free_nbytes = max(0, device.free_nbytes + need_nbytes)
-        reject = Reject(f"{show_nbytes(free_nbytes)} are free, and others may not leave")
-        return no_room(models, Need(need_nbytes), reject, device.room()), list(admission.residents)
 
     def _evict(self, victims: Iterable[ModelId], reason: str) -> list[Resident]:
         leaving = self._residents.among(victims)
