@@ -431,7 +431,7 @@ def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     rig.loader.origins["a"] = 2.0
 
     def warm_up(self: Sources, model: ModelId, session: FakeSession, *_: object) -> None:
-        self._runs._record(model).of(session.origin).activations.observe(4, 5)
+        self.runs._record(model).of(session.origin).activations.observe(4, 5)
         raise LoadFailed("it does not run")
 
     monkeypatch.setattr(Sources, "warm_up", warm_up)

@@ -26,6 +26,7 @@ from workbench.core.inference.under_way import UnderWay
 from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
 from workbench.core.lifecycle.loads import Loads
+from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.progress import LoadProgress
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.lifecycle.watcher import Watcher
@@ -91,15 +92,16 @@ class Runtime:
         self.has_started = False
         self._failed: frozenset[str] = frozenset()  # models whose load at the start failed
 
-        self._looking = ThreadPool(_LOOKING_THREADS, "workbench-look")
-        self._loading = ThreadPool(_LOADING_THREADS, "workbench-load")
-        self._closing = ThreadPool(_CLOSING_THREADS, "workbench-close")
         self.running = SharedPool(_RUNNING_THREADS, "workbench-run")
-        self.reading = ThreadPool(_READING_THREADS, "workbench-read")
-        self.calling = ThreadPool(_CALLING_THREADS, "workbench-call")
-        self.waiting = ThreadPool(_WAITING_THREADS, "workbench-wait")
-        self._batching = ThreadPool(_BATCHING_THREADS, "workbench-batch")
-        self._telling = ThreadPool(_TELLING_THREADS, "workbench-tell")
+        self._pools: list[ThreadPool] = []
+        self._looking = self._pool(_LOOKING_THREADS, "look")
+        self._loading = self._pool(_LOADING_THREADS, "load")
+        self._closing = self._pool(_CLOSING_THREADS, "close")
+        self.reading = self._pool(_READING_THREADS, "read")
+        self.calling = self._pool(_CALLING_THREADS, "call")
+        self.waiting = self._pool(_WAITING_THREADS, "wait")
+        self._batching = self._pool(_BATCHING_THREADS, "batch")
+        self._telling = self._pool(_TELLING_THREADS, "tell")
 
         self._prepared = self._prepared_models() if settings.cache else None
         self.progress = LoadProgress(clock)
@@ -145,11 +147,12 @@ class Runtime:
         self.loads = Loads(
             self.residency,
             repository,
-            sources=self.sources,
-            names=names,
-            runs=runs,
-            memory=self.run_memory,
-            under_way=self.requests.under_way,
+            self.sources,
+            names,
+            runs,
+            self.run_memory,
+            self.requests.under_way,
+            Pins(self.residency, names),
             gone=self._gone,
             leaves_first=settings.reload == "memory",
             wait_s=settings.wait,
@@ -158,6 +161,10 @@ class Runtime:
         self.expire_after(settings.keep_alive)
 
     # ── its parts ──
+
+    def _pool(self, size: int, name: str) -> ThreadPool:
+        self._pools.append(ThreadPool(size, f"workbench-{name}"))
+        return self._pools[-1]
 
     def _prepared_models(self) -> PreparedModels:
         folder = Path(user_cache_dir("workbench", appauthor=False)) / "models"
@@ -323,17 +330,8 @@ class Runtime:
             self.residency.cancel()
             if not self.residency.close(timeout_s):
                 _left_running.add(self.residency)
-        for threads in (
-            self.running,
-            self._batching,
-            self._looking,
-            self._loading,
-            self._closing,
-            self.reading,
-            self.calling,
-            self.waiting,
-            self._telling,
-        ):
+        self.running.close()
+        for threads in self._pools:
             threads.close()
 
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -43,6 +44,7 @@ _GRACE_S = 5.0  # runs of a model that is unloaded may take so long
 _END_S = 1.0  # and so long to end after they were stopped
 
 
+@dataclass(eq=False)
 class Loads:
     """Loads and unloads the models of *repository*.
 
@@ -52,35 +54,27 @@ class Loads:
     a load brought, and that was unloaded.
     """
 
-    def __init__(
-        self,
-        residency: Residency,
-        repository: ModelRepository,
-        *,
-        sources: Sources,
-        names: Names,
-        runs: Runs,
-        memory: Callable[[ModelId], RunMemory],
-        under_way: UnderWay,
-        gone: Callable[[str], object],
-        leaves_first: bool,
-        wait_s: float,
-    ) -> None:
-        self._residency = residency
-        self._repository = repository
-        self._sources = sources
-        self._names = names
-        self._runs = runs
-        self._memory = memory
-        self._under_way = under_way
-        self._gone = gone
-        self._leaves_first = leaves_first
-        self._wait_s = wait_s
-        self._endless: set[ModelId] = set()  # unloaded, but a run that cannot be ended goes on
-        self._by_hand: set[str] = set()  # loaded for themselves, not only as parts of others
-        self.pins = Pins(residency, names)
-        self._replacing: WeakValueDictionary[str, Any] = WeakValueDictionary()  # locks, by name
-        self._lock = threading.Lock()  # for the locks
+    residency: Residency
+    repository: ModelRepository
+    sources: Sources
+    names: Names
+    runs: Runs
+    memory: Callable[[ModelId], RunMemory]
+    under_way: UnderWay
+    pins: Pins
+    gone: Callable[[str], object]
+    leaves_first: bool
+    wait_s: float
+    _endless: set[ModelId] = field(default_factory=set, init=False)
+    """Models that are unloaded, but a run that cannot be ended goes on."""
+    _by_hand: set[str] = field(default_factory=set, init=False)
+    """Models that are loaded for themselves, not only as parts of others."""
+    _replacing: WeakValueDictionary[str, Any] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
+    """The lock of each model that is being replaced, by name."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    """For these locks."""
 
     def load_at_start(self, *, everything: bool) -> set[str]:
         """Load the functions, and with *everything* all other models, as far as they fit.
@@ -88,19 +82,19 @@ class Loads:
         Returns the names of the models that are broken. To be called in one look at the repository.
         """
         broken = set()
-        models = list(self._repository.functions())
+        models = list(self.repository.functions())
         if everything:
-            for name, found in self._repository.versions():
+            for name, found in self.repository.versions():
                 if isinstance(found, WorkbenchError):
                     if isinstance(found, LoadFailed):  # then an event says so
-                        self._residency.note_read(name, found)
+                        self.residency.note_read(name, found)
                     else:
                         _log.warning("model %s is not loaded: %s", name, found)
                     broken.add(name)
                 else:
                     models.extend(ModelId(name, version) for version in found)
-        asked = dict.fromkeys(map(self._names.current, models))
-        loads = {model: self._residency.acquire(model, purpose=Purpose.PRELOAD) for model in asked}
+        asked = dict.fromkeys(map(self.names.current, models))
+        loads = {model: self.residency.acquire(model, purpose=Purpose.PRELOAD) for model in asked}
         for load in loads.values():
             give_back(load)  # a request may need its room before the last one is loaded
         wait(loads.values())  # first, since a run cannot be measured while a model loads
@@ -109,25 +103,25 @@ class Loads:
                 broken.add(model.name)
             elif load.exception() is None:  # other errors are in the events
                 self._by_hand.add(model.name)
-                lease = self._residency.lease_now(model, attempt=True)
+                lease = self.residency.lease_now(model, attempt=True)
                 if lease is not None:  # else it was evicted meanwhile
                     with lease:
                         lease.counts = False
                         self._try_out(lease)
-                        self._names.find(model.name, model.version)
+                        self.names.find(model.name, model.version)
         return broken
 
     def _try_out(self, lease: Held, stop: CancellationToken | None = None) -> None:
         if not lease.session.parts:  # an ensemble has no runs of its own
             held: Any = lease
-            self._runs.try_out(held, self._memory(lease.model), stop)
+            self.runs.try_out(held, self.memory(lease.model), stop)
 
     def load(self, name: str, version: int | None, stop: CancellationToken | None) -> ModelId:
         """Load the model, or replace it if its files changed; returns it.
 
         *stop* ends the load, unless others wait for it.
         """
-        with self._repository.one_look():
+        with self.repository.one_look():
             return self._load_by_hand(name, version, stop)
 
     def _load_by_hand(
@@ -144,29 +138,29 @@ class Loads:
         From now on *override* replaces the model's configuration and files, unless the load fails.
         Without one, those parts of the last override remain that outlast a load.
         """
-        with self._repository.one_look(), self._one_at_a_time(name):
-            before = self._repository.overriding(name)
-            wanted = override or self._repository.lasting(name)
-            self._repository.set_override(name, wanted)
+        with self.repository.one_look(), self._one_at_a_time(name):
+            before = self.repository.overriding(name)
+            wanted = override or self.repository.lasting(name)
+            self.repository.set_override(name, wanted)
             try:
                 self._load_served(name)
             except BaseException:
-                if before is None and self._repository.drop_override(name):
+                if before is None and self.repository.drop_override(name):
                     self._unload(name, None, reason=_FAILED)
-                    self._gone(name)
+                    self.gone(name)
                 else:
-                    self._repository.set_override(name, before)
+                    self.repository.set_override(name, before)
                     if override is not None:
                         self._take_back(name)
                 raise
             self._by_hand.add(name)
-            self._sources.keep_only(name, self.here(name))
+            self.sources.keep_only(name, self.here(name))
 
     def removed(self, name: str) -> None:
         """Forget the editions of *name*, which is no longer served."""
         held = self.here(name)
         if not held:
-            self._names.removed(name)
+            self.names.removed(name)
         self._leave_behind(held)
 
     def _leave_behind(self, held: Iterable[ModelId]) -> None:
@@ -175,12 +169,12 @@ class Loads:
         A run that cannot be ended may hold them: another model of that name need not wait for it.
         """
         for model in held:
-            self._names.succeed(self._names.next(model))
+            self.names.succeed(self.names.next(model))
 
     def _take_back(self, name: str) -> None:
         """An override failed for one version: load the others as they were, or unload them."""
-        here, state = self.here(name), self._residency.state
-        self._sources.keep_only(name, here)
+        here, state = self.here(name), self.residency.state
+        self.sources.keep_only(name, here)
         for model in (each for each in here if state(each) is not ModelState.UNLOADING):
             try:
                 self._load(name, model.version, None)
@@ -194,7 +188,7 @@ class Loads:
         served, failures = set(), []
         for version in self._readable(name).versions:
             try:
-                self._load_broken_parts(self._names.look(name, version))
+                self._load_broken_parts(self.names.look(name, version))
                 model = self._load(name, version, None)
                 served.add(model.plain)
                 self._load_versions_of_parts(model)
@@ -210,17 +204,17 @@ class Loads:
                 self._leave(model, "not served any more")
 
     def _leave(self, model: ModelId, reason: str) -> None:
-        self._residency.unload(model, reason)
+        self.residency.unload(model, reason)
         self.pins.remove(model)
 
     def _readable(self, name: str) -> FolderModel:
         """The model called *name*; if its folder or configuration is broken, the log says so."""
         try:
-            found = self._repository.find(name)
+            found = self.repository.find(name)
         except LoadFailed as error:
-            self._residency.note_read(name, error)
+            self.residency.note_read(name, error)
             raise
-        self._residency.note_read(name)
+        self.residency.note_read(name)
         return found
 
     def _load_broken_parts(self, ensemble: ModelId) -> None:
@@ -243,8 +237,8 @@ class Loads:
         """
         used = self._parts(ensemble)
         for name in dict.fromkeys(part.name for part in used):
-            for version in self._repository.find(name).versions:
-                part = self._names.look(name, version)
+            for version in self.repository.find(name).versions:
+                part = self.names.look(name, version)
                 if part not in used:
                     with suppress(LoadFailed, MemoryExhausted):  # the events have the error
                         self._load(name, version, None)
@@ -252,16 +246,16 @@ class Loads:
     def _is_broken(self, model: ModelId) -> bool:
         """Whether the headers of the files of *model* show that they cannot be loaded."""
         try:
-            self._sources.look(model)
+            self.sources.look(model)
         except LoadFailed:
             return True
         return False
 
     def _remember(self, name: str, *versions: int | None) -> None:
         """Look up *versions* of *name* now, so that requests need not read the folder."""
-        self._names.forget(name)
+        self.names.forget(name)
         for version in versions:
-            self._names.find(name, version)
+            self.names.find(name, version)
 
     def unload(
         self, name: str, version: int | None, *, dependents: bool = False, until_gone: bool = False
@@ -272,7 +266,7 @@ class Loads:
         for part in going:
             self.check_not_needed(part)
         if not self._unload(name, version, until_gone=until_gone):
-            self._names.find(name, version)
+            self.names.find(name, version)
         for part in going:
             self._unload(part, None)
 
@@ -284,11 +278,11 @@ class Loads:
 
     def unload_all(self) -> None:
         """Unload all models; returns when their memory is free, as ``unload`` does."""
-        now = self._residency.snapshot()
+        now = self.residency.snapshot()
         models = tuple(dict.fromkeys((*now.residents, *now.pending, *self.pins.models)))
         for model in models:
             self.check_not_needed(model.name)
-        self._wait_until_gone({model: self._residency.unload(model) for model in models})
+        self._wait_until_gone({model: self.residency.unload(model) for model in models})
         for model in models:
             self.pins.remove(model)
         for name in dict.fromkeys(model.name for model in models):
@@ -296,12 +290,12 @@ class Loads:
 
     def _dependents(self, name: str) -> tuple[str, ...]:
         """The models that are loaded only as parts of the ensemble *name*."""
-        residents = self._residency.snapshot().residents
+        residents = self.residency.snapshot().residents
         uses: dict[str, set[str]] = {}
         for model, resident in residents.items():
             uses.setdefault(model.name, set()).update(part for part, _ in resident.parts)
         with suppress(WorkbenchError):  # its folder may be broken or gone by now
-            uses.setdefault(name, set()).update(p for p, _ in self._sources.parts(name, None))
+            uses.setdefault(name, set()).update(p for p, _ in self.sources.parts(name, None))
         gone = [name]
         while True:
             needed = {part for user, parts in uses.items() if user not in gone for part in parts}
@@ -313,7 +307,7 @@ class Loads:
 
     def check_not_needed(self, name: str, version: int | None = None) -> None:
         """Raise ``UsageError`` if this is called from a run that uses the model itself."""
-        kept = {model.version for model in self._runs.kept if model.name == name}
+        kept = {model.version for model in self.runs.kept if model.name == name}
         if version in kept or (version is None and kept):
             raise UsageError(f"{name!r} cannot be unloaded from within its own run")
 
@@ -331,7 +325,7 @@ class Loads:
         """
         known = (*self.here(name), *self.pins.models)  # a pinned model may not be in memory
         models = [m for m in known if m.name == name and version in (None, m.version)]
-        gone = {m: self._residency.unload(m, reason, until_gone=until_gone) for m in models}
+        gone = {m: self.residency.unload(m, reason, until_gone=until_gone) for m in models}
         self._wait_until_gone(gone)
         if until_gone:
             wait(gone.values())
@@ -346,14 +340,14 @@ class Loads:
         Not during a load with an override: that keeps it, or takes it back if it fails.
         """
         with self._one_at_a_time(name):
-            self._names.forget(name)
+            self.names.forget(name)
             here = self.here(name)
-            self._sources.keep_only(name, here)
-            states = map(self._residency.state, here)
+            self.sources.keep_only(name, here)
+            states = map(self.residency.state, here)
             if all(state is ModelState.UNLOADING for state in states):  # or if there are none
                 self._by_hand.discard(name)
-                if self._repository.drop_override(name):
-                    self._gone(name)
+                if self.repository.drop_override(name):
+                    self.gone(name)
 
     def _wait_until_gone(
         self, gone: Mapping[ModelId, Future[None]], grace_s: float | None = None
@@ -366,27 +360,27 @@ class Loads:
         new = {each: model for model, each in gone.items() if model not in self._endless}
         for unloaded in wait(new, _GRACE_S if grace_s is None else grace_s).not_done:
             told = f"{new[unloaded]} was unloaded while the request was under way"
-            self._under_way.end(new[unloaded], RequestStopped(told))
+            self.under_way.end(new[unloaded], RequestStopped(told))
         for unloaded in wait(new, _END_S).not_done:
             self._endless.add(new[unloaded])
             unloaded.add_done_callback(lambda each: self._endless.discard(new[each]))
 
     def here(self, name: str) -> tuple[ModelId, ...]:
         """The versions of *name*, in all editions, that are in memory or will be loaded."""
-        now = self._residency.snapshot()
+        now = self.residency.snapshot()
         both = dict.fromkeys((*now.residents, *now.pending))
         return tuple(model for model in both if model.name == name)
 
     def of_files(self) -> set[str]:
         """The names of the models in memory that were loaded from the repository's folders."""
-        functions = {model.name for model in self._repository.functions()}
-        names = {model.name for model in self._residency.snapshot().residents}
-        return {n for n in names - functions if self._repository.overriding(n) is None}
+        functions = {model.name for model in self.repository.functions()}
+        names = {model.name for model in self.residency.snapshot().residents}
+        return {n for n in names - functions if self.repository.overriding(n) is None}
 
     def pin(self, name: str, version: int | None) -> ModelId:
         """Load the model and never evict it; unloading it forgets the pin."""
-        with self._repository.one_look():
-            model = self._names.look(name, version)
+        with self.repository.one_look():
+            model = self.names.look(name, version)
             with self.pins.while_loading(model, self._parts(model)):
                 model = self._load_by_hand(name, version, None)
                 self.pins.add(model, self._parts(model))
@@ -394,20 +388,20 @@ class Loads:
 
     def unpin(self, name: str, version: int | None) -> ModelId:
         """Allow the eviction of the model and its parts again."""
-        model = self._names.find(name, version)
+        model = self.names.find(name, version)
         self.pins.remove(model)
         return model
 
     def _parts(self, model: ModelId) -> tuple[ModelId, ...]:
         """The parts of *model*, if it is an ensemble."""
         return tuple(
-            self._names.look_for_default(*part)
-            for part in self._sources.parts(model.name, model.version)
+            self.names.look_for_default(*part)
+            for part in self.sources.parts(model.name, model.version)
         )
 
     def _load(self, name: str, version: int | None, stop: CancellationToken | None) -> ModelId:
         self._readable(name)
-        model = self._names.look(name, version)
+        model = self.names.look(name, version)
         parts = self._parts(model)
         if parts:
             self._load_parts(model, parts, stop)
@@ -422,7 +416,7 @@ class Loads:
         self, ensemble: ModelId, parts: tuple[ModelId, ...], stop: CancellationToken | None
     ) -> None:
         """Load *ensemble* and its *parts* in one decision; replace parts whose files changed."""
-        was_here = self._residency.state(ensemble) is ModelState.READY
+        was_here = self.residency.state(ensemble) is ModelState.READY
         try:
             with self._brought((ensemble, *parts), stop) as lease:
                 for part, session in lease.sessions.items():
@@ -431,18 +425,18 @@ class Loads:
                 self._renewed(part, stop)
         except BaseException:
             if not was_here:
-                self._residency.unload(ensemble, "not all of its parts could be loaded")
+                self.residency.unload(ensemble, "not all of its parts could be loaded")
             raise
 
     def _renewed(self, model: ModelId, stop: CancellationToken | None) -> ModelId:
         """Replace *model* if its files changed, also during its load; returns what answers now."""
         if self._is_outdated(model):
             with self._one_at_a_time(model.name):
-                model = self._names.current(model)
+                model = self.names.current(model)
                 if self._is_outdated(model):
                     return self._renew(model, stop)
-        model = self._names.current(model)
-        self._sources.follow_policy(model, self._residency.session(model))
+        model = self.names.current(model)
+        self.sources.follow_policy(model, self.residency.session(model))
         return model
 
     def _one_at_a_time(self, name: str) -> AbstractContextManager[object]:
@@ -453,24 +447,24 @@ class Loads:
 
     def _is_outdated(self, model: ModelId) -> bool:
         """Whether *model* is loaded and its files have changed since."""
-        session = self._residency.session(model)
+        session = self.residency.session(model)
         if session is None:
             return False
-        source, backend = self._sources.find(model)
+        source, backend = self.sources.find(model)
         return backend.inspect(source).origin != session.origin
 
     def _renew(self, old: ModelId, stop: CancellationToken | None) -> ModelId:
         """Load a new edition of *old*, let it answer requests, and unload *old*."""
-        new = self._names.next(old)
+        new = self.names.next(old)
         try:
             with self._beside(old, new, stop) as lease:
                 self._try_out(lease, stop)
                 self.pins.succeed(new)
         except BaseException:
-            if self._names.current(new) != new:
-                self._residency.unload(new, "not wanted any more")
+            if self.names.current(new) != new:
+                self.residency.unload(new, "not wanted any more")
             raise
-        self._residency.unload(old, REPLACED)
+        self.residency.unload(old, REPLACED)
         return new
 
     def _beside(self, old: ModelId, new: ModelId, stop: CancellationToken | None) -> Lease:
@@ -480,32 +474,32 @@ class Loads:
         except ModelTooLarge:
             raise
         except MemoryExhausted as error:
-            if not self._leaves_first:
+            if not self.leaves_first:
                 raise _both(error, new) from error
         self.check_not_needed(old.name, old.version)
-        gone = self._residency.unload(old, REPLACED)
+        gone = self.residency.unload(old, REPLACED)
         self.pins.succeed(new)  # requests that come now wait for it
-        self._wait_until_gone({old: gone}, grace_s=self._wait_s)
+        self._wait_until_gone({old: gone}, grace_s=self.wait_s)
         return self._acquired((new,), stop)
 
     def _brought(self, models: tuple[ModelId, ...], stop: CancellationToken | None) -> Lease:
         """Load the editions of *models* that answer requests; returns a lease on them."""
         while True:
-            now = tuple(map(self._names.current, models))
+            now = tuple(map(self.names.current, models))
             lease = self._acquired(now, stop)
-            stale = [model for model in now if self._names.current(model) != model]
+            stale = [model for model in now if self.names.current(model) != model]
             if not stale:
                 return lease
             lease.release()
             for model in stale:  # it was replaced while it was loaded
-                self._residency.unload(model, REPLACED)
+                self.residency.unload(model, REPLACED)
 
     def _acquired(
         self, models: tuple[ModelId, ...], stop: CancellationToken | None, *kept: ModelId
     ) -> Lease:
         """Load *models*, without evicting any of *kept*; returns a lease on them."""
-        parents = (*self._runs.kept, *kept)
-        return loaded(self._residency, models, stop, parents=parents, wait_s=self._wait_s)
+        parents = (*self.runs.kept, *kept)
+        return loaded(self.residency, models, stop, parents=parents, wait_s=self.wait_s)
 
 
 def _both(error: MemoryExhausted, new: ModelId) -> MemoryExhausted:

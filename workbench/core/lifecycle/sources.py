@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,6 +56,7 @@ class Measured(NamedTuple):
     held_nbytes: int
 
 
+@dataclass(eq=False)
 class Sources:
     """Finds, estimates and loads models, for ``ThreadedWork``.
 
@@ -64,33 +65,21 @@ class Sources:
     of each load, *events* one event for each parameter of a configuration that has no effect here.
     """
 
-    def __init__(
-        self,
-        repository: ModelRepository,
-        names: Names,
-        *,
-        functions: Backend,
-        files: Backend,
-        runs: Runs,
-        ready: Callable[[ModelId, Session], object],
-        closed: Callable[[ModelId, Session], object],
-        spare: Callable[[int], object],
-        events: EventLog,
-        progress: LoadProgress,
-    ) -> None:
-        self._names = names
-        self._progress = progress
-        self._runs = runs
-        self._ready = ready
-        self.closed = closed
-        self._spare = spare
-        self._events = events
-        self._repository = repository
-        self._functions = functions
-        self._files = files
+    repository: ModelRepository
+    names: Names
+    functions: Backend
+    files: Backend
+    runs: Runs
+    ready: Callable[[ModelId, Session], object]
+    closed: Callable[[ModelId, Session], object]
+    spare: Callable[[int], object]
+    events: EventLog
+    progress: LoadProgress
+    _coming: dict[ModelId, Coming] = field(default_factory=dict, init=False)
+    _measured: dict[tuple[str, int], Measured] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
         self._ensembles = EnsembleBackend(self._look)
-        self._coming: dict[ModelId, Coming] = {}
-        self._measured: dict[tuple[str, int], Measured] = {}
 
     def estimate(self, model: ModelId) -> Need:
         """An upper bound of the memory of *model*, for its load. Raises ``WorkbenchError``.
@@ -99,7 +88,7 @@ class Sources:
         """
         coming = self._come(model)
         need = self._bound(model, coming.source, coming.backend)
-        self._spare(need.nbytes)
+        self.spare(need.nbytes)
         self._coming[model] = coming
         return need
 
@@ -119,7 +108,7 @@ class Sources:
         found = stamps(file) if file else None
         with (
             self._step(model, READING if file else LOADING, found[0][0] if found else 0),
-            self._repository.one_look(seen),  # so that an ensemble finds the same parts
+            self.repository.one_look(seen),  # so that an ensemble finds the same parts
         ):
             session = backend.load(source, stop)
         known = self._measured.get(model[:2])
@@ -171,22 +160,22 @@ class Sources:
             runnable: Any = session
             with self._step(model, WARMING_UP):
                 self._run_samples(source, model, runnable, watch, stop)
-        self._progress.end(model)
+        self.progress.end(model)
         session.loaded_from = replace(source, folder=None)  # the files are not needed any more
-        self._runs.tag(model, source.config.metric_tags)
+        self.runs.tag(model, source.config.metric_tags)
         for name in source.config.ignored:
             option = OptionIgnored(model.plain, f"parameter {name!r}", "it has no effect here")
-            self._events.append(option)
-        self._ready(model, session)
+            self.events.append(option)
+        self.ready(model, session)
 
     @contextmanager
     def _step(self, model: ModelId, name: str, file_nbytes: int = 0) -> Iterator[None]:
         """Report a step of the load of *model*; if the step fails, so does the load."""
-        self._progress.begin(model, name, file_nbytes)
+        self.progress.begin(model, name, file_nbytes)
         try:
             yield
         except BaseException as error:
-            self._progress.end(model)
+            self.progress.end(model)
             if not isinstance(error, MemoryExhausted):  # else the load may be tried again
                 self._coming.pop(model, None)
             raise
@@ -203,7 +192,7 @@ class Sources:
             try:
                 request = request_of(model, session.signature, sample, stop)
                 for _ in range(sample.count):
-                    self._runs.warm_up(model, session, request, watch)
+                    self.runs.warm_up(model, session, request, watch)
             except MemoryExhausted:
                 raise
             except WorkbenchError as error:
@@ -218,18 +207,18 @@ class Sources:
 
     def _come(self, model: ModelId) -> Coming:
         """Find the source of *model* for its load; in the request's look, if there is one."""
-        with self._repository.one_look(self._repository.seen) as seen:
+        with self.repository.one_look(self.repository.seen) as seen:
             try:
                 source, backend = self.find(model)
             except (ModelNotFound, VersionNotFound):  # any more: requests are to look again
-                self._names.forget(model.name)
+                self.names.forget(model.name)
                 raise
             needed = seen if isinstance(source.origin, Ensemble) else {}
             return Coming(source, backend, needed)
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
         """The source of *model*, as its folder is now, and its backend."""
-        source = self._repository.find(model.name).source(model.version)
+        source = self.repository.find(model.name).source(model.version)
         return source, self._backend(source)
 
     def follow_policy(self, model: ModelId, session: Session | None) -> None:
@@ -272,10 +261,10 @@ class Sources:
 
     def _source(self, part: Part) -> ModelSource:
         """The source of the version that answers requests."""
-        model = self._names.look_for_default(*part)
-        return self._repository.find(model.name).source(model.version)
+        model = self.names.look_for_default(*part)
+        return self.repository.find(model.name).source(model.version)
 
     def _backend(self, source: ModelSource) -> Backend:
         if isinstance(source.origin, Ensemble):
             return self._ensembles
-        return self._functions if isinstance(source.origin, FunctionModel) else self._files
+        return self.functions if isinstance(source.origin, FunctionModel) else self.files
