@@ -22,13 +22,13 @@ class Lender:
     def __init__(self) -> None:
         self.back: list[bool] = []
 
-    def take_back(self, residents: object, *, counts: bool) -> None:
+    def take_back(self, residents: object, counts: bool) -> None:
         self.back.append(counts)
 
     def lease(self, *, counts: bool = False) -> Lease:
         resident = Resident(A, DeviceBooks(0, 100), None, False, 0.0, 0.0)  # type: ignore[arg-type]
         session = FakeSession(A, 1, lambda: None)
-        return Lease([resident], [session], self, counts=counts)
+        return Lease([resident], [session], self.take_back, counts=counts)
 
 
 @pytest.mark.parametrize("counts", [True, False])

@@ -6,7 +6,7 @@ import pytest
 
 from workbench.events import Thrashing
 from workbench.model import ModelId
-from workbench.residency.thrashing import ThrashWatch
+from workbench.residency.telemetry import ThrashWatch
 
 MODELS = [ModelId(name, 1) for name in "abc"]
 

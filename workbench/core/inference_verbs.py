@@ -43,7 +43,7 @@ class InferenceVerbs(Lifetime):
             counts = response is not None  # otherwise ``start`` leases the model again
             return response
         finally:
-            runtime.residency.take_back(loan.residents, counts=counts)
+            runtime.residency.take_back(loan.residents, counts)
 
     def start(
         self,

@@ -157,9 +157,9 @@ class Residency:
 
     def _lease(self, residents: Sequence[Resident], *, counts: bool = False) -> Lease:
         sessions = [self._loans[resident].session for resident in residents]
-        return Lease(residents, sessions, self, counts=counts)
+        return Lease(residents, sessions, self.take_back, counts=counts)
 
-    def take_back(self, residents: Sequence[Resident], *, counts: bool) -> None:
+    def take_back(self, residents: Sequence[Resident], counts: bool) -> None:
         """See ``Lease.release``, ``Loan``."""
         with self._lock:
             if counts:

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from workbench.backends.base import Session
 from workbench.model import ModelId
 from workbench.residency.state import Resident
-
-
-class Lender(Protocol):
-    """Gives out leases."""
-
-    def take_back(self, residents: Sequence[Resident], *, counts: bool) -> None:
-        """See ``Lease.release``."""
-        ...
 
 
 class Loan(NamedTuple):
@@ -35,21 +27,21 @@ class Lease:
     """Borrowed use of loaded models: until it is released, none of them is unloaded.
 
     *model* and *session* belong to the first model; *residents* are all models, empty after the
-    release. *counts*: whether the release counts as a use of the models. A context manager;
-    releasing twice does nothing.
+    release, which gives them to *take_back*. *counts*: whether the release counts as a use of the
+    models. A context manager; releasing twice does nothing.
     """
 
     def __init__(
         self,
         residents: Sequence[Resident],
         sessions: Sequence[Session],
-        lender: Lender,
+        take_back: Callable[[Sequence[Resident], bool], object],
         *,
         counts: bool = False,
     ) -> None:
         self.residents = residents
         self._all = sessions
-        self._lender = lender
+        self._take_back = take_back
         self.counts = counts
         self.model = residents[0].id
         self.session = sessions[0]
@@ -64,7 +56,7 @@ class Lease:
         residents = self.residents
         if residents:
             self.residents = ()
-            self._lender.take_back(residents, counts=self.counts)
+            self._take_back(residents, self.counts)
 
     def __enter__(self) -> Self:
         return self

@@ -45,9 +45,8 @@ from workbench.residency.effects import (
     TellFailed,
 )
 from workbench.residency.failures import Failures
-from workbench.residency.placement import choose_devices
 from workbench.residency.residents import Residents, is_tied
-from workbench.residency.rooms import Ahead, Rejected, Rooms, calling
+from workbench.residency.rooms import Ahead, Rejected, Rooms, calling, choose_devices
 from workbench.residency.state import (
     ABORTING,
     COMING,

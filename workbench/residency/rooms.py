@@ -6,7 +6,7 @@ needs. A later request goes first only with room that the earlier ones do not ne
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +25,6 @@ from workbench.residency.decision import (
     too_large,
 )
 from workbench.residency.events import Purpose
-from workbench.residency.order import LeavingOrder
 from workbench.residency.residents import Residents
 from workbench.residency.state import (
     ADMITTED,
@@ -33,6 +32,7 @@ from workbench.residency.state import (
     NOW,
     Admission,
     DeviceBooks,
+    LeavingOrder,
     Resident,
     WaitingRequest,
 )
@@ -287,6 +287,57 @@ def _never_fits(shares: Iterable[Share]) -> Rejected | None:
         if reject := too_large(together_nbytes, share.device.budget_nbytes):
             return Rejected(share, reject)
     return None
+
+
+def choose_devices(
+    request: WaitingRequest,
+    residents: Residents,
+    requests: Collection[WaitingRequest],
+    system: Sequence[int | None],
+) -> None:
+    """Choose the devices of all models of *request*.
+
+    A model stays where it is, or where another of the *requests* waits for it. After these the
+    others get theirs, the largest first: the device with the most room. Room is the lesser of two
+    numbers. By the books: free bytes, less the needs of *requests* that have no room promised yet.
+    By the *system*: free bytes, ``None`` if unknown. A device that can never hold the model
+    together with the other models of the request comes last. Of equal devices the first is chosen.
+    """
+    devices, homes, needs = residents.devices, request.homes, request.needs
+    if len(devices) == 1:
+        homes.update(dict.fromkeys(request.models, devices[0]))
+        return
+    budgets = [device.budget_nbytes for device in devices]
+    free = [device.free_nbytes for device in devices]
+    coming = {model: (home, r.needs[model]) for r in requests for model, home in r.homes.items()}
+    for model, (home, nbytes) in coming.items():
+        if residents.find(model) is None:
+            free[home.number] -= nbytes
+
+    def place(model: ModelId, device: DeviceBooks, nbytes: int) -> None:
+        homes[model] = device
+        budgets[device.number] -= nbytes
+
+    absent = []
+    for model in request.models:
+        resident = residents.find(model)
+        if resident is not None:
+            place(model, resident.device, max(needs[model], resident.claimed_nbytes))
+        elif model in coming:
+            place(model, coming[model][0], needs[model])
+        else:
+            absent.append(model)
+
+    def room(device: DeviceBooks) -> tuple[bool, int]:
+        number = device.number
+        by_system = system[number] if number < len(system) else None
+        free_nbytes = free[number] if by_system is None else min(free[number], by_system)
+        return budgets[number] >= needs[model], free_nbytes
+
+    for model in sorted(absent, key=lambda model: -needs[model]):
+        device = max(devices, key=room)
+        place(model, device, needs[model])
+        free[device.number] -= needs[model]
 
 
 def startable(device: DeviceBooks) -> list[Admission]:

@@ -5,15 +5,16 @@ Only the machine changes it, under the executor's lock.
 
 from __future__ import annotations
 
+import heapq
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from workbench.events import ModelUnloaded
-from workbench.memory.eviction import Occupant, Usage
+from workbench.memory.eviction import EvictionPolicy, Occupant, Usage
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.decision import DeviceRoom
 from workbench.residency.events import Purpose
@@ -201,16 +202,62 @@ class Admission:
         return sum([victim.held_nbytes for victim in self.victims])
 
 
-class Order(Protocol):
-    """The idle models of a device in the order in which they may leave."""
+_Entry = tuple[float, int, int, Resident]  # its keys, the entry's number, and the model
+
+
+class LeavingOrder:
+    """The idle ones of *residents* in the order of *policy*; of equals, by use.
+
+    A heap that is corrected when it is read, so that a use of a model costs nothing here. A use
+    only raises the keys of a model: its entry is found too early, and put where it belongs then.
+    Where a key may have fallen, the model is added anew, and its old entry is void.
+    """
+
+    def __init__(self, policy: EvictionPolicy, residents: Collection[Resident]) -> None:
+        self._policy = policy
+        self._residents = residents
+        self._number = 0  # of the last entry
+        self._heap: list[_Entry] = []
+        self._read: list[_Entry] = []  # what the last reading took out
+        self._rebuild()
 
     def add(self, resident: Resident) -> None:
         """*resident* may leave, or may do so earlier than before."""
-        ...
+        heapq.heappush(self._heap, self._entry(resident))
+        if len(self._heap) > 2 * len(self._residents) + 16:  # most entries are void
+            self._rebuild()
 
     def read(self) -> Iterator[Resident]:
         """Those that may leave now, in order. The next reading ends this one."""
-        ...
+        for entry in self._read:
+            heapq.heappush(self._heap, entry)
+        self._read, heap = [], self._heap
+        while heap:
+            entry = heap[0]
+            key, place, number, resident = entry
+            if number != resident.entry:
+                heapq.heappop(heap)
+            elif resident.kind is not NOW:
+                heapq.heappop(heap)
+                resident.entry = 0
+            elif (key, place) != self._keys(resident):
+                heapq.heapreplace(heap, self._entry(resident))
+            else:
+                self._read.append(heapq.heappop(heap))
+                yield resident
+
+    def _rebuild(self) -> None:
+        self._heap = [self._entry(each) for each in self._residents]
+        heapq.heapify(self._heap)
+
+    def _entry(self, resident: Resident) -> _Entry:
+        self._number = resident.entry = self._number + 1
+        key, place = self._keys(resident)
+        return key, place, self._number, resident
+
+    def _keys(self, resident: Resident) -> tuple[float, int]:
+        key = self._policy.lasting_key(resident.occupant(resident.usage.last_use))
+        return key, resident.place
 
 
 class DeviceBooks:
@@ -232,7 +279,7 @@ class DeviceBooks:
         self.admissions: list[Admission] = []  # first come first served
         self.passed: set[Resident] = set()  # models of requests that went before waiting ones
         self.coming = 0  # how many are ADMITTED or LOADING
-        self.order: Order | None = None  # unless models leave by use alone
+        self.order: LeavingOrder | None = None  # unless models leave by use alone
         self.resize(budget_nbytes)
 
     @property
