@@ -12,7 +12,7 @@ from typing import Any
 from workbench.core import ServerCore
 from workbench.core.inference.batched import Batched
 from workbench.core.inference.runner import Runner
-from workbench.core.learned import Learned
+from workbench.core.records import Learned
 from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Lease
 

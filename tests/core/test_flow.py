@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.backends.ensemble_plan import Plan
-from workbench.core.inference.flow import Flow
+from workbench.core.inference.steps import Flow
 from workbench.model import Ensemble, Step
 from workbench.tensor import Tensor
 

@@ -13,8 +13,7 @@ from typing import NamedTuple
 from workbench.backends.base import Runnable, Session
 from workbench.classification import classify
 from workbench.core.held import Borrowed, Held
-from workbench.core.learned import Learned, ModelRecord
-from workbench.core.records import Records
+from workbench.core.records import Learned, ModelRecord, Records
 from workbench.core.run_memory import RunMemory
 from workbench.core.tracing import Tracing
 from workbench.errors import (

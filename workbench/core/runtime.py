@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from weakref import WeakSet
@@ -16,7 +17,6 @@ from workbench.backends.base import Backend, Inspection, Session
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx_tiers.prepared import PreparedModels
-from workbench.core.device import ServingDevice
 from workbench.core.holders import holders
 from workbench.core.inference.batched import Workers
 from workbench.core.inference.call import Dependencies
@@ -34,6 +34,7 @@ from workbench.core.lifecycle.work import ThreadedWork
 from workbench.core.names import Names
 from workbench.core.placement import Placement
 from workbench.core.records import Records
+from workbench.core.room import RunRoom
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
 from workbench.errors import ServerNotRunning, ThreadsExhausted, WorkbenchError
@@ -60,6 +61,16 @@ _CALLING_THREADS = 4  # more than one is used only after interrupts of cells
 _WAITING_THREADS = 32  # they mostly sleep
 _TELLING_THREADS = 1
 _BATCHING_THREADS = 256  # one for each busy instance of a model that has a queue
+
+
+@dataclass(frozen=True, slots=True)
+class ServingDevice:
+    """A device with this *number* in the residency, and the objects that manage its memory."""
+
+    placement: Placement
+    number: int
+    watch: MemoryWatch
+    run_memory: RunMemory
 
 
 class Runtime:
@@ -119,7 +130,7 @@ class Runtime:
             telemetry=records.telemetry,
         )
         self.devices = tuple(
-            ServingDevice(placement, number, self.residency, watch, wait_s=settings.wait)
+            ServingDevice(placement, number, watch, self._run_memory(placement, watch))
             for number, (placement, watch) in enumerate(zip(placements, watches, strict=True))
         )
         self.leases = Leases(
@@ -200,6 +211,11 @@ class Runtime:
             partial(_submit, self._closing),
             self._clock,
         )
+
+    def _run_memory(self, placement: Placement, watch: MemoryWatch) -> RunMemory:
+        available, wait_s = placement.available, self._settings.wait
+        room = RunRoom(self.residency, available, wait_s) if available else None
+        return RunMemory(self.residency, watch, room)
 
     def _response_cache(self, placements: Sequence[Placement]) -> ResponseCache | None:
         """The cache of answers; on a CPU its memory counts against the budget of the models."""

@@ -5,13 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 
 from workbench.core.lifetime import Lifetime
-from workbench.core.status.readiness import check_ready
-from workbench.core.status.snapshot import ModelStatus, Snapshot
+from workbench.core.records import Traced
+from workbench.core.runtime import Runtime, ServingDevice
+from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.core.status.statuses import Statuses
-from workbench.core.trace import Traced
-from workbench.errors import LoadFailed, ModelNotFound, ModelNotReady
+from workbench.errors import (
+    LoadFailed,
+    ModelNotFound,
+    ModelNotReady,
+    ModelTooLarge,
+    VersionNotFound,
+    WorkbenchError,
+)
 from workbench.memory.device import read_cpu_utilization, read_host
 from workbench.model import (
     FunctionModel,
@@ -19,8 +27,10 @@ from workbench.model import (
     ModelMetadata,
     ModelSource,
     ModelState,
+    Need,
     Signature,
 )
+from workbench.residency.decision import check_fits
 
 _NAMED_FAILURES = 10  # at most, in the reason why the server is not ready
 
@@ -97,8 +107,38 @@ class StatusVerbs(Lifetime):
             model = self.resolve(name, version)
         except LoadFailed as error:
             raise ModelNotReady(str(error)) from error
-        check_ready(runtime, self._names, model, self._now)
+        session = runtime.residency.session(self._names.current(model))
+        if session is None or session.parts:
+            self._check_loadable(runtime, model)
         return model.plain
+
+    def _check_loadable(self, runtime: Runtime, model: ModelId) -> None:
+        """Raise ``ModelNotReady`` unless *model*, which may be an ensemble, would answer."""
+        now = self._now(model)
+        if now.state is ModelState.READY:  # an ensemble, or another edition of the model
+            return
+        all_of_it = self._with_parts(runtime, model)
+        failure = next(filter(None, (_failure(runtime, each) for each in all_of_it)), "")
+        states = {runtime.residency.state(self._names.current(each)) for each in all_of_it}
+        nothing_to_load = states == {ModelState.READY}
+        if failure or nothing_to_load or not runtime.leases.on_demand:
+            reason = now.reason or failure
+            because = f" ({reason})" if reason else ""
+            raise ModelNotReady(f"{model} is {now.state.words}{because}")
+        _check_fits(runtime, all_of_it)
+
+    def _with_parts(self, runtime: Runtime, model: ModelId) -> list[ModelId]:
+        """*model* and all its parts.
+
+        Raises ``ModelNotFound`` or ``VersionNotFound`` if its files are gone, or ``ModelNotReady``.
+        """
+        try:
+            parts = runtime.sources.parts(model.name, model.version)
+            return list(dict.fromkeys([model, *(self._names.find(*part) for part in parts)]))
+        except (ModelNotFound, VersionNotFound):
+            raise
+        except WorkbenchError as error:
+            raise ModelNotReady(f"{model}: {error}") from error
 
     def calls_function(self, name: str, version: int | None = None) -> bool:
         """Whether the model is a Python function, or an ensemble that uses one.
@@ -211,8 +251,52 @@ class StatusVerbs(Lifetime):
         return self._runs.trace.last_at_s
 
     def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
-        devices = tuple(device.status() for device in self._running().devices)
+        runtime = self._running()
+        devices = tuple(map(partial(_device_status, runtime), runtime.devices))
         return Snapshot(time.time(), devices, models)
 
     def _statuses(self) -> Statuses:
         return Statuses(self._running(), self._names, self._runs)
+
+
+def _failure(runtime: Runtime, model: ModelId) -> str:
+    """Why the last load of *model* failed; ``""`` if it did not."""
+    absence = runtime.residency.absence(model)
+    return f"{model}: {absence.reason}" if absence and absence.failed else ""
+
+
+def _check_fits(runtime: Runtime, models: list[ModelId]) -> None:
+    """Raise ``ModelNotReady`` if the files of *models* are broken or do not fit into the budget.
+
+    On one device they must fit together; of several devices, each model must fit into one.
+    """
+    try:
+        needs = {model: runtime.sources.look(model) for model in models}
+    except WorkbenchError as error:
+        raise ModelNotReady(str(error)) from error
+    told = {str(model): need for model, need in needs.items()}
+    if len(runtime.devices) == 1 and len(models) > 1:
+        nbytes, loading_nbytes = map(sum, zip(*needs.values(), strict=True))
+        told = {f"{models[0]} with its parts": Need(nbytes, loading_nbytes)}
+    for whole, need in told.items():
+        try:
+            check_fits(whole, need, runtime.residency.budget_nbytes)
+        except ModelTooLarge as error:
+            raise ModelNotReady(str(error)) from None
+
+
+def _device_status(runtime: Runtime, device: ServingDevice) -> DeviceStatus:
+    """The *device* and its memory, now."""
+    now, placement = runtime.residency.books(device.number), device.placement
+    return DeviceStatus(
+        placement.device,
+        placement.reason,
+        now.budget_nbytes,
+        now.claimed_nbytes,
+        now.held_nbytes,
+        device.watch.surplus_nbytes,
+        device.watch.base_nbytes(),
+        placement.read(),
+        placement.read_gpu(),
+        now.reserved_nbytes,
+    )

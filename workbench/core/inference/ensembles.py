@@ -16,9 +16,8 @@ from workbench.core.held import Held
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import STALL_S
 from workbench.core.inference.execution import execute
-from workbench.core.inference.flow import Flow
 from workbench.core.inference.runner import INLINE_S, OnTheSpot, Pending, Read, Turn
-from workbench.core.inference.steps import Leased, asked_of, inputs_of, output_of, placed
+from workbench.core.inference.steps import Flow, Leased, asked_of, inputs_of, output_of, placed
 from workbench.core.runs import images_of
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Signature

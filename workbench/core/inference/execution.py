@@ -17,9 +17,9 @@ from workbench.backends.ensemble import EnsembleSession
 from workbench.backends.ensemble import Part as Named
 from workbench.core.held import Held, Part
 from workbench.core.inference.call import Dependencies
-from workbench.core.inference.flow import Flow
 from workbench.core.inference.runner import Pending, Turn
 from workbench.core.inference.steps import (
+    Flow,
     Leased,
     asked_of,
     inputs_of,
