@@ -9,7 +9,7 @@ import pytest
 
 from doubles import FakeMeter
 from workbench.events import EventLog, MemoryDrifted
-from workbench.memory.watch import GpuMeter, HostMeter, MemoryWatch
+from workbench.memory.watch import MemoryWatch, gpu_meter, host_meter
 from workbench.model import ModelId
 
 MIB = 2**20
@@ -353,7 +353,7 @@ def test_what_runs_keep_is_booked(rig: Rig) -> None:
 def test_the_hosts_meter() -> None:
     """The host tells what this process takes and the most it took; nothing of a run stays."""
     tidied: list[int] = []
-    meter = HostMeter(lambda: tidied.append(1))
+    meter = host_meter(lambda: tidied.append(1))
     meter.tidy()
     assert tidied == [1]
     assert not meter.keeps
@@ -368,7 +368,7 @@ def test_the_hosts_meter() -> None:
 def test_a_gpus_meter() -> None:
     """A GPU tells what it has now, which is the most, since its arenas keep it."""
     readings = iter([5, 6, 9])
-    meter = GpuMeter(lambda: next(readings))
+    meter = gpu_meter(lambda: next(readings))
     meter.tidy()
     assert meter.keeps
     assert (meter.read(), meter.begin_peak(), meter.end_peak()) == (5, 6, 9)
@@ -382,7 +382,7 @@ class Gpu:
         self.reads = 0
         self.grown: list[tuple[ModelId, int]] = []
         self.log = EventLog()
-        self.watch = MemoryWatch("cuda:0", GpuMeter(self._own), self.log, look_s=3600.0)
+        self.watch = MemoryWatch("cuda:0", gpu_meter(self._own), self.log, look_s=3600.0)
         self.watch.books_by(lambda model, nbytes: self.grown.append((model, nbytes)))
 
     def _own(self) -> int | None:
@@ -559,7 +559,7 @@ def test_a_closed_model_gives_nothing_back() -> None:
 
 def test_nobody_looks_where_the_driver_does_not_tell() -> None:
     """A thread would see nothing."""
-    watch = MemoryWatch("cuda:8", GpuMeter(lambda: None), EventLog(), look_s=0.0)
+    watch = MemoryWatch("cuda:8", gpu_meter(lambda: None), EventLog(), look_s=0.0)
     with watch.load(A):
         pass
     assert not [t for t in threading.enumerate() if t.name == "workbench-look-cuda:8"]
@@ -573,7 +573,7 @@ def test_it_looks_from_time_to_time_while_there_are_models() -> None:
 
     booked = threading.Event()
     taken = [0]
-    watch = MemoryWatch("cuda:7", GpuMeter(lambda: taken[0]), EventLog(), look_s=0.0)
+    watch = MemoryWatch("cuda:7", gpu_meter(lambda: taken[0]), EventLog(), look_s=0.0)
     watch.books_by(lambda _model, _nbytes: booked.set())
     assert looking() == []
     with watch.load(A):

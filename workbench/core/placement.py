@@ -11,7 +11,7 @@ from workbench.errors import SettingError
 from workbench.host_memory import available_nbytes
 from workbench.memory import device as devices
 from workbench.memory.device import Device, GpuAbsence, GpuReading, Gpus, MemoryReading
-from workbench.memory.watch import GpuMeter, HostMeter, Meter
+from workbench.memory.watch import Meter, gpu_meter, host_meter
 from workbench.settings import Settings, Share
 
 GPU_SHARE = Share(0.8)  # the rest is for CUDA itself and for other programs
@@ -102,7 +102,7 @@ def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:
         gpu,
         f"{gpu.name}, {which}",
         budget_nbytes(settings.budget or share, gpu.total_nbytes),
-        GpuMeter(lambda: gpus.own_nbytes(gpu)),
+        gpu_meter(lambda: gpus.own_nbytes(gpu)),
         lambda: gpus.read(gpu),
         lambda: gpus.figures(gpu),
     )
@@ -114,7 +114,7 @@ def _host(settings: Settings, reason: str) -> Placement:
         host,
         f"no GPU is used: {reason}",
         budget_nbytes(settings.budget or HOST_SHARE, host.total_nbytes),
-        HostMeter(trim),
+        host_meter(trim),
         devices.read_host,
         available=available_nbytes,
     )

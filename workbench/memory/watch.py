@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol
+from dataclasses import dataclass
 
 from workbench.errors import ThreadsExhausted
 from workbench.events import EventLog, MemoryDrifted
@@ -35,29 +35,34 @@ Grow = Callable[[ModelId, int], object]
 """Books the bytes (negative: less) for a loaded model."""
 
 
-class Meter(Protocol):
+@dataclass(frozen=True, slots=True)
+class Meter:
     """Reads this process's memory on a device, in bytes; ``None`` if the system does not report it.
 
-    *keeps*: memory that a run took stays taken until its model is unloaded.
+    *read*: what it takes now. *begin_peak* begins to measure the peak, and returns what it takes
+    now; *end_peak*: the most that it took since then. *tidy* gives free memory back to the system,
+    so that it does not count. *keeps*: memory that a run took stays taken until its model is
+    unloaded.
     """
 
+    read: Callable[[], int | None]
+    begin_peak: Callable[[], int | None]
+    end_peak: Callable[[], int | None]
+    tidy: Callable[[], None]
     keeps: bool
 
-    def tidy(self) -> None:
-        """Give free memory back to the system, so that it does not count."""
-        ...
 
-    def read(self) -> int | None:
-        """The memory that this process takes now."""
-        ...
+def host_meter(tidy: Callable[[], None]) -> Meter:
+    """Reads the anonymous memory of this process on the host; *tidy* trims the heap."""
+    return Meter(counted_nbytes, begin_peak, peak_nbytes, tidy, keeps=False)
 
-    def begin_peak(self) -> int | None:
-        """Start to measure the peak. Returns the memory taken now."""
-        ...
 
-    def end_peak(self) -> int | None:
-        """The most memory taken since ``begin_peak``."""
-        ...
+def gpu_meter(read: Callable[[], int | None]) -> Meter:
+    """Reads this process's memory on a GPU with *read*; arenas keep the memory that runs took.
+
+    So their size is the peak, and nothing can be given back.
+    """
+    return Meter(read, read, read, lambda: None, keeps=True)
 
 
 class Change:
@@ -317,29 +322,3 @@ class MemoryWatch:
         # No model is loaded, so the remaining difference belongs to none.
         if not self._booked_nbytes:
             self.surplus_nbytes = 0
-
-
-class HostMeter:
-    """Reads the anonymous memory of this process on the host; *tidy* trims the heap."""
-
-    keeps = False
-
-    def __init__(self, tidy: Callable[[], None]) -> None:
-        self.tidy = tidy
-        self.read = counted_nbytes
-        self.begin_peak = begin_peak
-        self.end_peak = peak_nbytes
-
-
-class GpuMeter:
-    """Reads this process's memory on a GPU with *read*; arenas keep the memory that runs took."""
-
-    keeps = True
-
-    def __init__(self, read: Callable[[], int | None]) -> None:
-        self.read = read
-        self.begin_peak = read
-        self.end_peak = read  # an arena does not shrink: its size is the peak
-
-    def tidy(self) -> None:
-        """Nothing can be given back."""
