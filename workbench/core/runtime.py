@@ -116,13 +116,24 @@ class Runtime:
 
         self._prepared = self._prepared_models() if settings.cache else None
         self.progress = LoadProgress(clock)
-        self._all_sources = [self._sources(placement) for placement in placements]
-        self.sources = self._all_sources[0]
+        self.sources = Sources(
+            repository,
+            names,
+            FunctionBackend(),
+            [self._files_on(placement) for placement in placements],
+            lambda model: self.device(model).number,
+            runs,
+            ready=self._becomes_ready,
+            closed=self._closed,
+            spare=self.spare,
+            events=events,
+            progress=self.progress,
+        )
         watches = [MemoryWatch(str(p.device), p.meter, events) for p in placements]
         self.residency = Residency(
             [
-                OnDevice(p.budget_nbytes, self._work(sources, watch), p.system_nbytes)
-                for p, sources, watch in zip(placements, self._all_sources, watches, strict=True)
+                OnDevice(p.budget_nbytes, self._work(watch), p.system_nbytes)
+                for p, watch in zip(placements, watches, strict=True)
             ],
             POLICIES[settings.evict],
             events,
@@ -181,30 +192,17 @@ class Runtime:
         folder = Path(user_cache_dir("workbench", appauthor=False)) / "models"
         return PreparedModels(folder, self._settings.cache, self._events)
 
-    def _sources(self, placement: Placement) -> Sources:
-        """The sources of the models of one device."""
-        files = self._files or OnnxBackend(
+    def _files_on(self, placement: Placement) -> Backend:
+        return self._files or OnnxBackend(
             threads=self._settings.threads,
             cuda_device=placement.cuda_index,
             prepared=self._prepared,
             log=self._events,
         )
-        return Sources(
-            self._repository,
-            self._names,
-            functions=FunctionBackend(),
-            files=files,
-            runs=self._runs,
-            ready=self._becomes_ready,
-            closed=self._closed,
-            spare=self.spare,
-            events=self._events,
-            progress=self.progress,
-        )
 
-    def _work(self, sources: Sources, watch: MemoryWatch) -> ThreadedWork:
+    def _work(self, watch: MemoryWatch) -> ThreadedWork:
         return ThreadedWork(
-            sources,
+            self.sources,
             watch,
             partial(_submit, self._looking),
             partial(_submit, self._loading),
@@ -233,15 +231,13 @@ class Runtime:
 
     def _closed(self, model: ModelId, session: Session) -> None:
         """Drop the cached answers of the *session* of *model*, which is closed, and its source."""
-        for sources in self._all_sources:
-            sources.drop(model)
+        self.sources.drop(model)
         if self._responses is not None:
             self._responses.forget(session.runner)
 
     def removed(self, name: str) -> None:
         """Drop what is known of the models called *name*, which are no longer served."""
-        for sources in self._all_sources:
-            sources.removed(name)
+        self.sources.removed(name)
         self.residency.removed(name)
         self.loads.removed(name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,10 +41,9 @@ _MORE_NBYTES = 4 << 20  # another load of the same file may take so much more
 
 
 class Coming(NamedTuple):
-    """A model to be loaded: its source, its backend, and the folders of its parts as *seen*."""
+    """A model to be loaded: its source, and the folders of its parts as *seen*."""
 
     source: ModelSource
-    backend: Backend
     seen: dict[str, FolderModel]
 
 
@@ -60,6 +59,9 @@ class Measured(NamedTuple):
 class Sources:
     """Finds, estimates and loads models, for ``ThreadedWork``.
 
+    *files* has the backend of each device that loads files; *device* returns the number of the
+    device that a model is on, or was on last.
+
     *ready* is called with each session that is about to become READY, *closed* with each that was
     closed, *spare* with the estimate of each model that is to be loaded. *progress* gets the steps
     of each load, *events* one event for each parameter of a configuration that has no effect here.
@@ -68,7 +70,8 @@ class Sources:
     repository: ModelRepository
     names: Names
     functions: Backend
-    files: Backend
+    files: Sequence[Backend]
+    device: Callable[[ModelId], int]
     runs: Runs
     ready: Callable[[ModelId, Session], object]
     closed: Callable[[ModelId, Session], object]
@@ -87,7 +90,7 @@ class Sources:
         The load then uses the same look at the folder, even if that changes in between.
         """
         coming = self._come(model)
-        need = self._bound(model, coming.source, coming.backend)
+        need = self._bound(model, coming.source, self._backend(coming.source))
         self.spare(need.nbytes)
         self._coming[model] = coming
         return need
@@ -99,18 +102,18 @@ class Sources:
     def wake(self, model: ModelId) -> None:
         """Import the engine for *model*."""
         with self._step(model, ENGINE):
-            self._to_load(model).backend.wake()
+            self._backend(self._to_load(model).source).wake()
 
     def load(self, model: ModelId, stop: CancellationToken) -> Session:
         """Load *model*; *stop* ends the load. Raises ``WorkbenchError``."""
-        source, backend, seen = self._to_load(model)
+        source, seen = self._to_load(model)
         file = source.origin if isinstance(source.origin, Path) else None
         found = stamps(file) if file else None
         with (
             self._step(model, READING if file else LOADING, found[0][0] if found else 0),
             self.repository.one_look(seen),  # so that an ensemble finds the same parts
         ):
-            session = backend.load(source, stop)
+            session = self._backend(source).load(source, stop)
         known = self._measured.get(model[:2])
         if known is not None and known.origin == session.origin:
             session.footprint = session.footprint.of(known.held_nbytes)
@@ -209,12 +212,12 @@ class Sources:
         """Find the source of *model* for its load; in the request's look, if there is one."""
         with self.repository.one_look(self.repository.seen) as seen:
             try:
-                source, backend = self.find(model)
+                source, _ = self.find(model)
             except (ModelNotFound, VersionNotFound):  # any more: requests are to look again
                 self.names.forget(model.name)
                 raise
             needed = seen if isinstance(source.origin, Ensemble) else {}
-            return Coming(source, backend, needed)
+            return Coming(source, needed)
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
         """The source of *model*, as its folder is now, and its backend."""
@@ -267,4 +270,6 @@ class Sources:
     def _backend(self, source: ModelSource) -> Backend:
         if isinstance(source.origin, Ensemble):
             return self._ensembles
-        return self.functions if isinstance(source.origin, FunctionModel) else self.files
+        if isinstance(source.origin, FunctionModel):
+            return self.functions
+        return self.files[self.device(source.id)]
