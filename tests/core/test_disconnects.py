@@ -92,7 +92,7 @@ class Rig:
         for left in (
             lambda: any(model.leases or model.pending for model in self.core.snapshot().models),
             lambda: runtime.requests.waits._waiting,
-            lambda: runtime.requests.under_way._stops,
+            lambda: runtime.requests.under_way,
             lambda: runtime.running._waiting or runtime.running._busy,
         ):
             while left():

@@ -748,7 +748,7 @@ def test_a_request_that_has_ended_leaves_nothing(rig: Rig) -> None:
     stop = CancellationToken()
     submit(core, stop=stop).result(30)
     assert not stop._callbacks
-    assert not core._running().requests.under_way._stops
+    assert not core._running().requests.under_way
 
 
 def test_a_request_that_is_stopped_while_it_waits_for_room(rig: Rig) -> None:

@@ -66,9 +66,7 @@ def test_errors(rig: Rig, play: Play, asked: dict[str, Any], told: str) -> None:
 def all_gone(rig: Rig) -> bool:
     """Whether the server knows of each request under way that nobody waits for it."""
     under_way = rig.core._running().requests.under_way
-    return all(
-        stop.error for stops in list(under_way._stops.values()) for stop in [*stops.values()]
-    )
+    return all(stop.error for _, stop in list(under_way.values()))
 
 
 @pytest.mark.usefixtures("no_grace")

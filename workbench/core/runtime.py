@@ -22,7 +22,6 @@ from workbench.core.inference.batched import Workers
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.response_cache import ResponseCache
 from workbench.core.inference.runners import Runners
-from workbench.core.inference.under_way import UnderWay
 from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
 from workbench.core.lifecycle.loads import Loads
@@ -156,7 +155,7 @@ class Runtime:
             runs,
             self.running,
             Waits(settings.wait, settings.max_waiting, clock),
-            UnderWay(),
+            {},
             lambda name, version: lambda: self.inspected(name, version).signature,
             self._received,
             partial(holders, self.residency),

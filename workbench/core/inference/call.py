@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from workbench.core.inference.runner import Describe, Pending, Read, Runner
-from workbench.core.inference.under_way import UnderWay
 from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
 from workbench.core.names import Names
@@ -21,7 +20,7 @@ from workbench.errors import (
     WaitedTooLong,
 )
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import shown_name
+from workbench.model import ModelId, shown_name
 from workbench.residency import Lease
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken, stop_of_run
@@ -31,6 +30,9 @@ T = TypeVar("T")
 
 Write = Callable[[InferResponse], T]
 """Turns the answer into what is sent."""
+
+UnderWay = dict[object, tuple[Collection[ModelId], CancellationToken]]
+"""The requests that hold leases, but for brief ones: on which models, and what ends each."""
 
 _LARGE_NBYTES = 2**18  # larger answers are written in a thread
 
@@ -230,7 +232,7 @@ class Call(Generic[T]):
     def _leased(self, lease: Lease) -> None:
         """Take the *lease*, then run the model, now or in a thread."""
         self._lease = lease
-        self._needs.under_way.add(self, (lease.model,), self._stop)
+        self._needs.under_way[self] = (lease.model,), self._stop
         self._waits_for = "its turn"
         needs_thread: bool = lease.session.runner.needs_thread
         if needs_thread or not (self._asked.quick or self._request is not None):
@@ -311,7 +313,7 @@ class Call(Generic[T]):
         lease, needs = self._lease, self._needs
         self._lease = self._coming = self._request = None
         if lease is not None:
-            needs.under_way.remove(self, (lease.model,))
+            needs.under_way.pop(self, None)
             lease.release()
         if self._waits_for:
             needs.waits.end(self.expire)

@@ -251,7 +251,7 @@ class Execution:
         self._stop.remove(self._ended)
         lease, self._lease = self._lease, None
         if lease is not None:
-            self._needs.under_way.remove(self, lease.sessions)
+            self._needs.under_way.pop(self, None)
             lease.release()
 
     # ── leasing the parts ──
@@ -304,7 +304,7 @@ class Execution:
     def _begin_leased(self, leased: Leased, lease: Lease) -> list[Step]:
         """Begin the steps, with the *lease* on all models; ``_end`` releases it."""
         self._lease = lease
-        self._needs.under_way.add(self, lease.sessions, self._stop)
+        self._needs.under_way[self] = lease.sessions, self._stop
         self.leased = leased
         self._kept = (*self._kept, *leased.sessions)
         return self._begin_steps(leased)

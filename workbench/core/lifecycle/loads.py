@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from workbench.core.held import Held, Part
-from workbench.core.inference.under_way import UnderWay
+from workbench.core.inference.call import UnderWay
 from workbench.core.leases import REPLACED
 from workbench.core.lifecycle.loaded import loaded
 from workbench.core.lifecycle.pins import Pins
@@ -360,7 +360,9 @@ class Loads:
         new = {each: model for model, each in gone.items() if model not in self._endless}
         for unloaded in wait(new, _GRACE_S if grace_s is None else grace_s).not_done:
             told = f"{new[unloaded]} was unloaded while the request was under way"
-            self.under_way.end(new[unloaded], RequestStopped(told))
+            for models, stop in list(self.under_way.values()):  # in one step: requests change it
+                if new[unloaded] in models:
+                    stop.set(RequestStopped(told))
         for unloaded in wait(new, _END_S).not_done:
             self._endless.add(new[unloaded])
             unloaded.add_done_callback(lambda each: self._endless.discard(new[each]))
