@@ -43,7 +43,6 @@ class Names:
         self._lock = threading.Lock()
 
     def one_look(self) -> AbstractContextManager[object]:
-        """See ``ModelRepository``."""
         return self._repository.one_look()
 
     def known(self, name: str, version: int | None) -> ModelId | None:

@@ -118,7 +118,6 @@ class RequestTrace:
         return last[-1][0] if last else 0.0  # nothing removes the last one in between
 
     def read(self) -> tuple[Traced, ...]:
-        """The requests, in the order of their answers."""
         last = self._last.copy()  # in one step: a deque that changes cannot be iterated
         return tuple(Traced(each[0], each[1].plain, *each[2:]) for each in last)
 

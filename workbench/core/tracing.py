@@ -76,7 +76,6 @@ class Trace:
         self.entries: list[str] = parent.entries if parent else []
 
     def stamp(self, stamps_s: Mapping[str, float]) -> None:
-        """Add the times *stamps_s* by their names."""
         for name, at_s in stamps_s.items():
             stamp = {"name": name, "ns": int(at_s * 1e9)}
             self.entries.append(json.dumps({"id": self.id, "timestamps": [stamp]}))
@@ -272,7 +271,6 @@ class _TraceFile:
                 self._is_begun = True
 
     def close(self) -> None:
-        """End the array."""
         with self._lock:
             self._is_closed = True
             if self._is_begun:

@@ -31,11 +31,9 @@ class Arenas:
         return self._seen_nbytes is not None
 
     def begin(self, model: ModelId) -> None:
-        """Note that a run of *model*, which may keep memory, begins."""
         self._running[model] += 1
 
     def end(self, model: ModelId) -> None:
-        """Note that a run of *model* ended."""
         self._running[model] -= 1
         self._ran.add(model)
 

@@ -170,7 +170,6 @@ class MemoryWatch:
         return self._look_s
 
     def disturb(self) -> None:
-        """Note that other code of the process takes memory now."""
         with self._lock:
             self._disturbed = True
 

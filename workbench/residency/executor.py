@@ -160,7 +160,6 @@ class Residency:
         return Lease(residents, sessions, self.take_back, counts=counts)
 
     def take_back(self, residents: Sequence[Resident], counts: bool) -> None:
-        """See ``Lease.release``, ``Loan``."""
         with self._lock:
             if counts:
                 for resident in residents:
@@ -245,7 +244,6 @@ class Residency:
                 self._telemetry.take([failed], self._clock())
 
     def removed(self, name: str) -> None:
-        """Forget the past of the models called *name*, which are no longer served."""
         self._apply(events.Removed(name))
 
     def resize(self, budget_nbytes: int, device: int = 0) -> None:
@@ -321,7 +319,6 @@ class Residency:
         return self._residents.home(model).number
 
     def state(self, model: ModelId) -> ModelState:
-        """Where *model* is in its life."""
         with self._lock:
             resident = self._residents.find(model)
             return STATES[resident.phase if resident is not None else ABSENT]
@@ -343,12 +340,10 @@ class Residency:
             return self._telemetry.is_broken(model)
 
     def books(self, device: int = 0) -> Books:
-        """The memory of the *device*, now."""
         with self._lock:
             return books_of(self._residents.devices[device])
 
     def snapshot(self) -> ResidencySnapshot:
-        """Who is in memory now, and the books."""
         with self._lock:
             residents, loans, now_s = self._residents, self._loans, self._clock()
             waiting = (m for request in self._machine.requests.values() for m in request.models)

@@ -38,11 +38,9 @@ class Failures:
         self._failures[model] = _Failure(error, pause_s, now_s + pause_s)
 
     def forget(self, model: ModelId) -> None:
-        """Forget the failures of *model*: it loaded, or is to be tried at once."""
         self._failures.pop(model, None)
 
     def drop(self, name: str) -> None:
-        """Forget the models called *name*, which are no longer served."""
         drop_name(self._failures, name)
 
     def recall(self, model: ModelId, now_s: float) -> LoadFailed | None:

@@ -54,7 +54,6 @@ class Journal:
         return self._apply(event, now_s)
 
     def dump(self) -> bytes:
-        """All of it, for ``replay``."""
         return _dumped((self._parts[0][0], [entry for _, part in self._parts for entry in part]))
 
 

@@ -48,11 +48,9 @@ class Lease:
 
     @property
     def sessions(self) -> dict[ModelId, Session]:
-        """The sessions of all leased models."""
         return {r.id: session for r, session in zip(self.residents, self._all, strict=False)}
 
     def release(self) -> None:
-        """Give the models back."""
         residents = self.residents
         if residents:
             self.residents = ()

@@ -265,7 +265,6 @@ class Machine:
         self._changed = True
 
     def _drop(self, resident: Resident, error: WorkbenchError) -> None:
-        """*resident* will not be loaded: refuse the requests that wait for it."""
         self._rooms.leave(resident)
         for request in self._waiting_for(resident):
             self._refuse(request, error)
@@ -421,7 +420,6 @@ class Machine:
         self._changed = True
 
     def _serve(self) -> None:
-        """Give each waiting request its turn, in the order of their coming."""
         devices = self.residents.devices
         ahead = {device: Ahead(device.passed_nbytes()) for device in devices}
         before: list[WaitingRequest] = []  # that still wait for room
@@ -465,7 +463,6 @@ class Machine:
         return False
 
     def _reject(self, request: WaitingRequest, rejected: Rejected) -> None:
-        """There is no room for *request*."""
         share, reject = rejected
         models, need_nbytes = share.models, share.need_nbytes
         if reject.too_large:
@@ -482,7 +479,6 @@ class Machine:
         self.residents.out.append(effect)
 
     def _waiting_for(self, resident: Resident) -> list[WaitingRequest]:
-        """The requests that wait for the load of *resident*."""
         return [self.requests[number] for number in resident.requests]
 
     _STEPS: ClassVar[Mapping[type, Callable[[Machine, Any], None]]] = {

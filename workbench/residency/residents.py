@@ -221,7 +221,6 @@ class Residents:
         resident.device.enter(resident, ADMITTED)
 
     def load(self, resident: Resident) -> None:
-        """The load of *resident* begins, for the first time or once more."""
         device, nbytes = resident.device, resident.claimed_nbytes
         resident.admission = None
         device.book(resident, nbytes, nbytes)
@@ -280,12 +279,10 @@ class Residents:
                 self.close(resident)
 
     def close(self, resident: Resident) -> None:
-        """Close *resident*, which has no leases."""
         resident.device.enter(resident, CLOSING)
         self.out.append(Close(resident.id, resident.device.number, resident.held_nbytes))
 
     def closed(self, resident: Resident) -> None:
-        """The memory of *resident*, which was loaded, is free again."""
         nbytes, (reason, began_s, farewell, idle_s) = resident.held_nbytes, resident.departure
         self.leave(resident)
         if farewell is None:

@@ -104,7 +104,6 @@ class Rooms:
         self.follow(policy)
 
     def follow(self, policy: EvictionPolicy) -> None:
-        """From now on *policy* chooses."""
         self.policy = policy
         for device in self._residents.devices:
             ordered = policy.key is not None
@@ -262,7 +261,6 @@ class Rooms:
         self.spare(device, -device.free_nbytes, f"to fit the budget of {budget}")
 
     def begin_loads(self, device: DeviceBooks) -> None:
-        """Begin the loads of *device* whose room is really free."""
         for admission in startable(device):
             device.admissions.remove(admission)
             for resident in admission.residents:

@@ -193,7 +193,6 @@ class Admission:
 
     @property
     def need_nbytes(self) -> int:
-        """The bytes that its models were promised."""
         return sum([resident.claimed_nbytes for resident in self.residents])
 
     @property
@@ -288,7 +287,6 @@ class DeviceBooks:
         return self.budget_nbytes - self.claimed_nbytes
 
     def resize(self, budget_nbytes: int) -> None:
-        """Set the budget, whatever is claimed and held."""
         if budget_nbytes < 1:
             raise ValueError(f"a budget is at least 1 byte, not {budget_nbytes}")
         self.budget_nbytes = budget_nbytes

@@ -52,11 +52,9 @@ class ThrashWatch:
         self._told = False
 
     def evicted(self, model: ModelId, nbytes: int, now_s: float) -> None:
-        """Note that *model*, which took *nbytes*, was evicted for another."""
         self._evicted[model] = now_s, nbytes
 
     def drop(self, name: str) -> None:
-        """Forget the models called *name*, which are no longer served."""
         drop_name(self._evicted, name)
 
     def loaded(
@@ -129,7 +127,6 @@ class Telemetry:
         return {model: past.counts for model, past in pasts if past.counts is not NOTHING}
 
     def forget(self, name: str) -> None:
-        """Drop the history of the models of that name, which are gone."""
         drop_name(self._pasts, name)
         self._thrash.drop(name)
 

@@ -45,7 +45,6 @@ class _Queued(Waiting):
     kept: tuple[ModelId, ...]
 
     def cancel(self) -> None:
-        """See ``Pending``."""
         self.batched.leave(self)
 
 

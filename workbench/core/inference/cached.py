@@ -34,7 +34,6 @@ class Cached:
     def run_now(
         self, held: Borrowed, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:
-        """See ``Runner``."""
         request = read(self.describe)
         if request.nbytes > _MOST_INLINE_NBYTES:
             return None
@@ -47,7 +46,6 @@ class Cached:
         return response
 
     def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse | Pending:
-        """See ``Runner``."""
         lookup = _Lookup(self, request)
         response = lookup.found(held)
         if response is not None:
@@ -96,11 +94,9 @@ class _Turn:
         self._lookup = lookup
 
     def begun(self) -> None:
-        """See ``Turn``."""
         self._turn.begun()
 
     def done(self, answer: InferResponse | BaseException) -> None:
-        """See ``Turn``."""
         if isinstance(answer, InferResponse):
             self._lookup.keep(answer)
         self._turn.done(answer)

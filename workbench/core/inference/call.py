@@ -81,7 +81,6 @@ class Answer(Future[T]):
         self._stop = stop
 
     def cancel(self) -> bool:
-        """See ``Future``."""
         cancelled = super().cancel()
         if cancelled:
             self._stop.set(RequestStopped("nobody waits for it any more"))
@@ -208,7 +207,6 @@ class Call(Generic[T]):
         coming.add_done_callback(self._came_lease)
 
     def _asked_for(self) -> Future[Lease]:
-        """Read the request, and ask for its lease."""
         needs, asked = self._needs, self._asked
         try:
             self._request = asked.read(needs.describe(asked.name, asked.version))
@@ -292,7 +290,6 @@ class Call(Generic[T]):
         self._end(response)
 
     def _end(self, response: InferResponse) -> None:
-        """Release the lease, then give the answer."""
         self._release()
         try:
             written = self._asked.write(response)

@@ -53,22 +53,18 @@ class Direct:
 
     @property
     def direct(self) -> Direct:
-        """See ``Runner``."""
         return self
 
     @property
     def is_steady(self) -> bool:
-        """Whether the time of a run can be predicted from the size of its inputs."""
         return self._steady and self._learned.may_be_brief
 
     def describe(self) -> Signature:
-        """The inputs and outputs of the model."""
         return self.signature
 
     def run_now(
         self, held: Borrowed, read: Read, longest_s: float = INLINE_S
     ) -> InferResponse | None:
-        """See ``Runner``."""
         learned = self._learned
         if not self._steady or learned.pace.least_s >= longest_s:
             return None
@@ -84,7 +80,6 @@ class Direct:
         return self._run(held, request, nbytes, inline=expected_s < INLINE_S, on_the_spot=True)
 
     def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse:
-        """See ``Runner``."""
         turn.begun()
         return self.run(held, request)
 

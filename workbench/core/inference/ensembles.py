@@ -14,9 +14,9 @@ from typing import Any
 from workbench.backends.ensemble import EnsembleSession
 from workbench.core.held import Held
 from workbench.core.inference.call import Dependencies
-from workbench.core.inference.direct import STALL_S
+from workbench.core.inference.direct import STALL_S, Direct
 from workbench.core.inference.execution import execute
-from workbench.core.inference.runner import INLINE_S, OnTheSpot, Pending, Read, Turn
+from workbench.core.inference.runner import INLINE_S, Pending, Read, Turn
 from workbench.core.inference.steps import Flow, Leased, asked_of, inputs_of, output_of, placed
 from workbench.core.runs import images_of
 from workbench.inference import InferRequest, InferResponse
@@ -33,7 +33,6 @@ class EnsembleRunner:
         self.direct = None  # a request is several runs
 
     def describe(self) -> Signature:
-        """The inputs and outputs of the ensemble."""
         return self._signature
 
     def start(self, held: Held, request: InferRequest, turn: Turn) -> Pending:
@@ -84,7 +83,7 @@ class EnsembleRunner:
 
     def _are_brief(self, leased: Leased) -> bool:
         """Whether all parts may run in the caller's thread."""
-        directs: list[OnTheSpot | None] = [part.session.runner.direct for part in leased.parts()]
+        directs: list[Direct | None] = [part.session.runner.direct for part in leased.parts()]
         return all(direct is not None and direct.is_steady for direct in directs)
 
     def _run_now(
@@ -101,7 +100,7 @@ class EnsembleRunner:
             taken, outputs = flow.take(step), plan.outputs[step.number]
             asked = asked_of(step, leased, taken, request, outputs=outputs, stop=request.stop)
             part: Any = leased.part(step)
-            direct: OnTheSpot = part.session.runner.direct
+            direct: Direct = part.session.runner.direct
             with placed(held.model, step):
                 response = direct.run(part, asked)
             flow.give(step, response.outputs)

@@ -123,7 +123,6 @@ class Execution:
     # ── steps in threads, and waits ──
 
     def in_thread(self, do: Callable[[], object]) -> None:
-        """Do it in a thread for running models."""
         job = _StepJob(self, do)
         with self._lock:
             self._jobs.add(job)
@@ -142,7 +141,6 @@ class Execution:
             job.run()
 
     def forget(self, job: _StepJob) -> None:
-        """*job* has begun."""
         with self._lock:
             self._jobs.discard(job)
 
@@ -363,7 +361,6 @@ class Execution:
         self.fail(WaitedTooLong(waited, waits.retry_after_s))
 
     def begun(self, turn: _StepTurn) -> None:
-        """The step of *turn* does not wait any more."""
         self._needs.waits.end(turn.expire)
 
     def came(self, turn: _StepTurn, answer: InferResponse | BaseException) -> None:
@@ -399,7 +396,6 @@ class _StepJob:
         self._do = do
 
     def run(self) -> None:
-        """See ``threads.Job``."""
         self._execution.forget(self)
         self._execution.context.copy().run(self._do)  # a context is entered once at a time
 
@@ -424,10 +420,8 @@ class _StepTurn:
             self._execution.waited(self.step, error)
 
     def begun(self) -> None:
-        """See ``Turn``."""
         self.has_begun = True
         self._execution.begun(self)
 
     def done(self, answer: InferResponse | BaseException) -> None:
-        """See ``Turn``."""
         self._execution.came(self, answer)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from workbench.core.held import Borrowed
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Signature
 
@@ -38,19 +37,6 @@ class Pending(Protocol):
         ...
 
 
-class OnTheSpot(Protocol):
-    """Runs requests on one model at once, in the caller's thread."""
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether the time of a run can be predicted from the size of its inputs."""
-        ...
-
-    def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
-        """The answer to *request*. Raises as ``ServerCore.infer`` does."""
-        ...
-
-
 H_contra = TypeVar("H_contra", contravariant=True)
 
 
@@ -63,8 +49,8 @@ class Runner(Protocol[H_contra]):
         ...
 
     @property
-    def direct(self) -> OnTheSpot | None:
-        """Runs brief requests at once; ``None`` if each request must wait in the queue."""
+    def direct(self) -> Any:
+        """The ``Direct`` for brief requests; ``None`` if each request must wait in the queue."""
         ...
 
     def describe(self) -> Signature:

@@ -38,7 +38,6 @@ class Runners:
     cache: ResponseCache | None = None
 
     def choose(self, model: ModelId, session: Session) -> None:
-        """Choose the runner of *session*, whose *model* becomes READY."""
         session.runner = self._choice(model, session)
 
     def _choice(self, model: ModelId, session: Any) -> Runner[Any]:

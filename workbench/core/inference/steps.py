@@ -34,20 +34,16 @@ class Leased:
     sessions: Mapping[ModelId, Session]
 
     def part(self, step: Step) -> Part:
-        """The model of *step*."""
         model = self.models[step.part]
         return Part(model, self.sessions[model])
 
     def parts(self) -> list[Part]:
-        """All models."""
         return [Part(*each) for each in self.sessions.items()]
 
     def session(self, step: Step) -> Session:
-        """The session of *step*."""
         return self.sessions[self.models[step.part]]
 
     def signature(self, step: Step) -> Signature:
-        """The inputs and outputs of the model of *step*."""
         return self.session(step).signature
 
 

@@ -157,7 +157,6 @@ class Loads:
             self.sources.keep_only(name, self.here(name))
 
     def removed(self, name: str) -> None:
-        """Forget the editions of *name*, which is no longer served."""
         held = self.here(name)
         if not held:
             self.names.removed(name)
@@ -260,7 +259,6 @@ class Loads:
     def unload(
         self, name: str, version: int | None, *, dependents: bool = False, until_gone: bool = False
     ) -> None:
-        """Unload the version, or all versions; see ``ServerCore.unload``."""
         going = self._dependents(name) if dependents else ()
         self.check_not_needed(name, version)
         for part in going:
@@ -271,7 +269,6 @@ class Loads:
             self._unload(part, None)
 
     def replace(self, name: str, version: int | None) -> None:
-        """Unload the old definition of *name* and load the new one."""
         self._unload(name, version, reason=REDEFINED)
         self._leave_behind(self._endless.intersection(self.here(name)))
         self.load(name, version, None)
@@ -380,7 +377,6 @@ class Loads:
         return {n for n in names - functions if self.repository.overriding(n) is None}
 
     def pin(self, name: str, version: int | None) -> ModelId:
-        """Load the model and never evict it; unloading it forgets the pin."""
         with self.repository.one_look():
             model = self.names.look(name, version)
             with self.pins.while_loading(model, self._parts(model)):
@@ -389,13 +385,11 @@ class Loads:
             return model
 
     def unpin(self, name: str, version: int | None) -> ModelId:
-        """Allow the eviction of the model and its parts again."""
         model = self.names.find(name, version)
         self.pins.remove(model)
         return model
 
     def _parts(self, model: ModelId) -> tuple[ModelId, ...]:
-        """The parts of *model*, if it is an ensemble."""
         return tuple(
             self.names.look_for_default(*part)
             for part in self.sources.parts(model.name, model.version)

@@ -48,7 +48,6 @@ class Pins:
             self._apply(*coming)
 
     def add(self, model: ModelId, parts: tuple[ModelId, ...]) -> None:
-        """Pin *model*, and its *parts* if it is an ensemble."""
         with self._lock:
             self._pins.setdefault(model.plain, (model.plain,))
         self.renew(model, parts)

@@ -63,7 +63,6 @@ class LoadProgress:
         self._steps[model] = _Step(step, begun_s, thread_id, file_nbytes, before_nbytes)
 
     def end(self, model: ModelId) -> None:
-        """The load of *model* has ended or failed."""
         self._steps.pop(model, None)
 
     def all(self) -> tuple[str, ...]:

@@ -100,7 +100,6 @@ class Sources:
         return self._bound(model, *self.find(model))
 
     def wake(self, model: ModelId) -> None:
-        """Import the engine for *model*."""
         with self._step(model, ENGINE):
             self._backend(self._to_load(model).source).wake()
 
@@ -138,7 +137,6 @@ class Sources:
                 self.drop(model)
 
     def removed(self, name: str) -> None:
-        """Drop what is known of the models called *name*, which are no longer served."""
         drop_name(self._coming, name)
         drop_name(self._measured, name)
 
@@ -220,7 +218,6 @@ class Sources:
             return Coming(source, needed)
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
-        """The source of *model*, as its folder is now, and its backend."""
         source = self.repository.find(model.name).source(model.version)
         return source, self._backend(source)
 
@@ -256,7 +253,6 @@ class Sources:
         return tuple(found)
 
     def _look(self, part: Part) -> tuple[ModelSource, Signature]:
-        """The source and the signature of a part of an ensemble."""
         source = self._source(part)
         if isinstance(source.origin, Ensemble):  # it declares its signature
             return source, signature_of(source)

@@ -69,7 +69,6 @@ class Watcher:
         self._ticker.wake()
 
     def close(self) -> None:
-        """End the thread."""
         if self._ticker is not None:
             self._ticker.end()
 

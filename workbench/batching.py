@@ -61,7 +61,6 @@ class BatchQueue(Generic[_W]):
         self._has_deadlines = False
 
     def __len__(self) -> int:
-        """How many requests wait."""
         return sum(map(len, (*self._levels, *self._late)))
 
     def add(self, waiting: _W, now_s: float) -> None:
