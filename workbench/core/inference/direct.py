@@ -57,6 +57,7 @@ class Direct:
 
     @property
     def is_steady(self) -> bool:
+        """Whether the time of a run can be predicted from the size of its inputs."""
         return self._steady and self._learned.may_be_brief
 
     def describe(self) -> Signature:
