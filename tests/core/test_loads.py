@@ -530,7 +530,7 @@ def test_a_part_that_does_not_load(rig: Rig) -> None:
     rig.loader.failures["b"] = LoadFailed("scripted")
     with pytest.raises(LoadFailed, match="scripted"):
         core.load("e")
-    until(lambda: not core._by_hand().here("e"))
+    until(lambda: not core._running().loads.here("e"))
     del rig.loader.failures["b"]
     core.load("e")
     rig.loader.origins["b"] = 2.0
@@ -637,14 +637,14 @@ def test_an_override_that_fails_for_one_version(rig: Rig) -> None:
     rig.loader.origins["b"] = 2.0
     rig.loader.failures["b"] = LoadFailed("it is broken")
     rig.loader.failing_versions = {2}
-    load = core._by_hand()._load
+    load = core._running().loads._load
 
     def back(name: str, version: int | None, stop: object) -> ModelId:
         if core._repository.overriding("b") is None:  # it is taken back
             rig.loader.origins["b"] = 1.0
         return load(name, version, None)
 
-    core._by_hand()._load = back  # type: ignore[method-assign]
+    core._running().loads._load = back  # type: ignore[method-assign]
     with pytest.raises(LoadFailed, match="it is broken"):
         core.load_all("b", '{"version_policy": {"all": {}}}')
     assert core._repository.overriding("b") is None
@@ -679,7 +679,7 @@ def test_unknown_names_leave_nothing(rig: Rig) -> None:
             core.load_all(f"nobody{number}")
         with pytest.raises(ModelNotFound):
             ask(core, f"nobody{number}")
-    assert len(core._by_hand()._replacing) == 0
+    assert len(core._running().loads._replacing) == 0
     assert set(core._names._found) == before
 
 
@@ -695,7 +695,7 @@ def test_a_replaced_model_that_is_removed_leaves_nothing(rig: Rig) -> None:
         assert held(core, 40)
         core.remove("added")
     names = core._names
-    assert (names._editions, +names._last, len(core._by_hand()._replacing)) == ({}, {}, 0)
+    assert (names._editions, +names._last, len(core._running().loads._replacing)) == ({}, {}, 0)
     assert "added" not in names._found
 
 

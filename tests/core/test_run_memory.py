@@ -84,7 +84,7 @@ class Rig:
             POLICIES["lru"],
             self.log,
         )
-        self.room = RunRoom(self.residency, lambda: self.free_nbytes)
+        self.room = RunRoom(self.residency, lambda: self.free_nbytes, 3600.0)
         self.memory = RunMemory(self.residency, self.watch, self.room if guarded else None)
         self.learned = Activations()
 

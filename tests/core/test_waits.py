@@ -332,14 +332,14 @@ def test_an_unload_until_gone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
         unloading = {n: pool.submit(core.unload, n, until_gone=True) for n in ("a", "endless")}
         with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
             running.result(30)
-        inside.until(lambda: len(core._by_hand()._endless) == 2)
+        inside.until(lambda: len(core._running().loads._endless) == 2)
         assert not any(each.done() for each in unloading.values())
         gate.set()
         rig.gate.set()
         for each in unloading.values():
             each.result(30)
     assert core.snapshot().held_nbytes == 0
-    inside.until(lambda: not core._by_hand()._endless)  # the next unload waits for runs again
+    inside.until(lambda: not core._running().loads._endless)  # the next unload waits for runs again
 
 
 def test_runs_that_end_are_answered_before_an_unload(rig: Rig) -> None:

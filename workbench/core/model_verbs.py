@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from workbench.core.lifecycle.loads import Loads
 from workbench.core.status.snapshot import ModelStatus
 from workbench.core.status_verbs import StatusVerbs
 from workbench.errors import InvalidRequest, ModelNotFound
@@ -28,7 +27,7 @@ class ModelVerbs(StatusVerbs):
         new one is ready, and stays if that fails to load. *stop* ends the load, unless others wait
         for it. Raises as ``infer`` does.
         """
-        return self._now(self._by_hand().load(name, version, stop))
+        return self._now(self._running().loads.load(name, version, stop))
 
     def load_all(
         self, name: str, config: str | None = None, files: Mapping[str, bytes] | None = None
@@ -39,12 +38,12 @@ class ModelVerbs(StatusVerbs):
         configuration, and *files* (by ``<version>/<name>``) replace its folder. Raises
         ``InvalidRequest`` if they are not valid.
         """
-        by_hand, override = self._by_hand(), None
+        loads, override = self._running().loads, None
         if config is not None:
             override = self._repository.read_override(name, config, files or {})
         elif files:
             raise InvalidRequest("a load with files needs their configuration, 'config'")
-        by_hand.load_all(name, override)
+        loads.load_all(name, override)
 
     def unload(
         self,
@@ -60,11 +59,11 @@ class ModelVerbs(StatusVerbs):
         uses or that were loaded by hand. Loads and runs that cannot be ended are waited for only
         if *until_gone* is set. Raises ``ModelNotFound``, ``VersionNotFound``.
         """
-        self._by_hand().unload(name, version, dependents=dependents, until_gone=until_gone)
+        self._running().loads.unload(name, version, dependents=dependents, until_gone=until_gone)
 
     def unload_all(self) -> None:
         """Unload every model, as ``unload`` does. Raises ``UsageError`` from within a run."""
-        self._by_hand().unload_all()
+        self._running().loads.unload_all()
 
     def estimate(self, name: str, version: int | None = None) -> int:
         """An upper bound, in bytes, of the memory that the model takes while loading and after.
@@ -81,14 +80,11 @@ class ModelVerbs(StatusVerbs):
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
-        return self._now(self._by_hand().pin(name, version))
+        return self._now(self._running().loads.pin(name, version))
 
     def unpin(self, name: str, version: int | None = None) -> ModelStatus:
         """Allow the model's eviction again. Raises ``ModelNotFound``, ``VersionNotFound``."""
-        return self._now(self._by_hand().unpin(name, version))
-
-    def _by_hand(self) -> Loads:
-        return self._running().loads
+        return self._now(self._running().loads.unpin(name, version))
 
     def register(self, model: ModelId, function: FunctionModel) -> None:
         """Serve *function* as *model*; it replaces an older function of that name.
@@ -99,11 +95,11 @@ class ModelVerbs(StatusVerbs):
         """
         if self.is_open:
             check_fits(str(model), Need(function.nbytes), self._running().residency.budget_nbytes)
-            self._by_hand().check_not_needed(model.name)
+            self._running().loads.check_not_needed(model.name)
         self._repository.add_function(model, function)
         self._names.forget(model.name)
         if self.is_open:
-            self._by_hand().replace(model.name, model.version)
+            self._running().loads.replace(model.name, model.version)
 
     def serve(self, name: str, path: Path) -> None:
         """As ``register``, for the ONNX file, or the folder of versions, at *path*.
@@ -111,10 +107,10 @@ class ModelVerbs(StatusVerbs):
         Raises as ``add`` and ``load`` do.
         """
         if self.is_open:
-            self._by_hand().check_not_needed(name)
+            self._running().loads.check_not_needed(name)
         self.add(name, path)
         if self.is_open:
-            self._by_hand().replace(name, None)
+            self._running().loads.replace(name, None)
 
     def add(
         self,

@@ -6,12 +6,12 @@ known to need much memory begins only when that much is available.
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 
 from workbench.errors import MemoryExhausted, WaitedTooLong
 from workbench.model import ModelId
@@ -24,6 +24,7 @@ _OTHERS = "other large runs to end"
 MUCH_NBYTES = 64 << 20  # smaller runs need not wait
 
 
+@dataclass(eq=False)
 class RunRoom:
     """Promises the *available* bytes to large runs, first come first served.
 
@@ -31,21 +32,14 @@ class RunRoom:
     than necessary. No run waits longer than *wait_s*. *clock* gives monotonic seconds.
     """
 
-    def __init__(
-        self,
-        residency: Residency,
-        available: Callable[[], int],
-        wait_s: float = math.inf,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.available = available
-        self._wait_s = wait_s
-        self._clock = clock
-        self._residency = residency
-        self._changed = threading.Condition()
-        self._queue: deque[object] = deque()
-        self._promised_nbytes = 0
-        self._alone: set[ModelId] = set()
+    residency: Residency
+    available: Callable[[], int]
+    wait_s: float
+    clock: Callable[[], float] = time.monotonic
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _queue: deque[object] = field(default_factory=deque, init=False)
+    _promised_nbytes: int = field(default=0, init=False)
+    _alone: set[ModelId] = field(default_factory=set, init=False)
 
     def promised(
         self, model: ModelId, need_nbytes: int, stop: CancellationToken | None = None
@@ -63,7 +57,7 @@ class RunRoom:
     @contextmanager
     def alone(self, model: ModelId, stop: CancellationToken | None = None) -> Iterator[None]:
         """Let no other run of *model* into this context. Raises the error of *stop*."""
-        until_s = self._clock() + self._wait_s
+        until_s = self.clock() + self.wait_s
         with self._waking(stop), self._changed:
             while model in self._alone:
                 self._wait(model, stop, until_s, _OTHERS)
@@ -79,9 +73,9 @@ class RunRoom:
     def _reserve(
         self, model: ModelId, need_nbytes: int, stop: CancellationToken | None
     ) -> Iterator[None]:
-        until_s = self._clock() + self._wait_s
+        until_s = self.clock() + self.wait_s
         while lacking_nbytes := self._enter(model, need_nbytes, stop, until_s):
-            leaving = self._residency.make_room(model, lacking_nbytes, all_of_it=True)
+            leaving = self.residency.make_room(model, lacking_nbytes, all_of_it=True)
             if not leaving:
                 free_nbytes = max(0, self.available())
                 raise MemoryExhausted(
@@ -137,15 +131,11 @@ class RunRoom:
         """
         if stop and stop.error:
             raise stop.error
-        left_s = self._left_s(until_s)
-        if left_s == 0:
-            waited = show_duration(self._wait_s)
+        left_s = until_s - self.clock()
+        if left_s <= 0:
+            waited = show_duration(self.wait_s)
             raise WaitedTooLong(f"a run of {model} waited {waited} for {what}")
-        self._changed.wait(left_s)
-
-    def _left_s(self, until_s: float) -> float | None:
-        """How long a wait may last; ``None`` without a limit."""
-        return None if math.isinf(until_s) else max(0.0, until_s - self._clock())
+        self._changed.wait(min(left_s, threading.TIMEOUT_MAX))
 
     def _waking(self, stop: CancellationToken | None) -> AbstractContextManager[None]:
         """During the context, *stop* ends the wait for a change."""

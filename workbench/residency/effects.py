@@ -51,12 +51,6 @@ class Refuse(NamedTuple):
     error: WorkbenchError
 
 
-class Leaving(NamedTuple):
-    """*model* is leaving, as ``MakeRoom`` asked; ``Left`` follows later."""
-
-    model: ModelId
-
-
 class Left(NamedTuple):
     """*model* has left; the *waiter* was waiting for that."""
 

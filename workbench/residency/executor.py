@@ -28,7 +28,6 @@ from workbench.residency.effects import (
     Effect,
     Estimate,
     Grant,
-    Leaving,
     Left,
     Load,
     Refuse,
@@ -120,8 +119,9 @@ class Residency:
         """The session of *model* if it is READY, for reading only; this does not count as a use."""
         with self._lock:
             resident = self._residents.find(model)
-            ready = resident is not None and resident.phase is READY
-            return self._loans[resident].session if resident is not None and ready else None
+            if resident is None or resident.phase is not READY:
+                return None
+            return self._loans[resident].session
 
     def acquire(
         self,
@@ -214,7 +214,7 @@ class Residency:
         waiter = next(self._numbers)
         with self._lock:
             effects = self._step(events.MakeRoom(model, nbytes, all_of_it, waiter))
-            leaving = [effect.model for effect in effects if isinstance(effect, Leaving)]
+            leaving = [r.id for r in self._residents.all() if (waiter, True) in r.waiters]
             gone = tuple(Future[None]() for _ in leaving)
             for victim, future in zip(leaving, gone, strict=True):
                 self._waiters[waiter, victim] = future

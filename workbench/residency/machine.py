@@ -37,7 +37,6 @@ from workbench.residency.effects import (
     Effect,
     Estimate,
     Grant,
-    Leaving,
     Left,
     Refuse,
     StopLoad,
@@ -327,7 +326,6 @@ class Machine:
         )
         for victim in victims:
             victim.waiters.append((event.waiter, True))
-            self._out(Leaving(victim.id))
 
     def _grew(self, event: events.Grew) -> None:
         resident = self.residents.find(event.model)
