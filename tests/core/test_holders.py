@@ -6,7 +6,7 @@ import pytest
 from residency_rig import Rig
 
 from doubles import FakeLoader
-from workbench.core.holders import holders
+from workbench.core.lifecycle.loaded import holders
 from workbench.model import ModelId
 
 A, B, C, F = (ModelId(name, 1) for name in "abcf")

@@ -17,13 +17,13 @@ from workbench.backends.base import Backend, Inspection, Session
 from workbench.backends.function import FunctionBackend
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx_tiers.prepared import PreparedModels
-from workbench.core.holders import holders
 from workbench.core.inference.batched import Workers
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.response_cache import ResponseCache
 from workbench.core.inference.runners import Runners
 from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
+from workbench.core.lifecycle.loaded import holders
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.progress import LoadProgress

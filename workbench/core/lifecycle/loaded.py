@@ -1,4 +1,4 @@
-"""Waiting for models that a user wants loaded."""
+"""Waiting for models that a user wants loaded, and which models a wait was in vain for."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from concurrent.futures import CancelledError, Future
 from contextlib import nullcontext
 from functools import partial
 
-from workbench.core.holders import holders
 from workbench.errors import WaitedTooLong
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Purpose, Residency, abandon
+from workbench.nbytes import show_nbytes
+from workbench.residency import Lease, Purpose, Residency, ResidentSnapshot, abandon
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
+
+_FEW = 3  # models that are named
 
 
 def loaded(
@@ -67,3 +69,22 @@ def _too_long(models: Sequence[ModelId], residency: Residency, wait_s: float) ->
     held = holders(residency)
     because = f": {held}" if held else ""
     return WaitedTooLong(f"{named} waited {show_duration(wait_s)} for room{because}")
+
+
+def holders(residency: Residency) -> str:
+    """The largest models that cannot be evicted now, and why; empty if there are none."""
+    residents = residency.snapshot().residents.values()
+    held = [resident for resident in residents if resident.nbytes]
+    stay = [r for r in held if r.pinned or r.leases or r.state is not ModelState.READY]
+    stay.sort(key=lambda resident: -resident.nbytes)
+    more = ["..."] if len(stay) > _FEW else []
+    return ", ".join([*map(_holding, stay[:_FEW]), *more])
+
+
+def _holding(resident: ResidentSnapshot) -> str:
+    held = f"{resident.id} holds {show_nbytes(resident.nbytes)}"
+    if resident.busy_s is not None:
+        return f"{held} in a run that has lasted {show_duration(round(resident.busy_s, 1))}"
+    if resident.state is not ModelState.READY:
+        return f"{held} and is {resident.state.words}"
+    return f"{held} and waits for another model" if resident.leases else f"{held} and is pinned"
