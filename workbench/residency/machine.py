@@ -53,6 +53,7 @@ from workbench.residency.state import (
     LOADED,
     LOADING,
     READY,
+    Admission,
     DeviceBooks,
     Resident,
     WaitingRequest,
@@ -388,34 +389,39 @@ class Machine:
             if device.claimed_nbytes > device.budget_nbytes:
                 self._rooms.fit_budget(device)
                 while device.admissions and device.claimed_nbytes > device.budget_nbytes:
-                    for resident in tuple(device.admissions[-1].residents):
-                        self._take_back(resident)
+                    self._take_back(device.admissions[-1])
         for device in self.residents.devices:
             if device.passed and not self._queue:
                 device.passed.clear()
             if device.admissions:
                 self._rooms.begin_loads(device)
 
-    def _take_back(self, resident: Resident) -> None:
-        """The room promised to *resident* is gone, since models grew or the budget shrank.
+    def _take_back(self, admission: Admission) -> None:
+        """The promised room is gone, since models grew or the budget shrank.
 
-        Its requests wait for room again, in their old places.
+        The requests wait for room again, in their old places.
         """
-        requests, device = self._waiting_for(resident), resident.device
-        for request in requests:
-            self._return_leases(request)
-            there = request.residents
-            request.needs = {r.id: r.claimed_nbytes for r in there} | dict(request.needs)
-            request.homes = {r.id: r.device for r in there} | request.homes
-            request.residents, request.outstanding = (), 0
-            self._queue[request.number] = request
+        promised = tuple(admission.residents)
+        for resident in promised:
+            if not resident.requests:
+                budget = show_nbytes(resident.device.budget_nbytes)
+                why = f"given up to fit the budget of {budget}"
+                self._out(Tell(ModelLoadCancelled(resident.id, why)))
+        for number in {number: None for resident in promised for number in resident.requests}:
+            self._wait_again(self.requests[number])
         self._queue = dict(sorted(self._queue.items()))
-        self._rooms.leave(resident)
-        if not requests:
-            why = f"given up to fit the budget of {show_nbytes(device.budget_nbytes)}"
-            self._out(Tell(ModelLoadCancelled(resident.id, why)))
-        self.residents.leave(resident)
+        for resident in promised:
+            self._rooms.leave(resident)
+            self.residents.leave(resident)
         self._changed = True
+
+    def _wait_again(self, request: WaitingRequest) -> None:
+        self._return_leases(request)
+        there = request.residents
+        request.needs = {r.id: r.claimed_nbytes for r in there} | dict(request.needs)
+        request.homes = {r.id: r.device for r in there} | request.homes
+        request.residents, request.outstanding = (), 0
+        self._queue[request.number] = request
 
     def _serve(self) -> None:
         devices = self.residents.devices
