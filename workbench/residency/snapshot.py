@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from workbench.backends.base import NO_PARTS
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.leases import Loan
 from workbench.residency.state import STATES, DeviceBooks, Resident
@@ -85,7 +84,7 @@ class ResidentSnapshot(NamedTuple):
     reason: str = ""
     footprint: Footprint = _NO_FOOTPRINT
     activations_nbytes: int = 0
-    parts: Mapping[tuple[str, int | None], ModelId] = NO_PARTS
+    parts: Mapping[tuple[str, int | None], ModelId] = field(default_factory=dict)
     busy_s: float | None = None
 
 
@@ -138,6 +137,6 @@ def snapshot_of(resident: Resident, loan: Loan | None, now_s: float) -> Resident
         resident.departure.reason,
         session.footprint if session else _NO_FOOTPRINT,
         resident.activations_nbytes,
-        session.parts if session else NO_PARTS,
+        session.parts if session else {},
         now_s - resident.busy_since_s if resident.leases > resident.waiting else None,
     )
