@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from workbench.core.inference.response_cache import ResponseCache, key_of
+from workbench.core.inference.response_cache import _ENTRY_NBYTES, ResponseCache, key_of
 from workbench.inference import InferRequest
 from workbench.tensor import Tensor
 
@@ -61,6 +61,60 @@ def test_an_answer_larger_than_the_cache_is_not_kept() -> None:
     fill(cache, 1, MIB // 2)
     cache.keep(OWNER, b"\5", {"y": tensor(MIB)})
     assert kept(cache) == [0]
+
+
+def test_an_answer_as_large_as_the_cache_is_kept() -> None:
+    """It pushes all others out, and no more than the size of the cache is booked."""
+    ledger = Ledger()
+    cache = ResponseCache(10_007, ledger.reserve)
+    fill(cache, 4, 1000)
+    cache.keep(OWNER, b"\5", {"y": tensor(10_007 - _ENTRY_NBYTES)})
+    assert kept(cache) == [5]
+    assert max(ledger.booked) == 10_007
+
+
+def test_an_answer_that_is_kept_again_takes_its_room_once() -> None:
+    """Two equal requests at a time both run, and both answers are to be kept."""
+    cache = ResponseCache(MIB, Ledger().reserve)
+    for _ in range(9):
+        fill(cache, 3, MIB // 5)
+    assert kept(cache) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("texts", [[b"a" * MIB], [b""] * (MIB // 16)])
+def test_texts_take_the_room_of_their_bytes(texts: list[bytes]) -> None:
+    """Long ones take what they are long, and each one, however short, takes some."""
+    cache = ResponseCache(MIB, Ledger().reserve)
+    cache.keep(OWNER, b"\0", {"y": Tensor("BYTES", np.array(texts, object))})
+    assert kept(cache) == []
+
+
+def test_memory_that_is_given_back_may_be_wanted_at_once() -> None:
+    """A model that waits for it asks the cache for more while the cache still gives it back."""
+    ledger = Ledger()
+
+    def reserve(nbytes: int) -> bool:
+        is_less = nbytes < ledger.booked[-1]
+        is_booked = ledger.reserve(nbytes)
+        if is_less:
+            cache.shrink(MIB)
+        return is_booked
+
+    cache = ResponseCache(MIB, reserve)
+    fill(cache, 2, MIB // 5)
+    fill(cache, 2, MIB // 5, OTHER)
+    cache.forget(OWNER)
+    assert kept(cache, OTHER) == []
+    assert ledger.booked[-1] == 0
+
+
+def test_a_cache_of_a_few_bytes() -> None:
+    """It keeps nothing, and models may come and go."""
+    cache = ResponseCache(8, Ledger().reserve)
+    fill(cache, 1, 1)
+    cache.forget(OWNER)
+    cache.shrink(MIB)
+    assert kept(cache) == []
 
 
 def test_what_is_kept_is_a_copy() -> None:
@@ -134,30 +188,36 @@ def texts(*elements: bytes) -> dict[str, Tensor]:
 NUMBERS = np.arange(6, dtype=np.int32)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        lambda: request(outputs=("y",)),
-        lambda: request(classes={"y": 2}),
-        lambda: request(scalars_of_one=True),
-        lambda: request(inputs={"z": Tensor("INT32", NUMBERS.reshape(2, 3))}),
-        lambda: request(inputs={"x": Tensor("INT32", NUMBERS.reshape(3, 2))}),
-        lambda: request(inputs={"x": Tensor("UINT32", NUMBERS.astype(np.uint32).reshape(2, 3))}),
-        lambda: request(inputs={"x": Tensor("INT32", NUMBERS.reshape(2, 3) + 1)}),
-        lambda: request(inputs=texts(b"ab", b"c")),
-        lambda: request(inputs=texts(b"a", b"bc")),
-    ],
-)
-def test_the_key_of_another_request(other: Callable[[], InferRequest]) -> None:
+OTHERS: list[Callable[[], InferRequest]] = [
+    lambda: request(outputs=("y",)),
+    lambda: request(classes={"y": 2}),
+    lambda: request(scalars_of_one=True),
+    lambda: request(inputs={"z": Tensor("INT32", NUMBERS.reshape(2, 3))}),
+    lambda: request(inputs={"x": Tensor("INT32", NUMBERS.reshape(3, 2))}),
+    lambda: request(inputs={"x": Tensor("UINT32", NUMBERS.astype(np.uint32).reshape(2, 3))}),
+    lambda: request(inputs={"x": Tensor("INT32", NUMBERS.reshape(2, 3) + 1)}),
+    lambda: request(inputs=texts(b"ab", b"c")),
+    lambda: request(inputs=texts(b"a", b"bc")),
+    lambda: request(inputs=texts(b"abc")),
+    request,
+]
+
+
+def test_the_keys_of_different_requests() -> None:
     """Names, datatypes, shapes, elements and wanted outputs make a request another one."""
-    others = {key_of(request(inputs=texts(b"abc"))), key_of(request())}
-    assert key_of(other()) not in others
-    assert key_of(other()) == key_of(other())
+    keys = [key_of(make()) for make in OTHERS]
+    assert len(set(keys)) == len(OTHERS)
+    assert keys == [key_of(make()) for make in OTHERS]
 
 
 def test_the_key_of_the_same_request() -> None:
-    """Where its elements lie in memory, its id and its parameters do not."""
+    """Where its elements lie in memory, its id, its parameters and the order of names do not."""
     apart = np.zeros((2, 6), np.int32)
     apart[:, ::2] = NUMBERS.reshape(2, 3)
     inputs = {"x": Tensor("INT32", apart[:, ::2])}
     assert key_of(request(inputs=inputs, id="1", parameters={"priority": 2})) == key_of(request())
+    two = {"x": tensor(1), "z": tensor(2)}
+    best = {"y": 1, "t": 2}
+    assert key_of(request(inputs=two, classes=best)) == key_of(
+        request(inputs=dict(reversed(two.items())), classes=dict(reversed(best.items())))
+    )
