@@ -11,10 +11,10 @@ import pytest
 
 from doubles import UUIDS, ScriptedNvml
 from workbench.backends.onnx.runtime import LIBRARIES_MISSING, NOT_IN_BUILD
-from workbench.core.placement import Placement, place
+from workbench.core.placement import Placement, budget_nbytes, place
 from workbench.errors import SettingError
 from workbench.memory.device import GpuAbsence, GpuReading, Gpus, MemoryReading
-from workbench.settings import Settings
+from workbench.settings import Settings, Share
 
 ALL = ", ".join(f"cuda:{n} (GPU model {n}, {UUIDS[n]})" for n in range(3))
 
@@ -192,6 +192,36 @@ def test_the_host_is_watched() -> None:
     assert placement.available() > 0
     assert not placement.meter.keeps
     assert placement.cuda_index is None
+
+
+def test_memory_of_the_heap_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the CPU, free memory of the heap goes back to the system before models are measured."""
+    trims: list[None] = []
+    monkeypatch.setattr("workbench.core.placement.trim", lambda: trims.append(None))
+    placed("cpu")[0].meter.tidy()
+    assert trims == [None]
+
+
+def test_a_share_is_at_least_a_byte() -> None:
+    """However small the device is: no budget is 0."""
+    assert budget_nbytes(Share(0.5), 1) == 1
+
+
+def test_only_the_chosen_gpu_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA counts by bus, as NVML does, before it is asked for its numbers or to run a model."""
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    calls: list[object] = []
+
+    def order() -> str | None:
+        return os.environ.get("CUDA_DEVICE_ORDER")
+
+    place(
+        Settings.of(environ={}, device="cuda:2"),
+        lambda: Gpus(ScriptedNvml(), {}),
+        lambda index: calls.append((index, order())),  # type: ignore[func-returns-value]
+        lambda: calls.append(order()) or {},  # type: ignore[func-returns-value]
+    )
+    assert calls == ["PCI_BUS_ID", (2, "PCI_BUS_ID")]
 
 
 def test_the_driver_is_left_alone() -> None:

@@ -13,6 +13,7 @@ from unittest.mock import ANY
 
 import numpy as np
 import pytest
+from inside import until
 
 from doubles import SIGNATURE, FakeLoader, FakeMeter, FakeSession, threaded
 from workbench.core.room import RunRoom
@@ -215,6 +216,8 @@ def test_small_runs_are_let_in(rig: Rig) -> None:
     rig.free_nbytes = 0
     rig.learned.observe(SMALL.nbytes, 63 * MIB)
     assert rig.run()
+    rig.learned.observe(LARGE.nbytes, 63 * MIB)
+    assert sizes_of(rig, LARGE) == [64]
 
 
 def test_a_device_that_refuses_by_itself() -> None:
@@ -223,6 +226,63 @@ def test_a_device_that_refuses_by_itself() -> None:
     rig.free_nbytes = 0
     rig.learned.observe(SMALL.nbytes, 1500 * MIB)
     assert rig.run()
+
+
+def test_a_device_that_cannot_be_measured() -> None:
+    """Where nobody knows what runs take, the first ones of a model need not be alone."""
+    meter = FakeMeter()
+    meter.nbytes = None
+    rig, both = Rig(meter=meter), threading.Barrier(2, timeout=30)
+    with ThreadPoolExecutor(2) as pool:
+        runs = [pool.submit(rig.run, inside(lambda inputs: both.wait())) for _ in range(2)]
+        for one in runs:
+            assert one.result(30)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "array", "is_measured"),
+    [(15 * MIB, SMALL, True), (16 * MIB, SMALL, False), (None, SMALL, False), (None, LARGE, False)],
+    ids=["small", "large", "unknown", "unknown, in parts"],
+)
+def test_a_run_beside_a_measured_one(
+    rig: Rig, nbytes: int | None, array: np.ndarray, is_measured: bool
+) -> None:
+    """Only a run that is known to take little leaves the measurement of another as it was."""
+    rig.lease().release()
+    for _ in range(3 if nbytes is not None else 0):
+        rig.learned.observe(array.nbytes, nbytes or 0)
+    with rig.watch.run(B, measure=True, heavy=False) as peak:
+        rig.run(array=array)
+    assert (peak.nbytes is not None) == is_measured
+
+
+def test_a_size_is_measured_three_times(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Later runs of it are spared the look at the memory."""
+    rig.lease().release()
+    looks: list[None] = []
+    begin_peak = rig.meter.begin_peak
+    monkeypatch.setattr(rig.meter, "begin_peak", lambda: looks.append(None) or begin_peak())
+    for _ in range(5):
+        rig.run()
+    assert len(looks) == 3
+
+
+def test_what_a_run_and_its_parts_get(rig: Rig) -> None:
+    """All can be stopped; only the whole writes into the client's memory."""
+    stop, into = CancellationToken(), {"y": memoryview(bytearray(4))}
+    given: list[tuple[int, object, object]] = []
+
+    def run(inputs: Mapping[str, Tensor], _: object, *more: object) -> list[Tensor]:
+        given.append((len(inputs["x"].array), *more))  # type: ignore[arg-type]
+        return [inputs["x"]]
+
+    with rig.lease() as lease:
+        lease.session.run = run
+        request = InferRequest("a", {"x": Tensor.of(LARGE)}, stop=stop)
+        request.into = into  # type: ignore[assignment]
+        rig.memory.run(lease, request, ["y"], rig.learned)
+    assert given[0] == (4, None, stop)
+    assert given[-1] == (64, into, stop)
 
 
 def test_large_runs_wait_for_each_other(rig: Rig) -> None:
@@ -256,9 +316,11 @@ def test_a_measured_run_is_alone_however_often_others_are_woken(
         assert len(woken) == 2
 
 
-def test_a_wait_for_memory_can_be_stopped(rig: Rig) -> None:
-    """Whoever waits for another run's memory and is stopped leaves with the stop's error."""
-    rig.learned.observe(SMALL.nbytes, 600 * MIB)
+@pytest.mark.parametrize("waits_for", ["its memory", "its measurement"])
+def test_a_wait_for_another_run_can_be_stopped(rig: Rig, waits_for: str) -> None:
+    """Whoever waits for another run and is stopped leaves with the stop's error."""
+    if waits_for == "its memory":
+        rig.learned.observe(SMALL.nbytes, 600 * MIB)
     entered, go_on, stop = threading.Event(), threading.Event(), CancellationToken()
 
     def run(_: object) -> None:
@@ -344,8 +406,10 @@ def test_harmless_batches_are_not_tried(rig: Rig, rows: int, sizes: list[int]) -
 
 
 def test_one_element_is_not_tried(rig: Rig) -> None:
-    """What cannot be divided runs at once."""
+    """What cannot be divided runs at once; of two elements one is tried, and once."""
     assert sizes_of(rig, np.zeros((1, 2**18), np.float32)) == [1]
+    two = np.zeros((2, 2**18), np.float32)
+    assert sizes_of(Rig(), two, lambda rows: 300 * MIB * rows) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -370,7 +434,7 @@ def test_inputs_of_different_sizes(rig: Rig) -> None:
     with rig.lease() as lease:
         assert isinstance(lease.session, FakeSession)
         inside(lambda inputs: sizes.append(len(inputs["x"].array)))(lease.session)
-        inputs = {"x": Tensor.of(LARGE), "z": Tensor.of(SMALL)}
+        inputs = {"x": Tensor.of(LARGE), "z": Tensor.of(LARGE[:32])}
         rig.memory.run(lease, InferRequest("a", inputs), ["y"], rig.learned)
     assert sizes == [64]
 
@@ -435,6 +499,46 @@ def test_a_measurement_that_is_confirmed(rig: Rig) -> None:
     assert sizes_of(rig, LARGE, lambda rows: 40 * MIB * rows) == [4, 16]
     with pytest.raises(MemoryExhausted, match=r"takes about 2\.5 GiB"):
         rig.run(array=LARGE)
+
+
+@pytest.mark.parametrize(("each_nbytes", "sizes"), [(15, [4, 16, 32]), (8, [4, 16, 32, 64])])
+def test_parts_may_miss_half_of_a_run(rig: Rig, each_nbytes: int, sizes: list[int]) -> None:
+    """If they say more than half of what was measured, the run is refused by the measurement."""
+    rig.learned.observe(LARGE.nbytes, 1500 * MIB)
+    assert sizes_of(rig, LARGE, lambda rows: each_nbytes * MIB * rows) == sizes
+
+
+def test_larger_measurements_are_forgotten_with_one_that_is_doubted(rig: Rig) -> None:
+    """What a run is believed to take must not come from them again."""
+    rig.learned.observe(2 * LARGE.nbytes, 3000 * MIB)
+    assert sizes_of(rig, LARGE, lambda rows: MIB) == [4, 16, 64]
+    assert rig.learned.most_nbytes == MIB
+
+
+def test_a_measurement_that_is_beyond_doubt(rig: Rig) -> None:
+    """After three, no parts are tried: the run is refused by the least of them."""
+    for nbytes in (2000 * MIB, 1500 * MIB, 2000 * MIB):
+        rig.learned.observe(LARGE.nbytes, nbytes)
+    with pytest.raises(MemoryExhausted, match=r"takes about 1\.5 GiB"):
+        rig.run(inside(lambda inputs: pytest.fail("it ran")), LARGE)
+
+
+def test_what_fits_is_not_doubted(rig: Rig) -> None:
+    """However few measurements there are."""
+    rig.learned.observe(LARGE.nbytes, 600 * MIB)
+    assert sizes_of(rig, LARGE, lambda rows: 600 * MIB) == [64]
+
+
+def test_parts_are_tried_alone(rig: Rig) -> None:
+    """A measurement that is doubted is made anew while no other run of the model is measured."""
+    rig.learned.observe(LARGE.nbytes, 1500 * MIB)
+    waiters = rig.room._changed._waiters  # type: ignore[attr-defined]
+    with ThreadPoolExecutor(1) as pool:
+        with rig.room.alone(A):
+            run = pool.submit(sizes_of, rig, LARGE, lambda rows: MIB)
+            until(lambda: bool(waiters) or run.done())
+            assert not run.done()
+        assert run.result(30) == [4, 16, 64]
 
 
 def test_the_first_run_of_a_size_is_alone(rig: Rig) -> None:
@@ -564,13 +668,45 @@ class Exhausted:
             raise MemoryExhausted("scripted", need_nbytes=self.nbytes)
 
 
-def test_a_run_is_tried_again(rig: Rig) -> None:
-    """Where memory runs out, idle models leave, and the run is tried once more."""
+@pytest.mark.parametrize(("told_nbytes", "known_nbytes"), [(10 * MIB, 0), (0, 10 * MIB)])
+def test_a_run_is_tried_again(rig: Rig, told_nbytes: int, known_nbytes: int) -> None:
+    """Where memory runs out, idle models leave, and the run is tried once more.
+
+    As much is freed as the error tells, or else as an earlier run of that size took.
+    """
     rig.lease(B).release()
-    run = Exhausted(1, 10 * MIB)
+    if known_nbytes:
+        rig.learned.observe(SMALL.nbytes, known_nbytes)
+    run = Exhausted(1, told_nbytes)
     assert rig.run(inside(run))
     assert run.runs == 2
     assert rig.residency.state(B) is ModelState.UNAVAILABLE
+
+
+def test_a_run_is_tried_again_when_the_models_have_left(rig: Rig) -> None:
+    """Their memory is free only then."""
+    victim: Future[None] = Future()
+    were_gone: list[bool] = []
+
+    def leave() -> None:
+        until(lambda: bool(victim._waiters or were_gone))  # type: ignore[attr-defined]
+        victim.set_result(None)
+
+    def run(_: object) -> None:
+        if not evicted.is_set():
+            raise MemoryExhausted("scripted", need_nbytes=MIB)
+        were_gone.append(victim.done())
+
+    def make_room(*_: object) -> tuple[Future[None], ...]:
+        evicted.set()
+        return (victim,)
+
+    evicted = threading.Event()
+    rig.residency.make_room = make_room  # type: ignore[method-assign]
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(leave)
+        rig.run(inside(run))
+    assert were_gone == [True]
 
 
 def test_a_gpu_does_not_say_how_much() -> None:

@@ -113,8 +113,7 @@ class _Run:
     def to_find_out(self, room: RunRoom) -> Ran:
         """Run on inputs larger than any that were measured."""
         learned, nbytes = self.learned, self.request.nbytes
-        if learned.most_possible_nbytes(nbytes) > room.available():
-            self._try_parts(room, learned)
+        self._try_parts(room, learned)
         ran = self.once(room, learned.expected_nbytes(nbytes))
         learned.missed += learned.measured_nbytes(nbytes) is None
         return ran
@@ -137,7 +136,10 @@ class _Run:
         return expected_nbytes
 
     def _try_parts(self, room: RunRoom, learned: Activations) -> None:
-        """Run parts of the batch, to learn how much memory the whole of it will take."""
+        """Run parts of the batch, to learn how much memory the whole of it will take.
+
+        None, or no more of them, if the whole is sure to fit.
+        """
         request, stop = self.request, self.request.stop
         for inputs in _parts(self.lease.session, request.inputs):
             part = InferRequest(request.model, inputs, stop=stop)
