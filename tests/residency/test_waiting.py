@@ -133,6 +133,26 @@ def test_those_that_went_first_once_are_forgotten(rig: Rig) -> None:
     rig.give_back(run)
 
 
+def test_those_that_went_first_are_forgotten_on_each_device() -> None:
+    """When nobody waits for a device any more, though others wait for another device."""
+    sizes = SIZES | {"g": 120, "huge": 150}
+    loaders = [FakeLoader(dict(sizes), callers={"f", "g"}) for _ in range(2)]
+    rig = Rig(*loaders, budgets=(100, 200))
+    rig.system = [10, 1000]
+    runs = [rig.acquire(ModelId("g", 1)).result(0)]
+    huge = rig.acquire(ModelId("huge", 1))  # which fits nowhere else
+    rig.system = [1000, 10]
+    runs.append(rig.acquire(F).result(0))
+    big = rig.acquire(BIG)
+    first = rig.acquire(TINY).result(0)
+    assert rig.device.passed
+    abandon(big)
+    assert not huge.done()
+    assert not rig.device.passed
+    rig.give_back(first, *runs)
+    rig.give_back(huge.result(0))
+
+
 def test_one_that_went_first_and_left_is_forgotten(rig: Rig) -> None:
     """While others still wait, too."""
     run = rig.acquire(F).result(0)
