@@ -623,6 +623,25 @@ def test_a_step_that_fails(rig: Rig, submits: bool) -> None:
     assert not leases(core)
 
 
+def test_a_step_that_is_refused_at_once_waits_no_more(rig: Rig) -> None:
+    """It takes no place of those that may wait."""
+    schedule = Schedule(1, Batching(policy=QueuePolicy(most=1)))
+    rig.function("a", schedule=schedule, gated=True)
+    rig.ensemble("e", "a x=in y=out")
+    core = rig.open()
+    asked = [submit(core)]
+    rig.entered("a")
+    asked.append(submit(core))
+    inside.until(lambda: inside.queued(core, "a") == 1)
+    before = len(core._running().requests.waits._waiting)
+    with pytest.raises(QueueRefused):
+        submit(core).result(30)
+    assert len(core._running().requests.waits._waiting) == before
+    for each in asked:
+        rig.gates["a"].release()
+        each.result(30)
+
+
 def test_a_request_that_does_not_fit(rig: Rig) -> None:
     """It is refused before any part is loaded."""
     rig.function("a")

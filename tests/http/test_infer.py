@@ -20,6 +20,7 @@ from workbench.core.runtime import Runtime
 from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
+from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.settings import Settings
 from workbench.threads import SharedPool
 
@@ -239,3 +240,21 @@ def test_a_cancelled_request_keeps_its_lease_while_it_runs(
     asyncio.run(ask())
     core.unload("wine")  # returns once the last lease is back
     assert core.snapshot().models == ()
+
+
+def test_a_failed_run_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is logged with the trace that its request belongs to; without one it is the client's."""
+
+    def fail(x: Any) -> Any:
+        raise ValueError("on purpose")
+
+    spec = (TensorSpec("x", "FP32", (-1,)),)
+    body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [0]}]}'
+    with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
+        core.register(ModelId("f", 1), FunctionModel(fail, spec, spec))
+        plane = DataPlane(core)
+        for headers in ([], [(b"traceparent", b"00-1-2-01")]):
+            head = plane.read_head(Target("f", None), headers)
+            assert asyncio.run(plane.answer(head, body)).status == 500
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == ["00-1-2-01: f:1 raised ValueError: on purpose"]
