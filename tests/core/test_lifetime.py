@@ -1,0 +1,116 @@
+"""Opening, closing and changing a core, over a loader that is a double."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from inside import opened
+
+from doubles import FakeFiles, FakeLoader, FakeMeter, fake_core
+from workbench.core import ServerCore, lifetime
+from workbench.core.placement import Placement
+from workbench.memory.device import Device, MemoryReading
+from workbench.model import ModelId
+from workbench.settings import Settings, Share
+
+SIZES = {"a": 30, "b": 30}
+
+
+def test_requests_are_answered_before_the_loads_of_the_start(tmp_path: Path) -> None:
+    """The core is open by then, and its pins are those that are still to come."""
+    told: list[object] = []
+    core = fake_core(tmp_path, FakeLoader(dict(SIZES)), load="all")
+    with opened(core):
+        core.pin("a")
+    core.open(lambda: told.extend((core.is_open, core.loaded(), core.pinned)))
+    try:
+        assert told == [True, frozenset(), (ModelId("a", 1),)]
+        assert core.loaded() == {"a", "b"}
+        core.unpin("a")
+        assert core.pinned == ()
+    finally:
+        core.close()
+
+
+def test_a_start_that_is_done_is_not_ended(tmp_path: Path) -> None:
+    """Only the loads of a start that goes on are."""
+    with opened(fake_core(tmp_path, FakeLoader(dict(SIZES)), load="all")) as core:
+        core.end_start()
+        core.unload("a")
+        core.load("a")
+        assert core.loaded() == {"a", "b"}
+
+
+def test_a_core_that_is_opened_again(tmp_path: Path) -> None:
+    """It drains no more, traces nothing, and has neither regions nor what loads brought."""
+    (tmp_path / "models").mkdir()
+    core = fake_core(
+        tmp_path / "models", FakeLoader(dict(SIZES)), shared_memory="on",
+        trace_file=str(tmp_path / "traces"),
+    )  # fmt: skip
+    closed: list[str] = []
+    for name, owned in (
+        ("regions", core.regions), ("tracing", core.tracing), ("repository", core._repository)
+    ):  # fmt: skip
+        owned.close = lambda name=name: closed.append(name)  # type: ignore[union-attr]
+    core.open()
+    core.drain()
+    assert core.draining.error is not None
+    core.close()
+    assert core.draining.error is None
+    assert sorted(closed) == ["regions", "repository", "tracing"]
+
+
+def test_a_share_is_of_each_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices of different sizes get different budgets; unknown until the devices are chosen."""
+
+    def placement(number: int, total_nbytes: int) -> Placement:
+        device = Device("cuda", number, "GPU", total_nbytes, f"GPU-{number}")
+        reading = MemoryReading(total_nbytes, 0)
+        return Placement(device, "", 10, FakeMeter(keeps=True), lambda: reading)
+
+    monkeypatch.setattr(lifetime, "place", lambda settings: (placement(0, 100), placement(1, 200)))
+    settings = Settings.of(tmp_path, environ={}, budget="50%")
+    core = ServerCore(settings, files=FakeFiles(FakeLoader(dict(SIZES))))
+    assert core.budget_nbytes is None
+    with opened(core):
+        core.resize(Share(0.5))
+        assert [device.budget_nbytes for device in core.snapshot().devices] == [50, 100]
+
+
+def test_devices_are_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a start, to learn whether it will work; and anew before the next one."""
+    chosen: list[None] = []
+    place = lifetime.place
+    monkeypatch.setattr(lifetime, "place", lambda settings: chosen.append(None) or place(settings))
+    core = fake_core(tmp_path, FakeLoader(dict(SIZES)))
+    for count in (1, 2):
+        core.choose_devices()
+        core.choose_devices()
+        with opened(core):
+            assert len(chosen) == count
+
+
+def test_calls_of_the_main_thread_are_done_in_another(tmp_path: Path) -> None:
+    """So an interrupt ends only the wait, in which there is time for something else."""
+    with opened(fake_core(tmp_path, FakeLoader(dict(SIZES)))) as core:
+        assert core.call(threading.current_thread) is not threading.main_thread()
+        waited = threading.Event()
+        assert core.call(waited.wait, 30, meanwhile=waited.set)
+        inner: list[bool] = []
+        other = threading.Thread(
+            target=lambda: inner.append(core.call(threading.current_thread) is other)
+        )
+        other.start()
+        other.join()
+        assert inner == [True]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_work_that_waits_has_threads_of_its_own(tmp_path: Path, *, waits: bool) -> None:
+    """Work that waits for loads holds up none that only reads files."""
+    with opened(fake_core(tmp_path, FakeLoader(dict(SIZES)))) as core:
+        name = core.soon(lambda: threading.current_thread().name, waits=waits).result(30)
+        assert ("wait" in name) == waits
