@@ -14,6 +14,7 @@ from workbench import errors
 from workbench.backends.function import FunctionSession
 from workbench.contracts.sagemaker import core_name, refusal_of
 from workbench.contracts.sagemaker.code import ArtifactCode
+from workbench.contracts.sagemaker.context import request_text
 from workbench.contracts.sagemaker.names import platform_name
 from workbench.contracts.sagemaker.paging import Page, page_of
 from workbench.contracts.sagemaker.refusals import Refusal
@@ -212,3 +213,33 @@ def test_code_whose_error_has_no_message(tmp_path: Path) -> None:
     script.write_text("class Mute(Exception):\n    def __str__(self): 1 / 0\nraise Mute")
     with pytest.raises(LoadFailed, match="raised Mute: its message cannot be read"):
         ArtifactCode(tmp_path, script, 2**20)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "status", "message"),
+    [
+        (0, "no answer", 500, "no answer"),
+        (404, '{"message": "gone"}', 404, "gone"),
+        (500, '{"message": 5}', 500, '{"message": 5}'),
+        (500, "[1,\n 2]", 500, "[1, 2]"),
+        (500, "[" * 100_000, 500, "[" * 4000 + "..."),
+        (500, "half \ud800", 500, "half \\ud800"),
+    ],
+    ids=["none", "a message", "no text", "a list", "too deep", "half a pair"],
+)
+def test_what_another_container_refused(code: int, body: str, status: int, message: str) -> None:
+    """Its status and its message; its whole body where that has none, as JSON can carry it."""
+    assert refusal_of(errors.ContainerRefused(body, code)) == Refusal(status, message)
+
+
+def test_what_code_is_told_of_a_request() -> None:
+    """Its headers, but neither its token nor its cookies, nor how long the raw body is."""
+    told = request_text(
+        [
+            (b"accept", b"*/*"),
+            (b"authorization", b"x"),
+            (b"cookie", b"y"),
+            (b"content-length", b"1"),
+        ]
+    )
+    assert told == b"accept: */*"
