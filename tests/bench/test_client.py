@@ -15,6 +15,7 @@ def test_quantile() -> None:
     """A quantile is a value that was measured, and 0.0 of nothing."""
     assert quantile([1.0, 2.0, 3.0, 4.0], 0.5) == 3.0
     assert quantile([1.0, 2.0], 0.99) == 2.0
+    assert quantile([1.0, 2.0], 1.0) == 2.0
     assert quantile([], 0.5) == 0.0
 
 
@@ -30,6 +31,13 @@ def test_quantile() -> None:
 def test_what_still_changes_is_named(last: Window, said: str) -> None:
     """Three windows agree, or the figures that do not are named."""
     assert unstable([steady(), steady(), last]) == said
+
+
+def test_how_far_the_slowest_may_differ() -> None:
+    """The 99th percentiles by three tenths of their mean: a few requests decide them."""
+    for slow, said in ((0.8, ""), (0.6, "p99")):
+        windows = [Window(1.0, [0.1] * 99 + [lap_s]) for lap_s in (slow, 1.0, 2.0 - slow)]
+        assert unstable(windows) == said
 
 
 def test_two_windows_are_too_few() -> None:
@@ -94,3 +102,13 @@ def test_without_any_answer_it_ends_early() -> None:
         ended = windows.ended(second)
     assert ended
     assert windows.failure == "400: bad"
+
+
+def test_the_first_failure_is_told() -> None:
+    """A run without an answer ends after two windows, not after one."""
+    windows = Windows(1.0, 10)
+    windows.begin(0.0)
+    windows.fail("first")
+    windows.fail("second")
+    assert [windows.ended(now_s) for now_s in (1.0, 8.0, 16.0)] == [False, False, True]
+    assert windows.failure == "first"

@@ -68,6 +68,97 @@ def test_a_trace_that_contradicts_itself(tmp_path: Path) -> None:
         Trace.load(tmp_path / "trace.npz")
 
 
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"form": np.array(2)}, "a later version of workbench wrote this trace"),
+        ({"nbytes": np.zeros(3)}, "its columns do not belong together"),
+        ({"nbytes": np.zeros(2, np.int64)}, "its columns do not belong together"),
+        ({"which": np.array([0, -1, 0], np.int32)}, "for a model that it does not name"),
+        ({"which": np.array([0, 2, 0], np.int32)}, "for a model that it does not name"),
+        ({"at_s": np.array([1.0, 3.0, 2.0])}, "request 2 of the trace is not after"),
+        ({"at_s": np.array([1.0, np.nan, 2.0])}, "request 1 of the trace is not after"),
+        (
+            dict.fromkeys(("at_s", "seconds"), np.zeros((1, 3)))
+            | {"which": np.zeros((1, 3), np.int32), "nbytes": np.zeros((1, 3), np.int64)},
+            "its columns do not belong together",
+        ),
+    ],
+)
+def test_a_trace_that_was_changed(
+    tmp_path: Path, columns: dict[str, np.ndarray], told: str
+) -> None:
+    """Columns that cannot be those of a trace are refused in one line."""
+    path = tmp_path / "trace.npz"
+    Trace.of(REQUESTS).save(path)
+    with np.load(path) as file:
+        saved = dict(file)
+    np.savez(path, **(saved | columns))
+    with pytest.raises(UsageError, match=told):
+        Trace.load(path)
+
+
+def test_a_trace_that_is_damaged(tmp_path: Path) -> None:
+    """Wherever that is, it is refused in one line, or is not of the requests."""
+    path = tmp_path / "trace.npz"
+    Trace.of(REQUESTS).save(path)
+    content = path.read_bytes()
+    refused = 0
+    for place in range(0, len(content), 7):
+        path.write_bytes(content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :])
+        try:
+            assert list(Trace.load(path)) == REQUESTS
+        except UsageError:
+            refused += 1
+    assert refused > 20
+
+
+@pytest.mark.parametrize(
+    ("requests", "one_by_one"),
+    [
+        ([(0.0, 1.0)], False),
+        ([(0.0, 1.0), (1.0, 1.0)], True),
+        ([(0.0, 1.0), (0.9995, 1.0)], True),
+        ([(0.0, 1.0), (0.99, 1.0)], False),
+        ([(0.0, math.nan), (5.0, 1.0)], False),
+    ],
+)
+def test_requests_one_after_another(requests: list[tuple[float, float]], one_by_one: bool) -> None:
+    """Each comes after the answer to the one before, by clocks that may differ by a millisecond."""
+    trace = Trace.of(TraceRequest(at_s, A, 0, seconds) for at_s, seconds in requests)
+    assert trace.is_one_by_one == one_by_one
+
+
+def test_an_access_log_of_a_spreadsheet(tmp_path: Path) -> None:
+    """It may begin with a byte order mark, and names of columns are known in any case."""
+    path = tmp_path / "log.csv"
+    path.write_text(" Time ,Who\n1,a\n", encoding="utf-8-sig")
+    assert list(read_csv(path, {"model": "WHO"}).models) == [A]
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "told"),
+    [
+        ("time,model\n1,a\n", {"bytes": "size"}, "no column for the bytes among time, model"),
+        (
+            "time,model,bytes\n1,a,1e19\n",
+            None,
+            "'1e19' in the column for the bytes is not a number",
+        ),
+        (f"time,model\n1,{'a' * 200_000}\n", None, "is not a CSV file"),
+    ],
+    ids=["a column that was named", "too many bytes", "too long"],
+)
+def test_a_log_that_cannot_be_one(
+    tmp_path: Path, text: str, columns: dict[str, str] | None, told: str
+) -> None:
+    """It is refused in one line."""
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=told):
+        read_csv(path, columns)
+
+
 def test_models_are_renamed_and_left_out() -> None:
     """A version that is not known is taken for the only known one; models can be left out."""
     trace = Trace.of([TraceRequest(0.0, ModelId("a", 7)), TraceRequest(1.0, ModelId("b", 2))])
