@@ -68,3 +68,26 @@ def test_unknown() -> None:
     """A model without a cost is named."""
     with pytest.raises(UsageError, match="no cost of m0:1 is known"):
         survey(one_by_one([0]), {}, [10], POLICIES["lru"])
+
+
+@pytest.mark.parametrize(
+    ("requests", "cold"),
+    [
+        ("abcda", "abcd"),  # for d, the room of b is enough: a stays
+        ("abcdaec", "abcdec"),  # so nothing is free for e but the room of c
+        ("xyzwy", "xyzw"),  # for w, z and one of x and y must leave: the one used last stays
+        ("xyzwyx", "xyzwx"),
+    ],
+)
+def test_models_that_need_not_leave(requests: str, cold: str) -> None:
+    """Of those that were used longest ago, the ones stay whose room is not needed after all."""
+    sizes = {"a": 10, "b": 60, "c": 30, "d": 60, "e": 10, "x": 10, "y": 20, "z": 70, "w": 80}
+    costs = {ModelId(name, 1): ModelCost(nbytes, 1.0) for name, nbytes in sizes.items()}
+    trace = Trace.of(
+        TraceRequest(float(at_s), ModelId(name, 1)) for at_s, name in enumerate(requests)
+    )
+    curve = survey(trace, costs, [100], POLICIES["lru"])
+    found = {
+        model.name: int(count) for model, count in zip(curve.models, curve.cold[0], strict=True)
+    }
+    assert found == {name: cold.count(name) for name in set(requests)}

@@ -245,6 +245,29 @@ def scrape(**counts: int) -> str:
     return "# HELP nv_inference_request_success ...\n" + "\n".join(lines) + "\n"
 
 
+def test_metrics_of_several_series() -> None:
+    """Those of one model are added; what is no count is left out, and an odd version is 1."""
+    name = "nv_inference_request_success"
+    series = ('model="a",version="1",gpu="0"', 'model="a",version="1",gpu="1"')
+    series += ('model="b",version="latest"', 'model="c",version="1"')
+    first, second = (
+        "".join(
+            f"{name}{{{labels}}} {value}\n"
+            for labels, value in zip(series, (count, count, count, odd), strict=True)
+        )
+        for count, odd in ((1, "NaN"), (2, "+Inf"))
+    )
+    trace = read_metrics([(10.0, first), (12.0, second)])
+    assert sorted(request.model for request in trace) == [A, A, ModelId("b", 1)]
+
+
+def test_times_of_an_access_log(tmp_path: Path) -> None:
+    """Seconds, or milliseconds from 1973 on."""
+    path = tmp_path / "log.csv"
+    path.write_text("time,model\n200000000000,a\n1e11,a\n")
+    assert read_csv(path).at_s.tolist() == [2e8, 1e11]
+
+
 def test_metrics() -> None:
     """Requests are counted between scrapes and spread evenly; a counter may begin again."""
     trace = read_metrics(
