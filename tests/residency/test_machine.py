@@ -76,9 +76,9 @@ def rig() -> Rig:
 def test_a_life(rig: Rig) -> None:
     """Each event has its effects, in the order in which they are to be told and done."""
     assert rig.apply(events.Requested(1, (A,))) == [Estimate(1, (A,))]
-    assert rig.apply(events.Estimated(1, {A: 60})) == [Tell(ModelLoading(A, 60)), Load(A, 0)]
-    assert rig.came(A, 40) == [Tell(ModelLoaded(A, 40, 1.0), 1.0, 60), Grant(1, (A,))]
-    assert rig.apply(events.Unload(A, "by hand", 2)) == [Tell(ModelUnloading(A, "by hand", 1))]
+    assert rig.apply(events.Estimated(1, {A: 60})) == [Tell(ModelLoading, (A, 60)), Load(A, 0)]
+    assert rig.came(A, 40) == [Tell(ModelLoaded, (A, 40, 1.0), 1.0, 60), Grant(1, (A,))]
+    assert rig.apply(events.Unload(A, "by hand", 2)) == [Tell(ModelUnloading, (A, "by hand", 1))]
     assert rig.apply(events.Released((A,))) == [Close(A, 0, 40)]
     assert Left(2, A) in rig.apply(events.Closed(A))
 
@@ -97,13 +97,13 @@ def test_a_victim_is_told_of_and_closed_before_the_load_begins(rig: Rig) -> None
     rig.apply(events.Requested(2, (B,)))
     reason = "least recently used, to make room for b:1"
     assert rig.apply(events.Estimated(2, {B: 50})) == [
-        Tell(ModelUnloading(A, reason, 0)),
+        Tell(ModelUnloading, (A, reason, 0)),
         Close(A, 0, 60),
     ]
     assert rig.resident(B).phase is Phase.ADMITTED
     assert rig.apply(events.Closed(A)) == [
-        Tell(ModelEvicted(A, 60, reason, idle_s=0.0)),
-        Tell(ModelLoading(B, 50)),
+        Tell(ModelEvicted, (A, 60, reason, 0.0, 0)),
+        Tell(ModelLoading, (B, 50)),
         Load(B, 0),
     ]
 
@@ -120,8 +120,8 @@ def test_a_stop_tells_of_the_loads_that_it_ends(rig: Rig) -> None:
     refused = [str(effect.error) for effect in effects if isinstance(effect, Refuse)]
     assert refused == [why, why]
     assert [effect.model for effect in effects if isinstance(effect, StopLoad)] == [B]
-    assert Tell(ModelLoadCancelled(C, why)) in effects
-    assert Tell(ModelLoadCancelled(B, why)) in rig.apply(events.NotLoaded(B, RequestStopped(why)))
+    assert Tell(ModelLoadCancelled, (C, why)) in effects
+    assert Tell(ModelLoadCancelled, (B, why)) in rig.apply(events.NotLoaded(B, RequestStopped(why)))
 
 
 def test_evictions_and_refusals_tell_their_device() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from workbench.errors import RequestStopped, WorkbenchError
@@ -59,14 +60,20 @@ class Left(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """*event* happened, which took *seconds*.
+    """An event of this *kind* happened, which took *seconds*; *facts* are its fields.
 
     *free_nbytes*, for a loaded model: what is left of its device's budget.
     """
 
-    event: Any  # of workbench.events
+    kind: Callable[..., Any]  # of workbench.events
+    facts: tuple[Any, ...]
     seconds: float = 0.0
     free_nbytes: int = 0
+
+    @property
+    def event(self) -> Any:
+        """The event, made for who reads it: the planner's replay does not."""
+        return self.kind(*self.facts)
 
 
 class TellFailed(NamedTuple):

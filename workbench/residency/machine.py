@@ -246,7 +246,7 @@ class Machine:
         error = event.error
         self._changed = True
         if resident.phase is ABORTING:
-            self._out(Tell(ModelLoadCancelled(event.model, resident.departure.reason)))
+            self._out(Tell(ModelLoadCancelled, (event.model, resident.departure.reason)))
             self.residents.leave(resident)
         elif not (isinstance(error, MemoryExhausted) and self._try_again(resident)):
             if isinstance(error, LoadFailed):  # anything else may be over at once
@@ -283,7 +283,7 @@ class Machine:
             self.residents.abort(resident, reason)
             self._out(StopLoad(resident.id, RequestStopped(str(error))))
         else:
-            self._out(Tell(ModelLoadCancelled(resident.id, reason)))
+            self._out(Tell(ModelLoadCancelled, (resident.id, reason)))
             self._drop(resident, error)
 
     # ── unloading ──
@@ -406,7 +406,7 @@ class Machine:
             if not resident.requests:
                 budget = show_nbytes(resident.device.budget_nbytes)
                 why = f"given up to fit the budget of {budget}"
-                self._out(Tell(ModelLoadCancelled(resident.id, why)))
+                self._out(Tell(ModelLoadCancelled, (resident.id, why)))
         for number in {number: None for resident in promised for number in resident.requests}:
             self._wait_again(self.requests[number])
         self._queue = dict(sorted(self._queue.items()))
@@ -476,7 +476,7 @@ class Machine:
         need = Need(need_nbytes, sum(request.loading.get(model, 0) for model in share.models))
         error = no_room(models, need, reject, share.device.room())
         for model in share.models:
-            self._out(Tell(MemoryRefused(model, str(error), share.device.number)))
+            self._out(Tell(MemoryRefused, (model, str(error), share.device.number)))
         self._refuse(request, error)
 
     def _out(self, effect: Effect) -> None:

@@ -225,7 +225,7 @@ class Residents:
         resident.admission = None
         device.book(resident, nbytes, nbytes)
         device.enter(resident, LOADING)
-        self.out.append(Tell(ModelLoading(resident.id, nbytes)))
+        self.out.append(Tell(ModelLoading, (resident.id, nbytes)))
         self.out.append(Load(resident.id, device.number))
 
     def ready(
@@ -238,9 +238,10 @@ class Residents:
         resident.load_s = seconds
         device.book(resident, nbytes, nbytes)
         device.enter(resident, READY)
-        self.out.append(Tell(ModelLoaded(model, nbytes, seconds), seconds, device.free_nbytes))
+        free_nbytes = device.free_nbytes
+        self.out.append(Tell(ModelLoaded, (model, nbytes, seconds), seconds, free_nbytes))
         if nbytes > claimed_nbytes:
-            self.out.append(Tell(ModelOutgrown(model, nbytes, claimed_nbytes)))
+            self.out.append(Tell(ModelOutgrown, (model, nbytes, claimed_nbytes)))
 
     def grow(self, resident: Resident, nbytes: int) -> None:
         """Book *nbytes* more (negative: less) for the runs of *resident*."""
@@ -252,13 +253,13 @@ class Residents:
         claimed_nbytes = resident.claimed_nbytes + (nbytes if claims else 0)
         resident.device.book(resident, claimed_nbytes, grown_nbytes)
         if nbytes > 0:
-            self.out.append(Tell(ModelOutgrown(resident.id, grown_nbytes, before_nbytes)))
+            self.out.append(Tell(ModelOutgrown, (resident.id, grown_nbytes, before_nbytes)))
 
     def begin_unload(
         self, resident: Resident, reason: str, farewell: type[ModelUnloaded] = ModelUnloaded
     ) -> None:
         """*resident* takes no more leases; it is closed when the last one is back."""
-        self.out.append(Tell(ModelUnloading(resident.id, reason, resident.leases)))
+        self.out.append(Tell(ModelUnloading, (resident.id, reason, resident.leases)))
         idle_s = None if resident.leases else self.now_s - resident.last_used_s
         resident.departure = Departure(reason, self.now_s, farewell, idle_s)
         resident.device.enter(resident, DRAINING)
@@ -286,10 +287,12 @@ class Residents:
         nbytes, (reason, began_s, farewell, idle_s) = resident.held_nbytes, resident.departure
         self.leave(resident)
         if farewell is None:
-            self.out.append(Tell(ModelLoadCancelled(resident.id, reason)))
+            self.out.append(Tell(ModelLoadCancelled, (resident.id, reason)))
             return
-        more = (idle_s, resident.device.number) if farewell is ModelEvicted else ()
-        self.out.append(Tell(farewell(resident.id, nbytes, reason, *more), self.now_s - began_s))
+        facts: tuple[object, ...] = (resident.id, nbytes, reason)
+        if farewell is ModelEvicted:
+            facts = (*facts, idle_s, resident.device.number)
+        self.out.append(Tell(farewell, facts, self.now_s - began_s))
 
     def abort(self, resident: Resident, reason: str) -> None:
         """End the load of *resident*: its claim ends now, its memory is held until the end."""

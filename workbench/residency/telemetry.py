@@ -9,6 +9,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from workbench.errors import LoadFailed
 from workbench.events import (
@@ -138,15 +139,16 @@ class Telemetry:
         """Record *effects*, which happened at *now_s* by the executor's clock."""
         for effect in effects:
             if type(effect) is Tell:
-                at_s = self._log.append(effect.event)
-                if type(effect.event) in _NOTED:
-                    self._note(self._past(effect.event.model), effect, now_s, at_s)
+                event = effect.event
+                at_s = self._log.append(event)
+                if effect.kind in _NOTED:
+                    self._note(self._past(event.model), event, effect, now_s, at_s)
             elif type(effect) is TellFailed:
                 self._failed(self._past(effect.model), effect)
 
-    def _note(self, past: _Past, tell: Tell, now_s: float, at_s: float) -> None:
-        """Record an event, which the log has *at_s* (Unix seconds)."""
-        event, seconds, old = tell.event, tell.seconds, past.counts
+    def _note(self, past: _Past, event: Any, tell: Tell, now_s: float, at_s: float) -> None:
+        """Record the *event* of *tell*, which the log has *at_s* (Unix seconds)."""
+        seconds, old = tell.seconds, past.counts
         kind = _ABSENCES.get(type(event))
         if kind is not None:
             past.absence = Absence(kind, event.reason, at_s)
