@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.memory.eviction import POLICIES, EvictionPolicy, Occupant
+from workbench.memory.eviction import POLICIES, EvictionPolicy, Usage
 from workbench.model import ModelId
-from workbench.residency.decision import Claim, Decision, DeviceRoom, Reject, Wait, decide
+from workbench.residency.decision import Claim, Decision, Reject, Wait, decide
+from workbench.residency.state import DeviceBooks, DeviceRoom, Resident
 
 LRU, NEVER = POLICIES["lru"], POLICIES["never"]
 deterministic = settings(derandomize=True, deadline=None, max_examples=300)
@@ -19,19 +20,28 @@ deterministic = settings(derandomize=True, deadline=None, max_examples=300)
 
 @dataclass(frozen=True)
 class Model:
-    """A model in memory: what a policy is told, and whether it may leave."""
+    """A model in memory, and whether it may leave."""
 
-    occupant: Occupant
+    resident: Resident
     pinned: bool = False
     wait: bool = False
 
     @property
     def nbytes(self) -> int:
-        return self.occupant.nbytes
+        return self.resident.claimed_nbytes
 
     @property
     def may_leave(self) -> bool:
         return not (self.pinned or self.wait)
+
+
+def resident_of(number: int, name: str, nbytes: int, use: int, leases: int) -> Resident:
+    usage = Usage()
+    usage.last_use = use
+    model = ModelId(name, number)
+    return Resident(
+        model, DeviceBooks(0, 1), usage, False, 0.0, 0.0, claimed_nbytes=nbytes, leases=leases
+    )
 
 
 def occupant(
@@ -43,7 +53,7 @@ def occupant(
     pinned: bool = False,
     wait: bool = False,
 ) -> Model:
-    return Model(Occupant(ModelId(name, 1), nbytes, use, leases), pinned, wait)
+    return Model(resident_of(1, name, nbytes, use, leases), pinned, wait)
 
 
 def room_of(budget: int, models: Sequence[Model]) -> DeviceRoom:
@@ -54,9 +64,10 @@ def room_of(budget: int, models: Sequence[Model]) -> DeviceRoom:
     return DeviceRoom(budget, budget - now - later - kept, now, later, kept)
 
 
-def may_leave(models: Sequence[Model], policy: EvictionPolicy = LRU) -> list[Occupant]:
-    able = [model.occupant for model in models if model.may_leave]
-    return sorted(sorted(able, key=lambda o: o.last_use), key=policy.lasting_key)
+def may_leave(models: Sequence[Model], policy: EvictionPolicy = LRU) -> list[Resident]:
+    able = [model.resident for model in models if model.may_leave]
+    by_use = sorted(able, key=lambda r: r.usage.last_use)
+    return sorted(by_use, key=lambda r: policy.lasting_key(r.occupant(r.usage.last_use)))
 
 
 def decided(need: int, *models: Model, budget: int = 100, policy: EvictionPolicy = LRU) -> Decision:
@@ -65,7 +76,7 @@ def decided(need: int, *models: Model, budget: int = 100, policy: EvictionPolicy
 
 def victims(decision: Decision) -> list[str]:
     assert isinstance(decision, Claim)
-    return [model.name for model in decision.victims]
+    return [victim.id.name for victim in decision.victims]
 
 
 @pytest.mark.parametrize("need", [0, 1, 60, 100])
@@ -181,7 +192,7 @@ MODELS = st.lists(
     max_size=7,
 ).map(
     lambda made: [
-        Model(Occupant(ModelId("m", number), nbytes, use, leases), pinned, wait)
+        Model(resident_of(number, "m", nbytes, use, leases), pinned, wait)
         for number, (nbytes, use, leases, pinned, wait) in enumerate(made)
     ]
 )
@@ -194,8 +205,8 @@ def test_victims(need: int, models: list[Model]) -> None:
     decision = decided(need, *models)
     if not isinstance(decision, Claim):
         return
-    by_id = {m.occupant.model: m for m in models}
-    chosen = [by_id[model] for model in decision.victims]
+    by_resident = {m.resident: m for m in models}
+    chosen = [by_resident[victim] for victim in decision.victims]
     freed, lacking = sum(m.nbytes for m in chosen), need - room_of(100, models).free_nbytes
     assert len(set(decision.victims)) == len(chosen)
     assert all(m.may_leave for m in chosen)
@@ -210,8 +221,8 @@ def test_leased_victims(need: int, models: list[Model]) -> None:
     decision = decided(need, *models)
     if isinstance(decision, Claim):
         lacking = need - room_of(100, models).free_nbytes
-        leased = {m.occupant.model for m in models if m.occupant.leases}
-        idle_nbytes = sum(o.nbytes for o in may_leave(models) if not o.leases)
+        leased = {m.resident for m in models if m.resident.leases}
+        idle_nbytes = sum(r.claimed_nbytes for r in may_leave(models) if not r.leases)
         if leased & set(decision.victims):
             assert idle_nbytes < lacking
         elif decision.victims:
@@ -251,7 +262,7 @@ def test_never_means_never(need: int, models: list[Model]) -> None:
 def test_nobody_is_asked_for_who_need_not_leave(need: int) -> None:
     """The models are looked at only where some have to leave."""
 
-    def unasked() -> list[Occupant]:
+    def unasked() -> list[Resident]:
         raise AssertionError
 
     decide(need, room_of(100, [occupant("a", 40)]), unasked, LRU)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator
 from itertools import product
 
 import pytest
@@ -15,7 +16,7 @@ from workbench.events import (
     ModelLoading,
     ModelUnloading,
 )
-from workbench.memory.eviction import POLICIES, Occupant
+from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId
 from workbench.residency import Purpose, events, rooms
 from workbench.residency.effects import (
@@ -31,7 +32,7 @@ from workbench.residency.effects import (
     TellFailed,
 )
 from workbench.residency.machine import Machine
-from workbench.residency.state import STATES, STEPS, Phase, Resident
+from workbench.residency.state import STATES, STEPS, DeviceBooks, Phase, Resident
 
 A, B, C, D, HUGE = (ModelId(name, 1) for name in ("a", "b", "c", "d", "huge"))
 SIZES = {A: 60, B: 50, C: 50, D: 10, HUGE: 101}
@@ -572,11 +573,14 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[ModelId]:
     """The models that decisions looked at."""
     looked: list[ModelId] = []
 
-    def look(model: ModelId, *facts: int) -> Occupant:
-        looked.append(model)
-        return Occupant(model, *facts)
+    offered = rooms.candidates
 
-    monkeypatch.setattr(rooms, "Occupant", look)
+    def look(device: DeviceBooks, kept: Container[ModelId]) -> Iterator[Resident]:
+        for resident in offered(device, kept):
+            looked.append(resident.id)
+            yield resident
+
+    monkeypatch.setattr(rooms, "candidates", look)
     return looked
 
 

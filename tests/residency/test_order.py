@@ -79,7 +79,7 @@ class Rig:
 
     def found(self) -> Iterator[ModelId]:
         """The models that may leave, in the order in which they are offered."""
-        return (occupant.model for occupant in candidates(self.device, ()))
+        return (resident.id for resident in candidates(self.device, ()))
 
     def expected(self) -> list[ModelId]:
         """All idle models, sorted by their keys as they are now."""

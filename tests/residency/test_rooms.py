@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.residency.decision import DeviceRoom
 from workbench.residency.rooms import Ahead
+from workbench.residency.state import DeviceRoom
 
 
 def test_nobody_waits() -> None:

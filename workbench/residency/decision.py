@@ -4,31 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from workbench.errors import MemoryExhausted, ModelTooLarge
-from workbench.memory.eviction import EvictionPolicy, Occupant
+from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, Need
 from workbench.nbytes import budget_of, show_nbytes
-
-
-class DeviceRoom(NamedTuple):
-    """The memory of one device when a request asks for room: totals, in bytes.
-
-    *free* is promised to no model; it is below 0 if models grew beyond their claims. The other
-    totals are claims of models: those that may be evicted *now*; those that may be evicted *later*
-    (they are loading, or are used by a run that may itself wait); those that are *kept*; and those
-    that are *leaving* once such runs have ended. *loads*: whether any model is loading or will be;
-    a loading model claims more than it will hold afterwards.
-    """
-
-    budget_nbytes: int
-    free_nbytes: int
-    now_nbytes: int = 0
-    later_nbytes: int = 0
-    kept_nbytes: int = 0
-    leaving_nbytes: int = 0
-    loads: bool = False
+from workbench.residency.state import DeviceRoom, Resident
 
 
 class Claim(NamedTuple):
@@ -38,7 +21,7 @@ class Claim(NamedTuple):
     too small to help or is in use.
     """
 
-    victims: tuple[ModelId, ...] = ()
+    victims: Sequence[Resident] = ()
     passed_over: bool = False
 
 
@@ -57,11 +40,15 @@ class Reject:
 
 Decision = Claim | Wait | Reject
 
+Size = Callable[[Resident], int]
+CLAIMED: Size = attrgetter("claimed_nbytes")
+SEEN: Size = attrgetter("seen_nbytes")
+
 
 def decide(
     need_nbytes: int,
     room: DeviceRoom,
-    in_order: Callable[[], Iterable[Occupant]],
+    in_order: Callable[[], Iterable[Resident]],
     policy: EvictionPolicy,
 ) -> Decision:
     """Decide how *need_nbytes* more bytes can be claimed in *room*.
@@ -113,25 +100,30 @@ def would_do(nbytes: int) -> str:
 
 
 def spare(
-    nbytes: int, in_order: Iterable[Occupant], policy: EvictionPolicy, *, all_of_it: bool = False
-) -> tuple[ModelId, ...]:
+    nbytes: int,
+    in_order: Iterable[Resident],
+    policy: EvictionPolicy,
+    size: Size,
+    *,
+    all_of_it: bool = False,
+) -> list[Resident]:
     """Choose the idle models to evict when there is less memory than the books say.
 
-    Takes models *in_order* until they add up to *nbytes*. If they do not add up to it: all of them,
-    or none if *all_of_it* is set.
+    Takes models *in_order* until their *size* adds up to *nbytes*. If it does not: all of them, or
+    none if *all_of_it* is set.
     """
     if not policy.evicts:
-        return ()
-    idle: list[Occupant] = []
+        return []
+    idle: list[Resident] = []
     idle_nbytes = 0
-    for occupant in in_order:
-        if occupant.nbytes and not occupant.leases:
-            idle.append(occupant)
-            idle_nbytes += occupant.nbytes
+    for resident in in_order:
+        if size(resident) and not resident.leases:
+            idle.append(resident)
+            idle_nbytes += size(resident)
             if 0 < nbytes <= idle_nbytes:
                 break
-    enough = _fewest(nbytes, idle)
-    return tuple(o.model for o in (enough if enough or all_of_it else idle))
+    enough = _fewest(nbytes, idle, size)
+    return enough if enough or all_of_it else idle
 
 
 def no_room(
@@ -149,35 +141,34 @@ def no_room(
     )
 
 
-def _claim(lacking_nbytes: int, in_order: Iterable[Occupant]) -> Claim:
-    seen: list[Occupant] = []
+def _claim(lacking_nbytes: int, in_order: Iterable[Resident]) -> Claim:
+    seen: list[Resident] = []
     idle_nbytes = 0
-    for occupant in in_order:
-        seen.append(occupant)
-        idle_nbytes += 0 if occupant.leases else occupant.nbytes
+    for resident in in_order:
+        seen.append(resident)
+        idle_nbytes += 0 if resident.leases else resident.claimed_nbytes
         if idle_nbytes >= lacking_nbytes:
             break
-    used = [occupant for occupant in seen if occupant.leases]
-    idle_first = [*(o for o in seen if not o.leases), *used] if used else seen
-    victims = _fewest(lacking_nbytes, idle_first)
+    used = [resident for resident in seen if resident.leases]
+    idle_first = [*(r for r in seen if not r.leases), *used] if used else seen
+    victims = _fewest(lacking_nbytes, idle_first, CLAIMED)
     first = seen[: len(victims)]
-    passed_over = victims != first and {v.model for v in victims} != {o.model for o in first}
-    return Claim(tuple([victim.model for victim in victims]), passed_over)
+    return Claim(victims, victims != first and {*victims} != {*first})
 
 
-def _fewest(lacking_nbytes: int, in_order: Sequence[Occupant]) -> list[Occupant]:
+def _fewest(lacking_nbytes: int, in_order: Iterable[Resident], size: Size) -> list[Resident]:
     """The first models that together free enough, without those that prove unnecessary; or none."""
-    chosen: list[Occupant] = []
+    chosen: list[Resident] = []
     freed = 0
-    for occupant in in_order:
+    for resident in in_order:
         if freed >= lacking_nbytes:
             break
-        chosen.append(occupant)
-        freed += occupant.nbytes
+        chosen.append(resident)
+        freed += size(resident)
     if freed < lacking_nbytes:
         return []
-    for occupant in reversed(chosen[:-1]):
-        if freed - occupant.nbytes >= lacking_nbytes:
-            chosen.remove(occupant)
-            freed -= occupant.nbytes
+    for resident in reversed(chosen[:-1]):
+        if freed - size(resident) >= lacking_nbytes:
+            chosen.remove(resident)
+            freed -= size(resident)
     return chosen

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from workbench.events import ModelEvicted
-from workbench.memory.eviction import EvictionPolicy, Occupant
+from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.residency.decision import (
+    CLAIMED,
+    SEEN,
     Claim,
     Decision,
-    DeviceRoom,
     Reject,
     Wait,
     decide,
@@ -32,6 +33,7 @@ from workbench.residency.state import (
     NOW,
     Admission,
     DeviceBooks,
+    DeviceRoom,
     LeavingOrder,
     Resident,
     WaitingRequest,
@@ -199,12 +201,12 @@ class Rooms:
         self, share: Share, claim: Claim, needs: Mapping[ModelId, int], *, passes: bool
     ) -> None:
         """Promise a request its *share*, and evict the victims; *passes*: it goes before others."""
-        victims: list[Resident] = []
-        if claim.victims:
+        victims = claim.victims
+        if victims:
             that = " that frees enough" if claim.passed_over else ""
             named = ", ".join(map(str, share.models))
             reason = f"{self.policy.reason}{that}, to make room for {named}"
-            victims = self._evict(claim.victims, reason)
+            self._evict(victims, reason)
         device = share.device
         coming = [self._residents.admit(model, device, needs[model]) for model in share.models]
         self._admit(device, Admission(coming, victims))
@@ -248,12 +250,10 @@ class Rooms:
         For a model to *keep*, sizes are the bytes that the system gets back; else those in the
         books.
         """
-        kept = () if keep is None else (keep,)
-        in_order: Iterable[Occupant] = candidates(device, kept)
-        if keep is not None:
-            in_order = map(self._as_seen, in_order)
-        victims = spare(nbytes, in_order, self.policy, all_of_it=all_of_it)
-        return self._evict(victims, f"{self.policy.reason}, {why}")
+        size, kept = (CLAIMED, ()) if keep is None else (SEEN, (keep,))
+        victims = spare(nbytes, candidates(device, kept), self.policy, size, all_of_it=all_of_it)
+        self._evict(victims, f"{self.policy.reason}, {why}")
+        return victims
 
     def fit_budget(self, device: DeviceBooks) -> None:
         """Evict idle models of *device*, whose models claim more than its budget."""
@@ -266,16 +266,9 @@ class Rooms:
             for resident in admission.residents:
                 self._residents.load(resident)
 
-    def _evict(self, victims: Iterable[ModelId], reason: str) -> list[Resident]:
-        leaving = self._residents.among(victims)
-        for resident in leaving:
+    def _evict(self, victims: Iterable[Resident], reason: str) -> None:
+        for resident in victims:
             self._residents.begin_unload(resident, reason, ModelEvicted)
-        return leaving
-
-    def _as_seen(self, occupant: Occupant) -> Occupant:
-        """*occupant*, with the bytes that the system gets back if it leaves."""
-        resident = self._residents.get(occupant.model)
-        return occupant._replace(nbytes=occupant.nbytes - resident.footprint.unseen_nbytes)
 
 
 def _never_fits(shares: Iterable[Share]) -> Rejected | None:
@@ -353,14 +346,11 @@ def startable(device: DeviceBooks) -> list[Admission]:
     return found
 
 
-def candidates(device: DeviceBooks, kept: Container[ModelId]) -> Iterator[Occupant]:
-    """The models of *device* that may be evicted now, except *kept* ones, in their order.
-
-    How they were used is left out: their order says it.
-    """
+def candidates(device: DeviceBooks, kept: Container[ModelId]) -> Iterator[Resident]:
+    """The models of *device* that may be evicted now, except *kept* ones, in their order."""
     for resident in device.residents if device.order is None else device.order.read():
         if resident.kind is NOW and resident.id not in kept:
-            yield Occupant(resident.id, resident.claimed_nbytes, 0, resident.leases)
+            yield resident
 
 
 def calling(requests: Iterable[WaitingRequest]) -> set[ModelId]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -16,7 +16,6 @@ from typing import NamedTuple
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import EvictionPolicy, Occupant, Usage
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency.decision import DeviceRoom
 from workbench.residency.events import Purpose
 
 
@@ -152,6 +151,11 @@ class Resident:
         """Whether it is loaded, not leased and not pinned."""
         return self.kind is NOW and not self.leases
 
+    @property
+    def seen_nbytes(self) -> int:
+        """The bytes that the system gets back if it leaves."""
+        return self.claimed_nbytes - self.footprint.unseen_nbytes
+
     def occupant(self, use: int) -> Occupant:
         """The facts about it for a policy; *use* is the number of the last use of any model."""
         usage, nbytes = self.usage, self.claimed_nbytes
@@ -188,7 +192,7 @@ class Admission:
     """
 
     residents: list[Resident]
-    victims: list[Resident]
+    victims: Sequence[Resident]
     all_gone: bool = False
 
     @property
@@ -257,6 +261,25 @@ class LeavingOrder:
     def _keys(self, resident: Resident) -> tuple[float, int]:
         key = self._policy.lasting_key(resident.occupant(resident.usage.last_use))
         return key, resident.place
+
+
+class DeviceRoom(NamedTuple):
+    """The memory of one device when a request asks for room: totals, in bytes.
+
+    *free* is promised to no model; it is below 0 if models grew beyond their claims. The other
+    totals are claims of models: those that may be evicted *now*; those that may be evicted *later*
+    (they are loading, or are used by a run that may itself wait); those that are *kept*; and those
+    that are *leaving* once such runs have ended. *loads*: whether any model is loading or will be;
+    a loading model claims more than it will hold afterwards.
+    """
+
+    budget_nbytes: int
+    free_nbytes: int
+    now_nbytes: int = 0
+    later_nbytes: int = 0
+    kept_nbytes: int = 0
+    leaving_nbytes: int = 0
+    loads: bool = False
 
 
 class DeviceBooks:
