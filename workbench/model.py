@@ -33,9 +33,10 @@ class ModelId(NamedTuple):
         return self._replace(edition=0) if self.edition else self
 
     def __str__(self) -> str:
-        if self.name.startswith(PLATFORM_PREFIX):  # the platform knows no versions
-            return shown_name(self.name)
-        return f"{self.name}:{self.version}" if self.version else self.name
+        name, version, _ = self
+        if name.startswith(PLATFORM_PREFIX):  # the platform knows no versions
+            return shown_name(name)
+        return f"{name}:{version}" if version else name
 
 
 def drop_name(known: MutableMapping[Any, Any], name: str) -> None:

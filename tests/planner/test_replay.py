@@ -234,6 +234,13 @@ def test_who_waits_too_long_is_refused() -> None:
     assert repr(came) == f"<Outcome: {shown}>"
 
 
+def test_a_load_that_takes_no_time_is_not_waited_for() -> None:
+    """A request that may not wait at all is granted a model that loads at once."""
+    costs = {A: ModelCost(40, 0.0), B: ModelCost(40, 1.0)}
+    trace = [TraceRequest(0.0, A), TraceRequest(1.0, B)]
+    assert waits(replay(trace, costs, 100, POLICIES["lru"], wait_s=0.0)) == [0.0, None]
+
+
 def test_an_overload_ends() -> None:
     """While as many wait as may, others are refused at once: a long overload is replayed soon."""
     costs = {ModelId(f"m{n}", 1): ModelCost(90, 1.0) for n in range(10)}

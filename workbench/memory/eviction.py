@@ -69,7 +69,7 @@ class Usage:
     def add(self, use: int) -> None:
         """The model is used now, which is the number *use*."""
         frequency = self.then * DECAY ** (use - self.last_use) + 1.0
-        self.then = min(_MOST_USES, frequency)
+        self.then = frequency if frequency < _MOST_USES else _MOST_USES  # noqa: FURB136 - 0.1 µs
         self.last_use = use
 
     def frequency(self, use: int) -> float:

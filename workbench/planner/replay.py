@@ -10,7 +10,6 @@ import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from workbench.model import Footprint, ModelId
 from workbench.planner.costs import ModelCost, check_costs
 from workbench.planner.trace import Trace, TraceRequest
 from workbench.residency import events
-from workbench.residency.effects import Close, Grant, Load, Refuse, Tell
+from workbench.residency.effects import Close, Effect, Grant, Load, Refuse, Tell
 from workbench.residency.machine import Machine
 from workbench.residency.state import Resident
 
@@ -135,16 +134,17 @@ class _Replay:
         self._costs = costs
         self._needs = {model: {model: cost.need_nbytes} for model, cost in costs.items()}
         self._loads_done = {model: _loaded(model, cost) for model, cost in costs.items()}
+        self._closes_done = {model: events.Closed(model) for model in costs}
         self._machine = Machine(budgets, policy)
         self._residents = self._machine.residents
         self._keep_alive_s = keep_alive_s
         self._wait_s = wait_s
         self._max_waiting = math.inf if max_waiting is None else max_waiting
         self._now_s = 0.0
-        self._ahead: list[tuple[float, int, Callable[[], None]]] = []
+        self._ahead: list[tuple[float, int, Callable[[Any], None], Any]] = []  # a heap
         self._numbers = count()
         self._asked: dict[int, tuple[int, float]] = {}  # by request: index in the trace, and when
-        self._to_load: list[deque[ModelId]] = [deque() for _ in budgets]
+        self._to_load: list[deque[Effect]] = [deque() for _ in budgets]
         self._idle_loaders = [loaders] * len(budgets)
         self._loads = 0
         self._left: list[Eviction] = []
@@ -181,7 +181,7 @@ class _Replay:
             residents, run_s = [resident], runs_s[number]
             end_s = at_s + run_s
             if run_s and (expires or end_s > next_s or (ahead and ahead[0][0] <= end_s)):
-                self._after(run_s, partial(self._release, residents))
+                self._after(run_s, self._release, residents)
             else:  # nothing happens before its end
                 self._now_s = end_s
                 if expires or not machine.release(residents, end_s):
@@ -207,8 +207,11 @@ class _Replay:
 
     # ── the clock ──
 
-    def _after(self, seconds: float, happen: Callable[[], None]) -> None:
-        heapq.heappush(self._ahead, (self._now_s + seconds, next(self._numbers), happen))
+    def _after(self, seconds: float, happen: Callable[[Any], None], to: Any) -> None:
+        if seconds:
+            heapq.heappush(self._ahead, (self._now_s + seconds, next(self._numbers), happen, to))
+        else:
+            happen(to)
 
     def _go_to(self, until_s: float) -> None:
         """Apply all events until *until_s*."""
@@ -220,8 +223,8 @@ class _Replay:
                 self._now_s = max(self._now_s, due_s)
                 self._apply(events.Expire(self._keep_alive_s))
             elif next_s <= until_s:
-                self._now_s, _, happen = heapq.heappop(ahead)
-                happen()
+                self._now_s, _, happen, to = heapq.heappop(ahead)
+                happen(to)
             else:
                 return
 
@@ -248,7 +251,8 @@ class _Replay:
                 return
             self._asked[number] = index, self._now_s
             if self._wait_s < math.inf:
-                self._after(self._wait_s, partial(self._give_up, number))
+                gives_up_s = self._now_s + self._wait_s  # not before it asks, if it waits 0 s
+                heapq.heappush(self._ahead, (gives_up_s, number, self._give_up, number))
         self._apply(events.Requested(number, (model,), needs=self._needs[model]))
 
     def _give_up(self, request: int) -> None:
@@ -262,8 +266,7 @@ class _Replay:
         if index is not None:
             self._waits[index] = self._now_s - at_s
         run_s = self._costs[models[0]].run_s if index is not None else 0.0
-        release = partial(self._release, residents)
-        self._after(run_s, release) if run_s else release()
+        self._after(run_s, self._release, residents)
 
     def _release(self, residents: list[Resident]) -> None:
         if not self._machine.release(residents, self._now_s):
@@ -290,12 +293,11 @@ class _Replay:
                 elif told in _LEFT:
                     self._left.append(Eviction(self._now_s, facts[0], told is ModelExpired))
             elif kind is Load:
-                self._to_load[effect[1]].append(effect[0])
+                self._to_load[effect[1]].append(effect)
                 self._begin_loads(effect[1])
             elif kind is Close:
-                closed = partial(self._apply, events.Closed(effect[0]))
-                seconds = self._costs[effect[0]].unload_s
-                self._after(seconds, closed) if seconds else closed()
+                model = effect[0]
+                self._after(self._costs[model].unload_s, self._apply, self._closes_done[model])
             elif kind is Grant:
                 self._granted(*effect)
             elif kind is Refuse:
@@ -305,12 +307,11 @@ class _Replay:
         waiting = self._to_load[device]
         while waiting and self._idle_loaders[device]:
             self._idle_loaders[device] -= 1
-            model = waiting.popleft()
-            seconds = self._costs[model].load_s
-            loaded = partial(self._loaded, device, model)
-            self._after(seconds, loaded) if seconds else loaded()
+            load = waiting.popleft()
+            self._after(self._costs[load[0]].load_s, self._loaded, load)
 
-    def _loaded(self, device: int, model: ModelId) -> None:
+    def _loaded(self, load: Effect) -> None:
+        model, device = load
         self._idle_loaders[device] += 1
         self._apply(self._loads_done[model])
         if self._to_load[device]:

@@ -26,6 +26,9 @@ class Purpose(Enum):
     __hash__ = object.__hash__
 
 
+RUN, LOAD, PRELOAD = Purpose  # see ``state.Phase``
+
+
 class Requested(NamedTuple):
     """A request for leases on all of *models*; see ``Residency.acquire``.
 
@@ -35,7 +38,7 @@ class Requested(NamedTuple):
     request: int
     models: tuple[ModelId, ...]
     parents: tuple[ModelId, ...] = ()
-    purpose: Purpose = Purpose.RUN
+    purpose: Purpose = RUN
     needs: Mapping[ModelId, int] = {}  # never changed
 
 

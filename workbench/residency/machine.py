@@ -111,11 +111,11 @@ class Machine:
     # ── requests ──
 
     def _asked(self, event: events.Requested) -> None:
-        request = WaitingRequest(*event[:4])
+        request = WaitingRequest(*event)
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
-            if request.purpose is events.Purpose.LOAD:
+            if request.purpose is events.LOAD:
                 self._failures.forget(model.plain)
             elif failure := self._failures.recall(model.plain, self.residents.now_s):
                 self._refuse(request, failure)
@@ -123,16 +123,19 @@ class Machine:
         if not absent:
             self._enlist(request)
         elif event.needs:
-            self._estimated(events.Estimated(request.number, event.needs))
+            self._wait_for_room(request)
         else:
             self._out(Estimate(request.number, request.models))
 
     def _estimated(self, event: events.Estimated) -> None:
         request = self.requests.get(event.request)
-        if request is None:  # it was refused or withdrawn meanwhile
-            return
-        request.needs, request.loading = event.needs, event.loading
-        choose_devices(request, self.residents, self.requests.values(), event.system)
+        if request is not None:  # else it was refused or withdrawn meanwhile
+            request.needs, request.loading = event.needs, event.loading
+            self._wait_for_room(request, event.system)
+
+    def _wait_for_room(self, request: WaitingRequest, system: Sequence[int | None] = ()) -> None:
+        """Put *request*, whose needs are known, into the queue; *system*: see ``Estimated``."""
+        choose_devices(request, self.residents, self.requests.values(), system)
         self._queue[request.number] = request
         self._changed = True
 
@@ -197,7 +200,7 @@ class Machine:
         del self.requests[request.number]
         for resident in request.residents:
             resident.waiting -= 1
-            if request.purpose is not events.Purpose.PRELOAD:  # which does not count as a use
+            if request.purpose is not events.PRELOAD:  # which does not count as a use
                 resident.leases -= 1
                 residents.share(resident, 1, now_s)
                 residents.use(resident)
@@ -226,13 +229,14 @@ class Machine:
     # ── loads ──
 
     def _loaded(self, event: events.Loaded) -> None:
-        resident = self.residents.get(event.model)
+        model, footprint, may_call, seconds = event
+        resident = self.residents.get(model)
         if resident.phase is ABORTING:  # it was done before it could be ended
-            resident.device.book(resident, 0, event.footprint.nbytes)
+            resident.device.book(resident, 0, footprint.nbytes)
             self.residents.close(resident)
             return
-        self.residents.ready(resident, event.footprint, event.seconds, may_call=event.may_call)
-        self._failures.forget(event.model.plain)
+        self.residents.ready(resident, footprint, seconds, may_call=may_call)
+        self._failures.forget(model.plain)
         requests, resident.requests = self._waiting_for(resident), {}
         for request in requests:
             request.outstanding -= 1
@@ -257,7 +261,7 @@ class Machine:
     def _try_again(self, resident: Resident) -> bool:
         """Whether *resident*, for which memory ran out, will be loaded when others have left."""
         purposes = {request.purpose for request in self._waiting_for(resident)}
-        evicts = bool(purposes - {events.Purpose.PRELOAD})
+        evicts = bool(purposes - {events.PRELOAD})
         return evicts and not resident.retried and self._rooms.retry(resident)
 
     def _closed(self, event: events.Closed) -> None:

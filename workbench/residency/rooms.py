@@ -25,7 +25,7 @@ from workbench.residency.decision import (
     spare,
     too_large,
 )
-from workbench.residency.events import Purpose
+from workbench.residency.events import PRELOAD
 from workbench.residency.residents import Residents
 from workbench.residency.state import (
     ADMITTED,
@@ -182,7 +182,7 @@ class Rooms:
         device, need_nbytes = share.device, share.need_nbytes
         if not ahead.reserved_nbytes and need_nbytes <= device.free_nbytes:
             return _FREE
-        policy = _KEEP if request.purpose is Purpose.PRELOAD else self.policy
+        policy = _KEEP if request.purpose is PRELOAD else self.policy
         kept = {*request.models, *request.parents}
         if request.parents:
             kept |= calling
@@ -209,7 +209,7 @@ class Rooms:
             self._evict(victims, reason)
         device = share.device
         coming = [self._residents.admit(model, device, needs[model]) for model in share.models]
-        self._admit(device, Admission(coming, victims))
+        self._admit(device, Admission(coming, share.need_nbytes, victims))
         if passes:
             device.passed.update(coming)
 
@@ -220,7 +220,8 @@ class Rooms:
         if victims:
             resident.retried = True
             self._residents.readmit(resident)
-            self._admit(resident.device, Admission([resident], victims, all_gone=True))
+            admission = Admission([resident], resident.claimed_nbytes, victims, all_gone=True)
+            self._admit(resident.device, admission)
         return bool(victims)
 
     def _admit(self, device: DeviceBooks, admission: Admission) -> None:
@@ -233,6 +234,7 @@ class Rooms:
         admission, resident.admission = resident.admission, None
         if admission is not None:
             admission.residents.remove(resident)
+            admission.need_nbytes -= resident.claimed_nbytes
             if not admission.residents:
                 resident.device.admissions.remove(admission)
 

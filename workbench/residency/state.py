@@ -172,7 +172,7 @@ class WaitingRequest:
     models: tuple[ModelId, ...]
     parents: tuple[ModelId, ...]
     purpose: Purpose
-    needs: Mapping[ModelId, int] = field(default_factory=dict)
+    needs: Mapping[ModelId, int]  # empty until they are known
     loading: Mapping[ModelId, int] = field(default_factory=dict)  # see ``events.Estimated``
     homes: dict[ModelId, DeviceBooks] = field(default_factory=dict)  # set with *needs*
     residents: tuple[Resident, ...] = ()  # set when all its models have room
@@ -186,18 +186,15 @@ class WaitingRequest:
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """Models that were promised room together, and the *victims* that leave for them.
+    """Models that were promised *need_nbytes* together, and the *victims* that leave for them.
 
     Their loads begin when the room is really free; if *all_gone*, not before all victims are.
     """
 
     residents: list[Resident]
+    need_nbytes: int
     victims: Sequence[Resident]
     all_gone: bool = False
-
-    @property
-    def need_nbytes(self) -> int:
-        return sum([resident.claimed_nbytes for resident in self.residents])
 
     @property
     def leaving_nbytes(self) -> int:
@@ -376,4 +373,4 @@ class DeviceBooks:
 
     def passed_nbytes(self) -> int:
         """The claims of models that went before waiting requests and cannot leave now."""
-        return sum(r.claimed_nbytes for r in self.passed if r.kind is LATER)
+        return sum([r.claimed_nbytes for r in self.passed if r.kind is LATER])
