@@ -69,7 +69,8 @@ class Usage:
     def add(self, use: int) -> None:
         """The model is used now, which is the number *use*."""
         frequency = self.then * DECAY ** (use - self.last_use) + 1.0
-        self.then = frequency if frequency < _MOST_USES else _MOST_USES  # noqa: FURB136 - 0.1 µs
+        # without min(), whose call takes 0.1 µs of each lease
+        self.then = frequency if frequency < _MOST_USES else _MOST_USES  # noqa: FURB136
         self.last_use = use
 
     def frequency(self, use: int) -> float:
