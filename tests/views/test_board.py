@@ -334,6 +334,32 @@ def test_a_minute_without_requests_has_no_p99() -> None:
             assert "p99" not in head
 
 
+def test_requests_before_the_first_look_are_not_denied() -> None:
+    """The head does not say that there were none while a model was used in the last minute."""
+    for at_s, none in ((1000.0, False), (1059.5, True)):
+        now = snapshot(ready("a"), ready("b", ended=2), at_s=at_s)
+        history = seen(now)
+        for head in (
+            board.head(now, history.all_traffic, names=2, link="", title=""),
+            page_parts(now, [], [], history)["head"],
+        ):
+            assert ("<b>no</b> requests in the last minute" in head) == none
+            assert ("requests/s, " in head) == (none and head.startswith("<h1>"))
+
+
+def test_one_failed_request_is_one() -> None:
+    """The head has the singular for one request."""
+    failed = RequestCounts(failures={FailureReason.OTHER: 1}, last_at_s=1001.0)
+    idle = snapshot(ready("a"))
+    now = snapshot(replace(ready("a"), requests=failed), at_s=1001.0)
+    history = seen(idle, now)
+    for head in (
+        board.head(now, history.all_traffic, names=1, link="", title=""),
+        page_parts(now, [], [], history)["head"],
+    ):
+        assert "<b>1</b> request failed in the last minute" in head
+
+
 @pytest.mark.parametrize(
     ("age_s", "ticks"),
     [

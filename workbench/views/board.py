@@ -32,7 +32,7 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
 from workbench.views.columns import Column, count_column, nbytes_column, seconds_column
-from workbench.views.history import History, Traffic, other_nbytes
+from workbench.views.history import MINUTE_S, History, Traffic, other_nbytes
 from workbench.views.states import place, state_words
 from workbench.views.table import CLASSES, Looks, heads_html, reasons_html, rows_html, short_words
 from workbench.views.text import folded, shortened, subject
@@ -103,7 +103,7 @@ def head(
             f"of {show_nbytes(snapshot.budget_nbytes)} budget in use",
         ),
         (rate_words(traffic.rate), "requests/s"),
-        *last_minute(traffic),
+        *last_minute(snapshot, traffic),
     )
     apart = 'style="margin-right:22px"'  # also in files, where the style sheet may be dropped
     shown = "".join(
@@ -116,14 +116,18 @@ def head(
     )
 
 
-def last_minute(traffic: Traffic) -> list[tuple[str, str]]:
-    """The figures of the last minute, each with its words."""
+def last_minute(snapshot: Snapshot, traffic: Traffic) -> list[tuple[str, str]]:
+    """The figures of the last minute, each with its words; none of what came before *traffic*."""
     figures = []
     if traffic.p99_s:
         figures.append((show_seconds(traffic.p99_s), "p99 of the last minute"))
     if traffic.failed:
-        figures.append((str(traffic.failed), "requests failed in the last minute"))
-    return figures or [("no", "requests in the last minute")]
+        requests = "request" if traffic.failed == 1 else "requests"
+        figures.append((str(traffic.failed), f"{requests} failed in the last minute"))
+    last_s = max((model.requests.last_at_s for model in snapshot.models), default=0.0)
+    if not figures and last_s <= snapshot.at_s - MINUTE_S:
+        figures.append(("no", "requests in the last minute"))
+    return figures
 
 
 def device_words(status: DeviceStatus) -> str:

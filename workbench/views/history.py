@@ -25,7 +25,7 @@ WINDOW_S = 300.0
 _STEP_S = 1.0  # between two kept samples
 _GAP_S = 30.0  # between two samples, after which the events must say what was in between
 _RATE_S = 5.0  # a rate is that of the last seconds
-_MINUTE_S = 60.0  # a p99 and failures are those of the last minute
+MINUTE_S = 60.0  # a p99 and failures are those of the last minute
 _NAMED = 10  # models of a device that have an area of their own
 _BARS = 30  # of a sparkline
 _NONE: Array = np.zeros(len(BUCKETS_S) + 1, np.int64)
@@ -111,7 +111,7 @@ class _Counters:
         if steps := min(_BARS, _bar(at_s) - self._step):
             self._step = _bar(at_s)
             self._bars = self._bars[steps:] + [0] * steps
-        while len(self._reads) > 1 and self._reads[1].at_s <= at_s - _MINUTE_S:
+        while len(self._reads) > 1 and self._reads[1].at_s <= at_s - MINUTE_S:
             self._reads.popleft()
 
     def _failed(self, latest: _Count) -> int:

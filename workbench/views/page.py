@@ -64,13 +64,14 @@ def _all_models(known: Sequence[ModelStatus], names: Sequence[str]) -> list[Mode
 
 def _head(snapshot: Snapshot, names: int, traffic: Traffic) -> str:
     devices = "".join(f"<p>{escape(board.device_words(each))}</p>" for each in snapshot.devices)
-    minute = ", ".join(f"<b>{one}</b> {what}" for one, what in board.last_minute(traffic))
+    rate = board.rate_words(traffic.rate), "requests/s"
+    figures = [rate, *board.last_minute(snapshot, traffic)]
+    requests = ", ".join(f"<b>{one}</b> {what}" for one, what in figures)
     return (
         f"<h1>workbench {escape(__version__)}</h1>"
         f"<p><b>{snapshot.ready} of {names}</b> models ready, "
         f"<b>{show_nbytes(snapshot.held_nbytes)}</b> of {show_nbytes(snapshot.budget_nbytes)} "
-        f"budget in use, <b>{board.rate_words(traffic.rate)}</b> requests/s, "
-        f"{minute} "
+        f"budget in use, {requests} "
         f'<small id="news">at {clock_time(snapshot.at_s)}</small></p>'
         f"{budget_bar(snapshot)}{devices}"
     )
