@@ -221,7 +221,7 @@ def test_every_option_says_its_default() -> None:
         (["serve", ".", "--tokn", "off"], "Did you mean '--token'? See workbench serve --help"),
         (["serve"], "Missing argument 'REPOSITORY...'. See workbench serve --help"),
         (["no-such-command"], "No such command 'no-such-command'. See workbench --help"),
-        (["samples", "--out", __file__], "File exists"),
+        (["samples", "--out", __file__], "is a file"),
         (["samples", "--out", __file__, "--count", "1"], "file"),
         (["samples", "--out", "x", "--size", "big"], "'big' is not an amount of memory"),
         (["samples", "--out", "x", "--count", "0"], "count"),

@@ -249,7 +249,13 @@ def stop(url: str | None) -> None:
 
 
 @main.command()
-@path_option("--out", default="sample_models", show_default=True, help="folder to write to")
+@path_option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default="sample_models",
+    show_default=True,
+    help="folder to write to",
+)
 @click.option("--count", type=int, help="write heavy models instead: how many  [default: 8]")
 @click.option("--size", help="write heavy models instead: how large each is  [default: 100MiB]")
 def samples(out: Path, count: int | None, size: str | None) -> None:
@@ -274,7 +280,9 @@ def samples(out: Path, count: int | None, size: str | None) -> None:
 @main.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @path_option("--out", default="model.tar.gz", show_default=True, help="file to write")
-@click.option("--function", show_default="the only one", help="which function of a Python file")
+@click.option(
+    "--function", show_default="the only one", help="the function to serve, of a Python file"
+)
 @path_option("--example", show_default="none", help="a request that the model answers, to put in")
 @click.option("--check", is_flag=True, help="find out whether the artifact MODEL would deploy")
 @click.option("--run-code", is_flag=True, help="with --check: run the code that it brings")
