@@ -47,6 +47,13 @@ def test_a_run_takes_what_the_server_measured(served: Workbench) -> None:
         assert costs[model.id].run_s == model.requests.run_s
 
 
+def test_budgets_stand_below_each_other(served: Workbench) -> None:
+    """Those of a plan are on the right of their column, as all its numbers."""
+    table = repr(served.plan(evict=["cost", "lfu"])).partition("\n\n")[2].splitlines()
+    assert len({line.index("MiB") for line in table[1:]}) == 1
+    assert table[0].index("budget") + len("budget") == table[1].index("MiB") + len("MiB")
+
+
 def test_shown(served: Workbench) -> None:
     """A plan is text, and HTML with a picture; neither needs a front end with widgets."""
     plan = served.plan(evict=["cost", "lfu"])

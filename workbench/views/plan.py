@@ -41,7 +41,7 @@ class Row(NamedTuple):
 HEADS = Row(
     "", "budget", "evict", "cold starts", "waited in all", "p99 of the wait", "evictions", "refused"
 )
-_NUMBERS = range(3, len(HEADS))  # columns
+_NUMBERS = {1, *range(3, len(HEADS))}  # columns
 
 
 def rows(plan: Plan) -> list[Row]:

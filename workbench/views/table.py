@@ -56,10 +56,14 @@ def rows_html(
 def table_html(
     rows: Iterable[Sequence[str]], numbers: Container[int] = (), heads: Sequence[str] = ()
 ) -> str:
-    """A table of texts below their *heads*; columns that are *numbers* are on the right."""
+    """A table of texts below their *heads*; columns that are *numbers* are on the right.
+
+    The numbers do not wrap.
+    """
 
     def row(cells: Sequence[str], tag: str) -> str:
-        sides = ("right" if column in numbers else "left" for column in range(len(cells)))
+        number = "right" if tag == "th" else "right;white-space:nowrap"
+        sides = (number if column in numbers else "left" for column in range(len(cells)))
         each = (
             f'<{tag} style="text-align:{side};vertical-align:top;padding:3px 12px 3px 0">'
             f"{escape(cell)}</{tag}>"
