@@ -296,6 +296,14 @@ def test_auto_makes_a_token_where_others_are(serve: Serve, monkeypatch: pytest.M
     assert serve(token="off").token == ""
 
 
+def test_a_link_is_signed_in_by_any_line_of_accept(serve: Serve) -> None:
+    """Several lines of Accept are one list, also where a link brings the token."""
+    workbench = serve(token=TOKEN)
+    lines = [("accept", "application/xhtml+xml"), ("accept", "text/html")]
+    link = f"{workbench.url}/?token={TOKEN}"
+    assert httpx.get(link, headers=lines).status_code == 303
+
+
 def test_the_cookie_opens_no_group_with_a_token_of_its_own(serve: Serve) -> None:
     """Who signed in with the server's token has not that of a group."""
     workbench = serve(token=TOKEN, restrict={"model-repository": "another-" + TOKEN})

@@ -230,7 +230,8 @@ class Access:
 
         So the token is neither in the browser's history nor in its address bar.
         """
-        if not self._token or asked.method != "GET" or b"text/html" not in asked.header(b"accept"):
+        is_page = asked.method == "GET" and b"text/html" in joined(asked.headers, b"accept")
+        if not self._token or not is_page:
             return None
         if not same(_token_in_query(asked.query), self._token):
             return None
