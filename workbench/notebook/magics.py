@@ -34,7 +34,7 @@ from workbench.views.times import show_age
 _ATTRIBUTE = "_workbench"  # on the shell
 
 _HELP = {
-    "status": ("", "the state of the running server; without a verb too"),
+    "status": ("", "the state of the running server, also without a verb"),
     "start": ("[FOLDER] [OPTIONS]", "serve the models of FOLDER; again: the same server"),
     "restart": ("[FOLDER] [OPTIONS]", "stop, and start with changed options; the rest stay"),
     "stop": ("", "stop, and give all memory back"),
@@ -137,7 +137,7 @@ def _help_of(verb: str) -> str:
     what, about = _HELP[verb]
     mark = "%%" if verb == "infer" else "%"
     head = f"    {mark}workbench {verb} {what}".rstrip()
-    return TextWrapper(98, f"{head:<41} ", " " * 42).fill(about)
+    return TextWrapper(98, f"{head:<41} ", " " * 42, break_on_hyphens=False).fill(about)
 
 
 class Verbs:
@@ -302,7 +302,9 @@ _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {}, **{flag: {} for flag in _LOADS}, "--seconds": {},
         "--wire": {"choices": ("http", "python")},
     },
-    "tune": {"model": {}, "--p99": {"required": True}, "--batch": {"type": int}, "--seconds": {}},
+    "tune": {
+        "model": {}, "--p99": {"required": True}, "--batch": {"type": _number}, "--seconds": {},
+    },
 }  # fmt: skip
 _WORDS = {
     "evict": tuple(POLICIES),
