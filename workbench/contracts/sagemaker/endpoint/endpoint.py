@@ -222,8 +222,8 @@ class Endpoint:
     def recovers(self, claim: ModelClaim, answer: ContainerReply) -> bool:
         """Do something about an *answer* that is none of the model's; whether to ask again. Waits.
 
-        A model that the container has lost (404) is loaded again by the next claim; a model that
-        it has answered so itself. Where it has no room (507) another leaves.
+        By 404 the container has lost the model, which the next claim loads again; or it has the
+        model, whose own answer that is. Where it has no room (507) another leaves.
         """
         if answer.status == 404:
             model = claim.model
