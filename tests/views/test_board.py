@@ -268,7 +268,7 @@ def test_a_large_model_has_a_row() -> None:
     html = board.models_table(now, seen(now))
     assert ' title="large:1"' in html
     assert ' title="small:1"' not in html
-    assert "1 more models" in html
+    assert "1 more model is" in html
 
 
 def test_a_function_that_is_ready_is_above_what_is_not_in_memory() -> None:
@@ -332,6 +332,17 @@ def test_a_minute_without_requests_has_no_p99() -> None:
         ):
             assert ("<b>no</b> requests in the last minute" in head) == none
             assert "p99" not in head
+
+
+def test_models_left_out_are_only_counted() -> None:
+    """Those below broken models may have been used more recently: the table says how many only."""
+    failed = Absence(AbsenceKind.FAILED, "no such operator")
+    absent = replace(ready("a", 0), state=ModelState.UNAVAILABLE, device=None, absence=failed)
+    broken = (replace(absent, id=ModelId(f"b{number}", 1)) for number in range(board.MODELS))
+    now = snapshot(*broken, ready("used", 1, ended=2))
+    assert "<small>1 more model is not shown</small>" in board.models_table(now, History())
+    now = replace(now, left_out=LeftOut(models=2))
+    assert "<small>3 more models are not shown</small>" in board.models_table(now, History())
 
 
 def test_requests_before_the_first_look_are_not_denied() -> None:

@@ -177,7 +177,8 @@ def models_table(
     marks = [' class="c"' if model.id.name == chosen else "" for model in shown]
     rows = rows_html(columns, looks, marks)
     more = len(snapshot.models) - len(shown) + snapshot.left_out.models
-    note = f"<small>{more} more models, used less recently, are not shown</small>" if more else ""
+    words = "1 more model is" if more == 1 else f"{more} more models are"
+    note = f"<small>{words} not shown</small>" if more else ""
     table = f'<table class="m"><colgroup>{widths}</colgroup>{heads}{"".join(rows)}</table>'
     return f'<div class="wbd">{table}{note}{reasons_html(shown)}</div>'
 
