@@ -87,7 +87,7 @@ def test_infer_takes_the_cell_as_input(shell: Any) -> None:
     for line, cell, message in (
         ("infer wine", "x = 1", "the cell ends with the input"),
         ("infer wine", "[1,", r"line 1: '\[' was never closed"),
-        ("infer wine", "[[0.0]]", r"%workbench infer: .*"),
+        ("infer wine", "[[0.0]]", r"^%%workbench infer: .*"),
         ("infer nobody", "[[0.0]]", "no model"),
         ("infer wine --version x", "[[0.0]]", "'x' is not a number from 1"),
         ("infer wine --size 3", "1", "unrecognized arguments: --size 3"),

@@ -372,7 +372,8 @@ def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
     except WorkbenchError as error:
         setting = verb.replace("-", "_")
         told = str(error).removeprefix(f"{setting}: ")  # a setting of this name says so too
-        raise IPythonUsageError(f"%workbench {verb}: {told}") from None
+        mark = "%" if cell is None else "%%"
+        raise IPythonUsageError(f"{mark}workbench {verb}: {told}") from None
 
 
 def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
