@@ -371,6 +371,7 @@ def test_mistakes_are_usage_errors(shell: Any, line: str, message: str) -> None:
         ("load nobody", r"there is no model 'nobody'; available: diabetes"),
         ("load wine 9", r"model 'wine' has no version 9; it has 1"),
         ("load wine one", r"load: argument version: 'one' is not a number from 1"),
+        (f"load wine {'9' * 5000}", r"load: argument version: '9{40}' is not a number from 1"),
     ],
 )
 def test_mistakes_with_models(shell: Any, line: str, message: str) -> None:

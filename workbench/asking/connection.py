@@ -432,7 +432,7 @@ class Connection(Asks):
         reply = self._ask("GET", "v2")
         with expecting("the metadata of the V2 protocol", reply):
             about = dict(reply.json())
-            return about | {"name": about["name"], "extensions": [*about.get("extensions", ())]}
+            return about | {"name": about["name"], "extensions": [*(about.get("extensions") or ())]}
 
     def _has(self, extension: str) -> bool:
         extensions: Sequence[str] = self._about["extensions"]

@@ -104,8 +104,8 @@ class _ArgumentParser(argparse.ArgumentParser):
 
 
 def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+    if not text.isascii() or not text.isdigit() or len(text) > 18 or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number from 1")
     return int(text)
 
 
