@@ -387,6 +387,53 @@ def test_constants_of_unknown_shape_may_be_columns(tmp_path):
     assert read(tmp_path, unknown).resident_nbytes > 16 * 2_000_000
 
 
+def squeezed():
+    """Multiplies x with 1,000 x 500 numbers, which the file has as 1 x 1,000 x 500."""
+    node = helper.make_node("Squeeze", ["v", "a"], ["w"])
+    weights = [zeros("v", 1, 1000, 500), tensor("a", np.array([0]))]
+    return model([node, matmul()], weights, [info("x", None)])
+
+
+def test_a_first_dimension_of_one_may_come_and_go(tmp_path):
+    """A constant is no column for a first dimension of 1, as exported LSTMs add and remove it."""
+    made = helper.make_node("Unsqueeze", ["v", "a"], ["w"])
+    added = model([made, matmul()], [zeros("v", 1000, 500), A], [info("x", None)])
+    added.graph.initializer[1].CopyFrom(tensor("a", np.array([0])))
+    assert read(tmp_path, added).resident_nbytes < 3_000_000
+    assert read(tmp_path, squeezed()).resident_nbytes < 3_000_000
+
+
+def sums_of(*nodes, count, weights):
+    """Adds what *nodes* make of the *weights*, as r, to x, *count* times and never alike."""
+    factors = [tensor(f"k{i}", np.float32(i + 2)) for i in range(count)]
+    sums, names = [*nodes], ["x", *(f"h{i}" for i in range(count - 1)), "y"]
+    for i in range(count):
+        sums.append(helper.make_node("Mul", ["r", f"k{i}"], [f"m{i}"]))
+        sums.append(helper.make_node("Add", [names[i], f"m{i}"], [names[i + 1]]))
+    return model(sums, [*weights, *factors], [info("x", None)])
+
+
+def scattered():
+    """Nothing is scattered over 8 MB, so all of them stay."""
+    node = helper.make_node("ScatterND", ["w", "i", "u"], ["r"])
+    nothing = [tensor("i", np.zeros((0, 1), np.int64)), zeros("u", 0, 1000)]
+    return sums_of(node, count=10, weights=[zeros("w", 2000, 1000), *nothing])
+
+
+def not_reduced():
+    """No axis is reduced, so all elements stay."""
+    node = helper.make_node("ReduceSum", ["w", "i"], ["r"], noop_with_empty_axes=1)
+    none = tensor("i", np.zeros(0, np.int64))
+    return sums_of(node, count=10, weights=[zeros("w", 2000, 1000), none])
+
+
+def empty_products():
+    """Matrices without rows or columns have a product of zeros."""
+    return sums_of(
+        matmul("a", "b", "r"), count=10, weights=[zeros("a", 2000, 0), zeros("b", 0, 1000)]
+    )
+
+
 def test_a_type_that_is_not_said(tmp_path):
     """A Cast without a type is ONNX Runtime's to refuse."""
     cast = helper.make_node("Cast", ["v"], ["w"])
@@ -517,6 +564,10 @@ MEASURED = {
     "many nodes": many_nodes,
     "fold bomb": fold_bomb,
     "constant products": lambda: products(700, 60),
+    "squeezed": squeezed,
+    "scattered nothing": scattered,
+    "reduced nothing": not_reduced,
+    "empty products": empty_products,
 }
 
 

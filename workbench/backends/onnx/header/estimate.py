@@ -55,8 +55,9 @@ _IN_HALVES = _MOVES | frozenset(
     b"ConstantOfShape Expand Gather GatherElements GatherND Shape Size".split()
 )
 # The result of a folded node has at most as many elements as its inputs together if it moves these,
-# as its inputs broadcast against each other, or as their product. The result of any other operator
-# has an unknown size.
+# as its first input, as its inputs broadcast against each other, or as their product. The result of
+# any other operator has an unknown size.
+_AS_FIRST = frozenset(b"CumSum ScatterElements ScatterND Slice Split Trilu".split())
 _BROADCAST = frozenset(
     b"Abs Add And Cast Ceil Cos Div Equal Erf Exp Floor Greater GreaterOrEqual Identity Less "
     b"LessOrEqual Log Max Min Mod Mul Neg Not Or PRelu Pow Reciprocal Relu Round Sigmoid Sign Sin "
@@ -237,8 +238,10 @@ def _fold(node: Node, given: Sequence[Value]) -> Value:
     count = -1
     if dims is not None:
         count = math.prod(dims)
-    elif min(counts) >= 0 and (node.op in _MOVES or node.op in _PRODUCT):
-        count = sum(counts) if node.op in _MOVES else math.prod(counts)
+    elif min(counts) >= 0 and node.op in _MOVES:
+        count = sum(counts)
+    elif min(counts) > 0 and node.op in _PRODUCT:  # an empty input may mean that all others stay
+        count = math.prod(counts)
     nbytes = count * (BITS.get(elem_type, 64) or 256) // 8
     exact = (dims is not None or node.op in _MOVES) and count <= sum(counts)
     if not 0 <= count <= _INT64_MAX or (nbytes > FOLD_LIMIT_NBYTES and not exact):
@@ -251,19 +254,23 @@ def _dims(node: Node, given: Sequence[Value]) -> tuple[int, ...] | None:
     shapes = [value.dims for value in given if value.dims is not None]
     if len(shapes) < len(given):
         return None
-    first, numbers = shapes[0], given[-1].ints
+    first, numbers, found = shapes[0], given[-1].ints, None
     if node.op in _BROADCAST:
         columns = zip_longest(*map(reversed, shapes), fillvalue=1)
         return tuple(max(column) if min(column) else 0 for column in columns)[::-1]
-    if node.op in (b"Slice", b"Split", b"Trilu"):  # or fewer
-        return first
+    if node.op in _AS_FIRST:  # or fewer
+        found = first
     if node.op == b"Transpose":
         order = node.ints.get(b"perm") or tuple(reversed(range(len(first))))
-        return tuple(first[n] for n in order if n in range(len(first)))
+        found = tuple(first[n] for n in order if n in range(len(first)))
+    if node.op in (b"Squeeze", b"Unsqueeze") and (node.ints.get(b"axes") or numbers) == (0,):
+        found = (1, *first) if node.op == b"Unsqueeze" else first[1:]
     if node.op == b"Concat" and {len(shape) for shape in shapes} == {len(first)} != {0}:
         axis = (*node.ints.get(b"axis", ()), 0)[0] % len(first)
-        return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
-    return numbers if node.op == b"Reshape" and numbers and min(numbers) > 0 else None
+        found = (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
+    if node.op == b"Reshape" and numbers and min(numbers) > 0:
+        found = numbers
+    return found
 
 
 def _bits(value: Value) -> int:
