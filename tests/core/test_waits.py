@@ -25,6 +25,7 @@ from workbench.errors import (
     DeadlineExceeded,
     MemoryExhausted,
     RequestStopped,
+    ServerNotRunning,
     ThreadsExhausted,
     TooManyWaiting,
     WaitedTooLong,
@@ -33,6 +34,7 @@ from workbench.inference import InferRequest
 from workbench.model import Batching, FunctionModel, ModelId, Schedule, TensorSpec
 from workbench.stop import CancellationToken, stop_of_run
 from workbench.tensor import Tensor
+from workbench.threads import Ticker
 
 SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
 
@@ -95,6 +97,24 @@ def test_only_so_many_wait(waits: Waits) -> None:
     assert caught.value.retry_after_s == 6.0
     waits.end(first)
     waits.begin(lambda _: None)
+
+
+def test_who_comes_during_a_close(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who begins to wait while the waits are closed is refused, and leaves no thread behind."""
+    before = set(threading.enumerate())
+    waits.begin(lambda _: None)
+    end = Ticker.end
+
+    def end_slowly(ticker: Ticker) -> None:
+        end(ticker)
+        with pytest.raises(ServerNotRunning):
+            waits.begin(lambda _: None)
+
+    monkeypatch.setattr(Ticker, "end", end_slowly)
+    waits.close()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 # ── in a server ─────────────────────────────────────────────────────────────

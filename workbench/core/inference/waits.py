@@ -80,11 +80,11 @@ class Waits:
 
     def close(self) -> None:
         """End all waits, and let none begin: the server stops."""
-        self._ticker.end()
         with self._lock:
             self._closed = True
             left = list(self._waiting)
             self._waiting.clear()
+        self._ticker.end()  # now that no wait wakes it again
         for expire in left:
             expire(_stopping())
 
