@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextvars
+import gc
 import signal
 import subprocess
 import sys
@@ -110,6 +111,27 @@ def test_an_idle_thread_keeps_nothing() -> None:
     del given
     until(lambda: pool._threads._idle == 1)
     assert alive() is None
+    pool.close()
+
+
+def test_an_error_keeps_nothing() -> None:
+    """What failing work was given is free as soon as nobody has its error any more."""
+    pool = ThreadPool(1, "test")
+
+    def fail(_: object) -> None:
+        raise ValueError("scripted")
+
+    given = threading.Event()
+    alive = weakref.ref(given)
+    gc.collect()
+    gc.disable()
+    try:
+        assert isinstance(pool.submit(fail, given).exception(30), ValueError)
+        del given
+        until(lambda: pool._threads._idle == 1)
+        assert alive() is None
+    finally:
+        gc.enable()
     pool.close()
 
 

@@ -87,6 +87,7 @@ class _Work(Generic[T]):
             self.work()
         elif future.set_running_or_notify_cancel():
             _fulfil(future, self.work)
+        del self, future  # see ``_fulfil``
 
     def refuse(self) -> None:
         if self.future is not None:
@@ -99,6 +100,7 @@ def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
         result = work()
     except BaseException as error:  # the holder of the future gets it
         future.set_exception(error)
+        del future, work  # the error keeps this frame, which would keep the error
     else:
         future.set_result(result)
 
