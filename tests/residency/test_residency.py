@@ -33,7 +33,7 @@ from workbench.events import (
     Thrashing,
 )
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency import Books, Lease, Purpose, abandon
+from workbench.residency import Books, Lease, Purpose, ResidentSnapshot, abandon
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -1106,3 +1106,8 @@ def test_a_model_that_fails_in_its_first_run(rig: Rig) -> None:
     future = rig.acquire(A)
     assert str(future.exception(0)) == "it does not run"
     assert (rig.loader.live_nbytes, rig.device.held_nbytes, rig.device.claimed_nbytes) == (0, 0, 0)
+
+
+def test_a_snapshot_of_a_model_without_parts() -> None:
+    """A model of which nothing more is said has no parts."""
+    assert dict(ResidentSnapshot(A, ModelState.UNAVAILABLE).parts) == {}

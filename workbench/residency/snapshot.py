@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 from workbench.model import Footprint, ModelId, ModelState
@@ -84,7 +85,7 @@ class ResidentSnapshot(NamedTuple):
     reason: str = ""
     footprint: Footprint = _NO_FOOTPRINT
     activations_nbytes: int = 0
-    parts: Mapping[tuple[str, int | None], ModelId] = field(default_factory=dict)
+    parts: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
     busy_s: float | None = None
 
 
