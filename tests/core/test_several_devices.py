@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import inside
 import numpy as np
 import pytest
 from inside import opened
 
 from doubles import FakeFiles, FakeLoader, FakeMeter
-from workbench.core import ServerCore, lifetime
+from workbench.core import ServerCore, lifetime, runtime
 from workbench.core.placement import Placement
 from workbench.errors import ModelTooLarge
 from workbench.events import DeviceChosen
@@ -96,3 +97,21 @@ def test_what_needs_more_than_one_device(core: ServerCore) -> None:
     large = FunctionModel(lambda x: x, (spec,), (spec,), 101)
     with pytest.raises(ModelTooLarge, match="needs 101 B, the budget is 100 B"):
         core.register(ModelId("large", 1), large)
+
+
+def test_a_new_edition_on_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is loaded on the device that has room for it, though the old one is still on another."""
+    loaders = [FakeLoader({"a": 60}), FakeLoader({"a": 60})]
+    left = iter(loaders)
+    monkeypatch.setattr(runtime, "OnnxBackend", lambda **_: FakeFiles(next(left)))
+    monkeypatch.setattr(lifetime, "place", lambda settings: (placement(0), placement(1)))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "model.onnx").write_bytes(b"")
+    with opened(ServerCore(Settings.of(tmp_path, environ={}))) as core:
+        core.load("a")
+        assert [loader.live_nbytes for loader in loaders] == [60, 0]
+        for loader in loaders:
+            loader.origins["a"] = "new"
+        core.load("a")
+        inside.until(lambda: [each.held_nbytes for each in core.snapshot().devices] == [0, 60])
+        assert [loader.live_nbytes for loader in loaders] == [0, 60]

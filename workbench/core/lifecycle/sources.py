@@ -90,7 +90,7 @@ class Sources:
         The load then uses the same look at the folder, even if that changes in between.
         """
         coming = self._come(model)
-        need = self._bound(model, coming.source, self._backend(coming.source))
+        need = self._bound(model, coming.source, self._backend(model, coming.source))
         self.spare(need.nbytes)
         self._coming[model] = coming
         return need
@@ -101,7 +101,7 @@ class Sources:
 
     def wake(self, model: ModelId) -> None:
         with self._step(model, ENGINE):
-            self._backend(self._to_load(model).source).wake()
+            self._backend(model, self._to_load(model).source).wake()
 
     def load(self, model: ModelId, stop: CancellationToken) -> Session:
         """Load *model*; *stop* ends the load. Raises ``WorkbenchError``."""
@@ -112,7 +112,7 @@ class Sources:
             self._step(model, READING if file else LOADING, found[0][0] if found else 0),
             self.repository.one_look(seen),  # so that an ensemble finds the same parts
         ):
-            session = self._backend(source).load(source, stop)
+            session = self._backend(model, source).load(source, stop)
         known = self._measured.get(model[:2])
         if known is not None and known.origin == session.origin:
             session.footprint = session.footprint.of(known.held_nbytes)
@@ -219,7 +219,7 @@ class Sources:
 
     def find(self, model: ModelId) -> tuple[ModelSource, Backend]:
         source = self.repository.find(model.name).source(model.version)
-        return source, self._backend(source)
+        return source, self._backend(model, source)
 
     def follow_policy(self, model: ModelId, session: Session | None) -> None:
         """Have the loaded *model* tell the version_policy of now, which takes no load."""
@@ -256,16 +256,17 @@ class Sources:
         source = self._source(part)
         if isinstance(source.origin, Ensemble):  # it declares its signature
             return source, signature_of(source)
-        return source, self._backend(source).inspect(source).signature
+        return source, self._backend(source.id, source).inspect(source).signature
 
     def _source(self, part: Part) -> ModelSource:
         """The source of the version that answers requests."""
         model = self.names.look_for_default(*part)
         return self.repository.find(model.name).source(model.version)
 
-    def _backend(self, source: ModelSource) -> Backend:
+    def _backend(self, model: ModelId, source: ModelSource) -> Backend:
+        """The backend of *model*, of which *source* does not tell the edition."""
         if isinstance(source.origin, Ensemble):
             return self._ensembles
         if isinstance(source.origin, FunctionModel):
             return self.functions
-        return self.files[self.device(source.id)]
+        return self.files[self.device(model)]
