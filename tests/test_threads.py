@@ -88,7 +88,7 @@ def test_work_that_waits_for_other_work() -> None:
     pool = ThreadPool(2, "test")
     for _ in range(2):
         pool.submit(int).result(10)
-        until(lambda: bool(pool._threads._idle))
+        until(lambda: bool(pool._shared._idle))
     together = threading.Barrier(2, timeout=10)
     futures = [pool.submit(together.wait) for _ in range(2)]
     assert sorted(future.result(10) for future in futures) == [0, 1]
@@ -109,7 +109,7 @@ def test_an_idle_thread_keeps_nothing() -> None:
     alive = weakref.ref(given)
     pool.submit(id, given).result(30)
     del given
-    until(lambda: pool._threads._idle == 1)
+    until(lambda: pool._shared._idle == 1)
     assert alive() is None
     pool.close()
 
@@ -128,7 +128,7 @@ def test_an_error_keeps_nothing() -> None:
     try:
         assert isinstance(pool.submit(fail, given).exception(30), ValueError)
         del given
-        until(lambda: pool._threads._idle == 1)
+        until(lambda: pool._shared._idle == 1)
         assert alive() is None
     finally:
         gc.enable()

@@ -39,7 +39,7 @@ _W = TypeVar("_W", bound=Waiting)
 
 
 class Taken(NamedTuple, Generic[_W]):
-    """The requests that may run together now, those that *expired*, or the most seconds to wait."""
+    """The *batch* that may run now, the requests that *expired*, and how long to wait at most."""
 
     batch: list[_W]
     expired: list[_W]

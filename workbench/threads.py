@@ -34,7 +34,7 @@ class ThreadPool:
     """Up to *size* threads, started as they are needed; a ``SharedPool`` for work of one kind."""
 
     def __init__(self, size: int, name: str) -> None:
-        self._threads = SharedPool(size, name)
+        self._shared = SharedPool(size, name)
 
     def submit(self, work: Callable[..., T], *args: object) -> Future[T]:
         """Run *work* in one of the threads, in the context (``contextvars``) of the caller.
@@ -43,7 +43,7 @@ class ThreadPool:
         the system starts none; the next call tries again.
         """
         future: Future[T] = Future()
-        self._threads.do(_Work(partial(copy_context().run, work, *args), future))
+        self._shared.do(_Work(partial(copy_context().run, work, *args), future))
         return future
 
     def call(self, work: Callable[[], T], meanwhile: Callable[[], object] | None = None) -> T:
@@ -53,7 +53,7 @@ class ThreadPool:
         """
         future: Future[T] = Future()
         ended = queue_when_done(future)
-        self._threads.do(_Work(partial(copy_context().run, work), future))
+        self._shared.do(_Work(partial(copy_context().run, work), future))
         every_s = None if meanwhile is None else _MEANWHILE_S
         while True:
             try:
@@ -66,11 +66,11 @@ class ThreadPool:
 
     def do(self, work: Callable[[], object]) -> None:
         """Like ``submit`` but faster, without a future; *work* must handle its own errors."""
-        self._threads.do(_Work(work))
+        self._shared.do(_Work(work))
 
     def close(self, *, cancel: bool = False) -> None:
         """End the threads after all submitted work; with *cancel*, after work that has begun."""
-        self._threads.close(finish=not cancel)
+        self._shared.close(finish=not cancel)
 
 
 @dataclass(slots=True, eq=False)

@@ -125,9 +125,10 @@ class RunRoom:
     def _wait(
         self, model: ModelId, stop: CancellationToken | None, until_s: float, what: str
     ) -> None:
-        """Wait for a change, and so for *what*.
+        """Wait for a change.
 
-        Raises the error of *stop*, if it is set, and ``WaitedTooLong``.
+        Raises the error of *stop*, if it is set, and ``WaitedTooLong``, which names *what* the run
+        waited for.
         """
         if stop and stop.error:
             raise stop.error

@@ -204,7 +204,7 @@ class _Cache:
         return True
 
     def _evict(self, lacking_nbytes: int) -> bool:
-        """Evict the first models that free so much; False if all are too few."""
+        """Evict the first models that free so much; none, and return False, if all are too few."""
         heap, chosen, freed_nbytes = self._heap, list[int](), 0
         while freed_nbytes < lacking_nbytes and heap:
             _, use, number = heap[0]
@@ -226,7 +226,7 @@ class _Cache:
         return enough
 
     def _not_needed(self, chosen: Sequence[int], spare_nbytes: int) -> list[int]:
-        """Those of *chosen*, the last first, without which the room is enough all the same."""
+        """Those of *chosen* that need not leave, tried from the last to the first."""
         stay = []
         for number in reversed(chosen[:-1]):
             if self._nbytes[number] <= spare_nbytes:

@@ -72,7 +72,7 @@ class Tell(NamedTuple):
 
     @property
     def event(self) -> Any:
-        """The event, made for who reads it: the planner's replay does not."""
+        """The event, made anew at each reading; the planner's replay never reads it."""
         return self.kind(*self.facts)
 
 

@@ -32,7 +32,7 @@ Write = Callable[[InferResponse], T]
 """Turns the answer into what is sent."""
 
 UnderWay = dict[object, tuple[Collection[ModelId], CancellationToken]]
-"""The requests that hold leases, but for brief ones: on which models, and what ends each."""
+"""The requests that hold leases, except brief ones: the models of each, and what ends it."""
 
 _LARGE_NBYTES = 2**18  # larger answers are written in a thread
 

@@ -1,4 +1,4 @@
-"""Waiting for models that a user wants loaded, and which models a wait was in vain for."""
+"""Waiting for models that a user wants loaded, and which models have the room meanwhile."""
 
 from __future__ import annotations
 
