@@ -120,7 +120,8 @@ class Rig:
 
         def run(_: object) -> None:
             inside_now.append(1)
-            assert len(inside_now) == 1
+            # once the first has ended its size is known, and the others may run together
+            assert len(inside_now) == 1 or go_on.is_set()
             assert go_on.wait(30)
             inside_now.pop()
             self.meter.most_nbytes = MIB
