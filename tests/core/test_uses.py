@@ -90,14 +90,14 @@ def test_a_request_to_an_ensemble(core: ServerCore, uses: Counter[str]) -> None:
 def test_a_request_to_an_ensemble_of_ensembles(
     core: ServerCore, uses: Counter[str], tmp_path: Path
 ) -> None:
-    """It is a use of each part; several of the outer ones, which are leased again each time."""
+    """It is one use of each part, loaded or not, though the inner parts are known only later."""
     for name, part in (("o", "e"), ("oo", "o")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.pbtxt").write_text(ensemble_text(f"{part} in=in out=out"))
     for _ in range(2):
         uses.clear()
         ask(core, "oo", "in")
-        assert uses == {"oo": 1, "o": 3, "e": 2, "a": 1, "f": 1}
+        assert uses == dict.fromkeys(("oo", "o", "e", "a", "f"), 1)
 
 
 def test_a_load_by_hand_is_one_use(core: ServerCore, uses: Counter[str]) -> None:

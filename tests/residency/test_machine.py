@@ -371,6 +371,15 @@ def test_a_late_failure_of_an_estimate_is_not_one_of_the_loaded_model(rig: Rig) 
     assert rig.apply(events.EstimateFailed(100, A, error)) == [Refuse(100, error)]
 
 
+def test_a_use_is_counted_once(rig: Rig) -> None:
+    """Where an earlier lease of the same request counted it, a load for that does not again."""
+    rig.apply(events.Requested(100, (A, B), counted=(A,), needs={A: 60, B: 40}))
+    rig.came(A, 60)
+    rig.came(B, 40)
+    uses = [rig.resident(model).usage.last_use for model in (A, B)]
+    assert uses == [0, 1]
+
+
 def test_the_end_of_a_call_lets_a_model_leave_that_others_use(rig: Rig) -> None:
     """Who waits for the room of a model that a function leased too gets it then."""
     rig.ask(A, 40)

@@ -74,15 +74,17 @@ def test_evicts_the_least_recently_used(rig: Rig) -> None:
     assert ModelEvicted(B, 40, "least recently used, to make room for c:1", ANY) in rig.told()
 
 
-@pytest.mark.parametrize("attempt", [False, True])
-def test_a_lease_is_a_use(rig: Rig, attempt: bool) -> None:
-    """Also that of an attempt, once it has ended."""
+@pytest.mark.parametrize(
+    ("how", "leaves"), [({}, B), ({"attempt": True}, B), ({"counted": (A,)}, A)]
+)
+def test_which_lease_is_a_use(rig: Rig, how: dict[str, Any], leaves: ModelId) -> None:
+    """Any one, an attempt too once it has ended, but not one whose request was counted before."""
     rig.load(A, B)
-    lease = rig.residency.lease_now(A, attempt=attempt)
+    lease = rig.residency.lease_now(A, **how)
     assert lease is not None
     rig.give_back(lease)
     rig.load(C)
-    assert rig.loaded() == {A, C}
+    assert rig.loaded() == {A, B, C} - {leaves}
 
 
 def test_a_model_that_is_named_twice(rig: Rig) -> None:

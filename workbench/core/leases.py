@@ -44,23 +44,26 @@ class Leases:
         return versions[0]
 
     def acquire(
-        self, find: Callable[[], tuple[ModelId, ...]], parents: tuple[ModelId, ...] = ()
+        self,
+        find: Callable[[], tuple[ModelId, ...]],
+        parents: tuple[ModelId, ...] = (),
+        counted: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
         """The lease on all models that *find* returns: the editions that answer requests now.
 
-        *parents* as for ``Residency.acquire``. Raises ``ModelNotReady``, and as *find* does; the
-        future raises ``MemoryExhausted`` and ``LoadFailed``.
+        *parents* and *counted* as for ``Residency.acquire``. Raises ``ModelNotReady``, and as
+        *find* does; the future raises ``MemoryExhausted`` and ``LoadFailed``.
         """
         residency = self.residency
         while True:
             models = find()
-            lease = residency.lease_now(*models)
+            lease = residency.lease_now(*models, counted=counted)
             if lease is not None:
                 ready: Future[Lease] = Future()
                 ready.set_result(lease)
                 return ready
             if self.on_demand:
-                asked = residency.acquire(*models, parents=parents)
+                asked = residency.acquire(*models, parents=parents, counted=counted)
                 try:
                     now = find()
                 except BaseException:

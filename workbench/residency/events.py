@@ -32,13 +32,15 @@ RUN, LOAD, PRELOAD = Purpose  # to find one by its class takes longer in Python 
 class Requested(NamedTuple):
     """A request for leases on all of *models*; see ``Residency.acquire``.
 
-    *needs*: as in ``Estimated``, if that is known already; else the machine asks for it.
+    *counted*: models whose use was counted at an earlier lease of the same request. *needs*: as in
+    ``Estimated``, if that is known already; else the machine asks for it.
     """
 
     request: int
     models: tuple[ModelId, ...]
     parents: tuple[ModelId, ...] = ()
     purpose: Purpose = RUN
+    counted: tuple[ModelId, ...] = ()
     needs: Mapping[ModelId, int] = {}  # never changed
 
 

@@ -93,15 +93,19 @@ class Residency:
 
     # ── leases ──
 
-    def lease_now(self, *models: ModelId, attempt: bool = False) -> Lease | None:
+    def lease_now(
+        self, *models: ModelId, attempt: bool = False, counted: tuple[ModelId, ...] = ()
+    ) -> Lease | None:
         """A lease on *models* if all are READY, else ``None``; never waits, never loads.
 
         Each model is given once. If the lease is for an *attempt*, the uses are counted at the
         release, unless ``Lease.counts`` was set to False by then: the attempt failed, and the
-        request leases the models again.
+        request leases the models again. *counted* as for ``acquire``.
         """
         with self._lock:
-            residents = self._residents.lease(models, self._clock(), counts=not attempt)
+            residents = self._residents.lease(
+                models, self._clock(), counts=not attempt, counted=counted
+            )
             if residents is None:
                 return None
             return self._lease(residents, counts=attempt)
@@ -128,12 +132,14 @@ class Residency:
         *models: ModelId,
         purpose: Purpose = Purpose.RUN,
         parents: tuple[ModelId, ...] = (),
+        counted: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
         """A future for the lease on all of *models*; loads them, and evicts others if needed.
 
         *purpose*: see ``Purpose``. *parents*: the models whose runs make this request and wait for
         it. They cannot be evicted for it, and the request goes before all others, because others
-        may wait for those runs.
+        may wait for those runs. *counted*: models whose use was counted at an earlier lease of the
+        same request.
 
         The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. To give up, pass
         it to ``abandon``: the load of a run continues, one by hand ends unless others wait for it.
@@ -145,7 +151,7 @@ class Residency:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
             number = next(self._numbers)
             future = self._asked[number] = Future[Lease]()
-            effects = self._step(events.Requested(number, wanted, parents, purpose))
+            effects = self._step(events.Requested(number, wanted, parents, purpose, counted))
         future.add_done_callback(partial(self._withdraw, number))
         self._do(effects)
         return future

@@ -203,7 +203,8 @@ class Machine:
             if request.purpose is not events.PRELOAD:  # which does not count as a use
                 resident.leases -= 1
                 residents.share(resident, 1, now_s)
-                residents.use(resident)
+                if resident.id not in request.counted:
+                    residents.use(resident)
         if is_tied(request.residents):
             residents.tie(request.residents, 1)
         for resident in request.residents:

@@ -108,11 +108,17 @@ class Residents:
     # ── uses: leases on loaded models are not events; the journal records ``uses`` instead ──
 
     def lease(
-        self, models: tuple[ModelId, ...], now_s: float, *, counts: bool = True
+        self,
+        models: tuple[ModelId, ...],
+        now_s: float,
+        *,
+        counts: bool = True,
+        counted: tuple[ModelId, ...] = (),
     ) -> list[Resident] | None:
         """Leases on all of *models*, each named once, if they are all READY; else ``None``.
 
-        If *counts* is set, each is counted as a use; else its release may count it.
+        If *counts* is set, each is counted as a use, unless it was *counted* before; else its
+        release may count it.
         """
         found = []
         for model in models:
@@ -122,7 +128,7 @@ class Residents:
             found.append(resident)
         for resident in found:
             self.share(resident, 1, now_s)
-            if counts:
+            if counts and resident.id not in counted:
                 self.use(resident)
         if is_tied(found):
             self.tie(found, 1)

@@ -172,6 +172,7 @@ class WaitingRequest:
     models: tuple[ModelId, ...]
     parents: tuple[ModelId, ...]
     purpose: Purpose
+    counted: tuple[ModelId, ...]
     needs: Mapping[ModelId, int]  # empty until they are known
     loading: Mapping[ModelId, int] = field(default_factory=dict)  # see ``events.Estimated``
     homes: dict[ModelId, DeviceBooks] = field(default_factory=dict)  # set with *needs*

@@ -102,6 +102,7 @@ class Execution:
         self._lock = threading.Lock()
         self._stop = CancellationToken()  # of the steps
         self._lease: Lease | None = None
+        self._counted: tuple[ModelId, ...] = ()  # parts whose use an earlier lease has counted
         self._error: BaseException | None = None
         self._open = 1  # how many steps, or leases, are under way
         self._coming: dict[object, Pending | Future[Lease]] = {}  # those of them that wait
@@ -275,7 +276,7 @@ class Execution:
             return tuple(dict.fromkeys(found.values()))
 
         with needing(self._held.model), needs.names.one_look():
-            coming = needs.leases.acquire(find, self._outer)
+            coming = needs.leases.acquire(find, self._outer, self._counted)
         if coming.done():
             return self._came_leased(found, coming)
         self._await(coming, coming)
@@ -287,6 +288,7 @@ class Execution:
         """Begin the steps, unless it turns out now that more models are needed."""
         with needing(self._held.model):
             lease = coming.result()
+        self._counted = tuple(lease.sessions)
         more: tuple[Named, ...] = ()
         try:
             if self._error is None:
