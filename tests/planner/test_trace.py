@@ -136,29 +136,6 @@ def test_an_access_log_of_a_spreadsheet(tmp_path: Path) -> None:
     assert list(read_csv(path, {"model": "WHO"}).models) == [A]
 
 
-@pytest.mark.parametrize(
-    ("text", "columns", "told"),
-    [
-        ("time,model\n1,a\n", {"bytes": "size"}, "no column for the bytes among time, model"),
-        (
-            "time,model,bytes\n1,a,1e19\n",
-            None,
-            "'1e19' in the column for the bytes is not a number",
-        ),
-        (f"time,model\n1,{'a' * 200_000}\n", None, "is not a CSV file"),
-    ],
-    ids=["a column that was named", "too many bytes", "too long"],
-)
-def test_a_log_that_cannot_be_one(
-    tmp_path: Path, text: str, columns: dict[str, str] | None, told: str
-) -> None:
-    """It is refused in one line."""
-    path = tmp_path / "log.csv"
-    path.write_text(text)
-    with pytest.raises(UsageError, match=told):
-        read_csv(path, columns)
-
-
 def test_models_are_renamed_and_left_out() -> None:
     """A version that is not known is taken for the only known one; models can be left out."""
     trace = Trace.of([TraceRequest(0.0, ModelId("a", 7)), TraceRequest(1.0, ModelId("b", 2))])
@@ -223,6 +200,13 @@ def test_an_access_log(tmp_path: Path) -> None:
             "line 2: 'soon' in the column for the seconds is not a number",
         ),
         ("", None, "no column for the time among nothing"),
+        ("time,model\n1,a\n", {"bytes": "size"}, "no column for the bytes among time, model"),
+        (
+            "time,model,bytes\n1,a,1e19\n",
+            None,
+            "'1e19' in the column for the bytes is not a number",
+        ),
+        pytest.param(f"time,model\n1,{'a' * 200_000}\n", None, "is not a CSV file", id="long"),
     ],
 )
 def test_a_wrong_log(
