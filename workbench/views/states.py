@@ -30,9 +30,9 @@ def state_words(model: ModelStatus) -> StateWords:
 
 
 def place(model: ModelStatus) -> int:
-    """The group of *model* in all tables: 0, in trouble; 1, in memory; 3, not in memory.
+    """The group of *model* in live views: 0 in trouble, 1 in memory, 2 a function, 3 not in memory.
 
-    2 is a function that is ready, since it takes no memory.
+    A function takes no memory; 2 is one that is ready.
     """
     if _word(model) in _TROUBLE:
         return 0
