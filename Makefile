@@ -16,7 +16,7 @@ TORCH ?= torch==2.13.0+cpu
 FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_serve_page.py \
 	"tests/notebook/test_shipped_notebooks.py::test_runs_headless[pytorch]" \
 	"tests/test_docs.py::test_python_blocks_run[tutorial_torch]" "tests/test_docs.py::test_python_blocks_run[from_mlflow]"
-KERNELS := 6.29.5 6.31.0 7.1.0
+KERNELS := 6.29.5 6.31.0
 KERNELS_TESTS := tests/notebook/test_kernel.py tests/browser/test_dashboard_in_lab.py
 
 .DEFAULT_GOAL := help

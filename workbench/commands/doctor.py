@@ -175,12 +175,12 @@ def notebook(kernel: Any, version_of: Installed) -> Iterator[Finding]:
     """The kernel and the widgets, with what is known to go wrong in their versions."""
     version = version_of("ipykernel") or "0"
     found, cure = f"ipykernel {version}", ""
-    if version.startswith("7.0."):
-        found += " loses what threads send to widgets: the dashboard stands still"
-        cure = "pip install 'ipykernel>=7.1'"
+    if (7, 0) <= _numbers(version) < (7, 4):
+        found += " leaves cells and clicks waiting when they come while it answers others"
+        cure = "pip install 'ipykernel>=7.4'"
     elif _numbers(version) < (6, 29):
         found += " is older than what is tested"
-        cure = "pip install 'ipykernel>=6.29,!=7.0.*'"
+        cure = "pip install 'ipykernel>=7.4'"
     elif version.startswith("6."):
         found += "; buttons wait until the running cell ends, and what a thread prints appears "
         found += "below the cell that started it"

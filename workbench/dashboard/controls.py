@@ -30,7 +30,7 @@ KEEP_ALIVES = (0.0, 10.0, 60.0, 300.0, 900.0, 3600.0)
 _IPYKERNEL = version("ipykernel")
 _WAITS = (
     f"With ipykernel {_IPYKERNEL} a change takes effect when the running cell has ended; "
-    "with 7.1 and newer, at once."
+    "with 7.4 and newer, at once."
 )
 _STEPS = (1.0, 1.25, 1.5, 1.75)  # of a budget, between two powers of 2
 
