@@ -112,7 +112,7 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 
 
 def test_while_it_is_read(rig: Rig) -> None:
-    """The model does not run."""
+    """The model does not run; the request counts as cancelled."""
     reading = Gate()
     asked = rig.start("f", read=reading.wait)
     reading.entered()
@@ -120,6 +120,7 @@ def test_while_it_is_read(rig: Rig) -> None:
     reading.open()
     rig.until_nothing_is_left()
     assert rig.runs == 0
+    assert rig.core.status("f").requests.failures == {FailureReason.CANCELED: 1}
 
 
 def test_while_it_waits_for_its_turn(rig: Rig) -> None:
@@ -135,10 +136,11 @@ def test_while_it_waits_for_its_turn(rig: Rig) -> None:
     running.result(30)
     rig.until_nothing_is_left()
     assert rig.runs == 1
+    assert rig.core.status("batched").requests.failures == {FailureReason.CANCELED: 1}
 
 
 def test_while_it_waits_for_a_thread(rig: Rig) -> None:
-    """It leaves the queue for threads at once, with its lease."""
+    """It leaves the queue for threads at once, with its lease, and counts as cancelled."""
     size = rig.core._running().running.size
     running = [rig.start("f") for _ in range(size)]
     for _ in running:
@@ -152,6 +154,8 @@ def test_while_it_waits_for_a_thread(rig: Rig) -> None:
         each.result(30)
     rig.until_nothing_is_left()
     assert rig.runs == size
+    requests = rig.core.status("f").requests
+    assert (requests.succeeded, requests.failures) == (size, {FailureReason.CANCELED: 5})
 
 
 def test_while_its_model_loads(rig: Rig) -> None:
@@ -210,6 +214,7 @@ def test_just_when_it_needs_a_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
             rig.start("f", stop=stop).result(30)
     assert not pool._waiting
     assert rig.core.status("f").leases == pool.size
+    assert rig.core.status("f").requests.failures == {FailureReason.CANCELED: 1}
     rig.gate.open()
 
 

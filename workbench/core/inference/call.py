@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import Future, InvalidStateError
 from contextvars import copy_context
@@ -113,6 +114,7 @@ class Call(Generic[T]):
         self._response: InferResponse | None = None  # until a thread writes it
         self._is_over = False
         self._waits_for = "its load"
+        self._made_s = time.perf_counter()
         needs.waits.begin(self.expire)
 
     def begin(self) -> Future[T]:
@@ -173,7 +175,15 @@ class Call(Generic[T]):
         """Leave the queue for threads, if this call is in it: it was stopped."""
         if self._needs.threads.withdraw(self):
             assert self._stop.error is not None
+            if self._next == Call._run:
+                self._count_stopped()
             self._fail(self._stop.error)
+
+    def _count_stopped(self) -> None:
+        """Count it as failed: it was stopped before its run, which would count it itself."""
+        assert self._lease is not None
+        assert self._stop.error is not None
+        self._needs.runs.count_failure(self._lease.model, self._stop.error, self._made_s)
 
     def expire(self, error: ServerNotRunning | None) -> None:
         """It waited too long, or the server stops: stop it, unless it runs since a moment ago."""
@@ -247,6 +257,7 @@ class Call(Generic[T]):
             self._request = None  # so that its tensors are freed early
             request.stop = stop
             if stop.error is not None:  # raising it would make its traceback refer to itself
+                self._count_stopped()
                 self._fail(stop.error)
                 return
             answer = runner.start(lease, request, self)
