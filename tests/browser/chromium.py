@@ -25,11 +25,12 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--host-resolver-rules=MAP *.test 127.0.0.1",
 )  # fmt: skip
-TIMEOUT_MS = 60_000
+TIMEOUT_MS = 60_000  # on a machine with much else to do; a test makes several such waits
 PROXY = "/user/ada/proxy/8888"
 
 MARKS = [
     pytest.mark.browser,
+    pytest.mark.timeout(600),
     pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed"),
 ]
 
@@ -91,6 +92,14 @@ def _settings(home: Path) -> Path:
     return home / "settings"
 
 
+@contextmanager
+def patient(browser: Any, **options: Any) -> Iterator[Any]:
+    """A context of *browser* with these *options*, whose pages are given ``TIMEOUT_MS``."""
+    with browser.new_context(**options) as context:
+        context.set_default_timeout(TIMEOUT_MS)
+        yield context
+
+
 def is_stream(request: Any) -> bool:
     """Whether the page asks for its changes."""
     accept: str = request.headers["accept"]
@@ -116,10 +125,9 @@ def secluded(browser: Any, url: str, outside: list[str], width: int, height: int
         else:
             route.fulfill(response=route.fetch(url=asked.replace(PROXY, "", 1)))
 
-    with browser.new_context(viewport={"width": width, "height": height}) as context:
+    with patient(browser, viewport={"width": width, "height": height}) as context:
         context.route("**/*", pass_on)
         page = context.new_page()
-        page.set_default_timeout(TIMEOUT_MS)
         page.on("console", lambda message: outside.append(message.text))
         page.on("pageerror", lambda error: outside.append(str(error)))
         yield page

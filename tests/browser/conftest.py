@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
 
-from browser.chromium import CHROMIUM, FLAGS, Lab, jupyter
+from browser.chromium import CHROMIUM, FLAGS, Lab, jupyter, patient
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say with each failure what the open pages show."""
+    report = yield
+    browser = item.funcargs.get("browser")
+    # pytest-timeout's failure may have come in the middle of Playwright's own work
+    if report.failed and browser and not call.excinfo.errisinstance(pytest.fail.Exception):
+        from playwright.sync_api import Error
+
+        for page in [page for context in browser.contexts for page in context.pages]:
+            try:
+                shown = page.inner_text("body", timeout=5_000)
+            except Error as error:
+                shown = str(error)
+            report.sections.append((f"shown at {page.url}", shown))
+    return report
 
 
 @pytest.fixture(scope="package")
@@ -23,7 +43,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="package")
 def context(browser: Any) -> Iterator[Any]:
     """For all pages of JupyterLab, whose scripts are then fetched and compiled only once."""
-    with browser.new_context() as context:
+    with patient(browser) as context:
         yield context
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from browser.chromium import Lab
 
-TIMEOUT_MS = 30_000
 RUN_ALL = "() => { window.jupyterapp.commands.execute('notebook:run-all-cells'); }"
 
 
@@ -36,18 +35,21 @@ def write(path: Path, cells: Sequence[str]) -> None:
 def opened(
     context: Any, lab: Lab, name: str, width: int = 900, *, dark: bool = False
 ) -> Iterator[Any]:
-    """A page with the notebook *name*, once its kernel is ready."""
-    with context.new_page() as page:
-        page.set_viewport_size({"width": width, "height": 1100})
-        page.goto(f"{lab.url}/doc/tree/{name}?token={lab.token}", wait_until="domcontentloaded")
-        page.wait_for_selector(".jp-NotebookPanel .jp-CodeCell", timeout=TIMEOUT_MS)
-        page.wait_for_function(
-            "() => window.jupyterapp.shell.currentWidget?.context?.sessionContext?.isReady",
-            timeout=TIMEOUT_MS,
+    """A page with the notebook *name*, once its kernel is ready.
+
+    After a failure it stays open: the report says what it shows.
+    """
+    page = context.new_page()
+    page.set_viewport_size({"width": width, "height": 1100})
+    page.goto(f"{lab.url}/doc/tree/{name}?token={lab.token}", wait_until="domcontentloaded")
+    page.wait_for_selector(".jp-NotebookPanel .jp-CodeCell")
+    page.wait_for_function(
+        "() => window.jupyterapp.shell.currentWidget?.context?.sessionContext?.isReady"
+    )
+    if dark:
+        page.evaluate(
+            "() => window.jupyterapp.commands.execute("
+            "'apputils:change-theme', {theme: 'JupyterLab Dark'})"
         )
-        if dark:
-            page.evaluate(
-                "() => window.jupyterapp.commands.execute("
-                "'apputils:change-theme', {theme: 'JupyterLab Dark'})"
-            )
-        yield page
+    yield page
+    page.close()

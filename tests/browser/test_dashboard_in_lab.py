@@ -11,7 +11,7 @@ import ipykernel
 import pytest
 
 from browser.chromium import MARKS, Lab
-from browser.notebooks import TIMEOUT_MS, opened, write
+from browser.notebooks import opened, write
 
 pytestmark = MARKS
 
@@ -51,26 +51,26 @@ def test_the_dashboard_in_lab(board: tuple[Any, IO[str]]) -> None:
     page, gate = board
     output = page.locator(".jp-OutputArea-output")
     shown = page.locator(".wbd")
-    shown.filter(has_text="7 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
+    shown.filter(has_text="7 of 7 models ready").wait_for()
     too_wide = "es => es.filter(e => e.scrollWidth > e.clientWidth + 1).length"
     assert shown.evaluate_all(too_wide) == 0
 
     page.get_by_label("Model", exact=True).select_option("wine")
     page.get_by_role("button", name="Unload", exact=True).click()
-    shown.filter(has_text="unload wine: done").wait_for(timeout=TIMEOUT_MS)
-    shown.filter(has_text="6 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
+    shown.filter(has_text="unload wine: done").wait_for()
+    shown.filter(has_text="6 of 7 models ready").wait_for()
     assert page.get_by_text("takes effect when the running cell has ended").count() == WAITS
     page.get_by_role("button", name="Load", exact=True).click()
-    shown.filter(has_text="7 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
+    shown.filter(has_text="7 of 7 models ready").wait_for()
 
     page.get_by_label("Evict first").select_option("largest")
-    shown.filter(has_text="evict first: largest: done").wait_for(timeout=TIMEOUT_MS)
+    shown.filter(has_text="evict first: largest: done").wait_for()
     page.get_by_label("Keep idle models").select_option("15 min")
-    shown.filter(has_text="keep idle models: 15 min: done").wait_for(timeout=TIMEOUT_MS)
+    shown.filter(has_text="keep idle models: 15 min: done").wait_for()
 
     page.locator(".widget-slider .noUi-handle").focus()
     page.keyboard.press("Home")  # 1 MiB
-    shown.filter(has_text="largest, to fit the budget of 1.0 MiB").last.wait_for(timeout=TIMEOUT_MS)
+    shown.filter(has_text="largest, to fit the budget of 1.0 MiB").last.wait_for()
     why = page.get_by_label("Why")
     why.select_option(index=1)  # the newest
     page.locator(".wbd.e", has_text="largest, to fit the budget of 1.0 MiB").first.wait_for()
@@ -79,7 +79,7 @@ def test_the_dashboard_in_lab(board: tuple[Any, IO[str]]) -> None:
     gate.close()
     page.locator(".jp-CodeCell .cm-content").last.click()
     page.keyboard.press("Shift+Enter")
-    output.filter(has_text="stopped").last.wait_for(timeout=TIMEOUT_MS)
-    page.locator("img[src^='data:image/svg+xml']").wait_for(timeout=TIMEOUT_MS)
+    output.filter(has_text="stopped").last.wait_for()
+    page.locator("img[src^='data:image/svg+xml']").wait_for()
     assert page.get_by_role("button", name="Unload", exact=True).count() == 0
     assert page.locator("[data-mime-type='application/vnd.jupyter.error']").count() == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from browser.chromium import MARKS, TIMEOUT_MS, Lab
+from browser.chromium import MARKS, Lab, patient
 from browser.test_schema_page import try_out
 from workbench import Workbench
 from workbench.model import ModelState
@@ -74,10 +74,8 @@ def foreign_port() -> Iterator[int]:
 
 @pytest.fixture
 def page(browser: Any) -> Iterator[Any]:
-    with browser.new_context() as context:
-        page = context.new_page()
-        page.set_default_timeout(TIMEOUT_MS)
-        yield page
+    with patient(browser) as context:
+        yield context.new_page()
 
 
 class Served:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from browser.chromium import MARKS, TIMEOUT_MS, Lab
+from browser.chromium import MARKS, Lab
 from browser.notebooks import RUN_ALL, opened
 
 pytestmark = MARKS
@@ -23,7 +23,7 @@ def page(context: Any, lab: Lab) -> Iterator[Any]:
         page.evaluate(CLEAR)
         page.evaluate(RUN_ALL)
         outputs = page.locator(".jp-OutputArea-output")
-        outputs.filter(has_text="stopped").wait_for(timeout=TIMEOUT_MS)
+        outputs.filter(has_text="stopped").wait_for()
         yield page
         shot = os.environ.get("LAB_SCREENSHOT")
         if shot:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser.chromium import MARKS
+from browser.chromium import MARKS, patient
 from workbench import Workbench
 from workbench.core.status.snapshot import DeviceStatus, Snapshot
 from workbench.errors import WorkbenchError
@@ -189,14 +189,14 @@ def document(theme: str, html: str) -> str:
 def page(request: Any, browser: Any, views: Mapping[str, str]) -> Iterator[Any]:
     """A view in a theme."""
     view, theme = request.param
-    tab = browser.new_page(viewport={"width": 900, "height": 700})
-    tab.set_content(document(theme, views[view]))
-    yield tab
-    if folder := os.environ.get("LOOKS"):
-        for width in (900, 1400):
-            tab.set_viewport_size({"width": width, "height": 700})
-            tab.screenshot(path=Path(folder, f"{view}-{theme}-{width}.png"), full_page=True)
-    tab.close()
+    with patient(browser, viewport={"width": 900, "height": 700}) as context:
+        tab = context.new_page()
+        tab.set_content(document(theme, views[view]))
+        yield tab
+        if folder := os.environ.get("LOOKS"):
+            for width in (900, 1400):
+                tab.set_viewport_size({"width": width, "height": 700})
+                tab.screenshot(path=Path(folder, f"{view}-{theme}-{width}.png"), full_page=True)
 
 
 def assert_readable_and_whole(page: Any, *widths: int) -> None:
@@ -224,12 +224,12 @@ def test_a_view_is_readable_and_whole(page: Any) -> None:
 @pytest.mark.parametrize("view", ["dashboard", "gpus"])
 def test_a_narrow_output_is_scrolled(browser: Any, views: Mapping[str, str], view: str) -> None:
     """JupyterLab's list of files leaves 440 of 900 pixels: no word or number is cut for that."""
-    tab = browser.new_page(viewport={"width": 440, "height": 700})
-    tab.set_content(document("lab-light", views[view]))
-    for unwanted in (BROKEN, CUT, UNEQUAL):
-        assert tab.evaluate(unwanted) == []
-    assert tab.evaluate("document.documentElement.scrollWidth") < 730
-    tab.close()
+    with patient(browser, viewport={"width": 440, "height": 700}) as context:
+        tab = context.new_page()
+        tab.set_content(document("lab-light", views[view]))
+        for unwanted in (BROKEN, CUT, UNEQUAL):
+            assert tab.evaluate(unwanted) == []
+        assert tab.evaluate("document.documentElement.scrollWidth") < 730
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -237,9 +237,10 @@ def test_the_status_page_is_readable_and_whole(
     browser: Any, views: Mapping[str, str], scheme: str
 ) -> None:
     """The page of a browser is, in both colour schemes."""
-    tab = browser.new_page(viewport={"width": 900, "height": 700}, color_scheme=scheme)
-    tab.set_content(views["page"])
-    assert_readable_and_whole(tab, 900, 1400)
-    if folder := os.environ.get("LOOKS"):
-        tab.screenshot(path=Path(folder, f"page-{scheme}.png"), full_page=True)
-    tab.close()
+    size = {"width": 900, "height": 700}
+    with patient(browser, viewport=size, color_scheme=scheme) as context:
+        tab = context.new_page()
+        tab.set_content(views["page"])
+        assert_readable_and_whole(tab, 900, 1400)
+        if folder := os.environ.get("LOOKS"):
+            tab.screenshot(path=Path(folder, f"page-{scheme}.png"), full_page=True)

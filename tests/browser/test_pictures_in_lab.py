@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from browser.chromium import MARKS, Lab
-from browser.notebooks import RUN_ALL, TIMEOUT_MS, opened, write
+from browser.notebooks import RUN_ALL, opened, write
 
 pytestmark = MARKS
 
@@ -28,20 +28,19 @@ def test_a_dashboard_without_its_kernel_says_so(context: Any, lab: Lab) -> None:
     with opened(context, lab, "restarted.ipynb") as page:
         page.evaluate(RUN_ALL)
         board = page.locator(".wbd")
-        board.filter(has_text="1 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
+        board.filter(has_text="1 of 7 models ready").wait_for()
         page.evaluate(SAVE)
         page.reload(wait_until="domcontentloaded")
-        board.filter(has_text="1 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
+        board.filter(has_text="1 of 7 models ready").wait_for()
         page.get_by_label("Model", exact=True).select_option("digits")
         page.get_by_role("button", name="Load", exact=True).click()
-        board.filter(has_text="2 of 7 models ready").wait_for(timeout=TIMEOUT_MS)
+        board.filter(has_text="2 of 7 models ready").wait_for()
         stale = page.locator(".wbd .stale")
         assert stale.evaluate("e => getComputedStyle(e).opacity") == "0"
         page.evaluate(RESTART)
         page.evaluate(HASTEN)
         page.wait_for_function(
-            "() => getComputedStyle(document.querySelector('.wbd .stale')).opacity === '1'",
-            timeout=TIMEOUT_MS,
+            "() => getComputedStyle(document.querySelector('.wbd .stale')).opacity === '1'"
         )
         assert "stopped at " in stale.inner_text()
 
@@ -57,7 +56,7 @@ def test_the_picture_is_there_for_readers(context: Any, lab: Lab) -> None:
     )
     with opened(context, lab, "shown.ipynb") as page:
         page.evaluate(RUN_ALL)
-        page.locator(PICTURE).nth(1).wait_for(timeout=TIMEOUT_MS)
+        page.locator(PICTURE).nth(1).wait_for()
         page.evaluate(SAVE)
     saved = json.loads((lab.root / "shown.ipynb").read_text())
     saved["metadata"]["copied"] = True  # so that the author's signature does not count

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser.chromium import MARKS, TIMEOUT_MS, Lab
+from browser.chromium import MARKS, Lab, patient
 from workbench import Workbench
 
 pytestmark = MARKS
@@ -30,8 +30,8 @@ def outputs(browser: Any, lab: Lab, sample_models: Path) -> Iterator[Any]:
         output = nbformat.v4.new_output("display_data", {"text/html": html, "text/plain": "plain"})
         cells.append(nbformat.v4.new_code_cell("x", outputs=[output], execution_count=1))
     nbformat.write(nbformat.v4.new_notebook(cells=cells), lab.root / "notebooks/untrusted.ipynb")
-    with browser.new_page(viewport={"width": 900, "height": 1100}) as page:
-        page.set_default_timeout(TIMEOUT_MS)
+    with patient(browser, viewport={"width": 900, "height": 1100}) as context:
+        page = context.new_page()
         page.goto(f"{lab.url}/lab/tree/notebooks/untrusted.ipynb?token={lab.token}&reset")
         outputs = page.locator(".jp-OutputArea-output")
         for number in range(2):
