@@ -40,6 +40,10 @@ atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 os.environ.pop("SSL_CERT_FILE", None)
 os.environ["SSL_CERT_DIR"] = os.environ["XDG_CACHE_HOME"]
 
+# httpx gives an answer 5 s by default: too few where many processes share the cores.
+for _name in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, _name, 60.0)
+
 ROOT = Path(__file__).parent.parent
 
 

@@ -9,12 +9,15 @@ from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from typing import Any
 
+import pytest
+
 from workbench.core import ServerCore
 from workbench.core.inference.batched import Batched
 from workbench.core.inference.runner import Runner
 from workbench.core.records import Learned
 from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Lease
+from workbench.threads import queue_when_done
 
 
 class Turn:
@@ -107,6 +110,21 @@ def set_pace(core: ServerCore, name: str, pace: Any) -> None:
     """Have runs of the model expected to take what *pace* says."""
     with lease(core, name) as held:
         learned(core, held).pace = pace
+
+
+def delay_deadline(patch: pytest.MonkeyPatch, condition: Callable[[], bool]) -> None:
+    """Let the time of an ``infer`` with *timeout_s* begin only once *condition* holds."""
+
+    class Patient:
+        def __init__(self, future: Future[Any]) -> None:
+            self._queue = queue_when_done(future)
+
+        def get(self, timeout: float | None = None) -> Any:
+            if timeout is not None:
+                until(condition)
+            return self._queue.get(timeout=timeout)
+
+    patch.setattr("workbench.core.inference_verbs.queue_when_done", Patient)
 
 
 def until(condition: Callable[[], bool]) -> None:

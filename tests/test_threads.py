@@ -40,9 +40,9 @@ def no_threads() -> Iterator[None]:
 def test_work_is_done_and_answered() -> None:
     """A future has what the work returned, or raised."""
     pool = ThreadPool(2, "test")
-    assert pool.submit(divmod, 7, 2).result(10) == (3, 1)
+    assert pool.submit(divmod, 7, 2).result(30) == (3, 1)
     with pytest.raises(ZeroDivisionError):
-        pool.submit(divmod, 7, 0).result(10)
+        pool.submit(divmod, 7, 0).result(30)
     pool.close()
 
 
@@ -56,7 +56,7 @@ def test_what_nobody_waits_for(caplog: pytest.LogCaptureFixture) -> None:
 
     pool.do(lambda: done.append("first"))
     pool.do(fail)
-    assert pool.submit(lambda: [*done, "last"]).result(10) == ["first", "last"]
+    assert pool.submit(lambda: [*done, "last"]).result(30) == ["first", "last"]
     assert "on purpose" in caplog.text
     pool.do(lambda: done.append("second"))
     pool.close()
@@ -71,15 +71,15 @@ def test_no_more_threads_than_its_size() -> None:
 
     def wait() -> str:
         inside.release()
-        assert gate.wait(10)
+        assert gate.wait(30)
         return threading.current_thread().name
 
     futures = [pool.submit(wait) for _ in range(5)]
-    assert inside.acquire(timeout=10)
-    assert inside.acquire(timeout=10)
+    assert inside.acquire(timeout=30)
+    assert inside.acquire(timeout=30)
     assert not inside.acquire(blocking=False)
     gate.set()
-    assert {future.result(10) for future in futures} == {"test-1", "test-2"}
+    assert {future.result(30) for future in futures} == {"test-1", "test-2"}
     pool.close()
 
 
@@ -87,18 +87,18 @@ def test_work_that_waits_for_other_work() -> None:
     """A thread that was idle and works again is not counted as idle: another one is started."""
     pool = ThreadPool(2, "test")
     for _ in range(2):
-        pool.submit(int).result(10)
+        pool.submit(int).result(30)
         until(lambda: bool(pool._shared._idle))
-    together = threading.Barrier(2, timeout=10)
+    together = threading.Barrier(2, timeout=30)
     futures = [pool.submit(together.wait) for _ in range(2)]
-    assert sorted(future.result(10) for future in futures) == [0, 1]
+    assert sorted(future.result(30) for future in futures) == [0, 1]
     pool.close()
 
 
 def test_what_is_done_meanwhile() -> None:
     """It is called while the work is waited for."""
     pool, gate = ThreadPool(1, "test"), threading.Event()
-    assert pool.call(lambda: gate.wait(10), gate.set)
+    assert pool.call(lambda: gate.wait(30), gate.set)
     pool.close()
 
 
@@ -140,7 +140,7 @@ def test_close_does_what_was_submitted() -> None:
     pool = ThreadPool(1, "test")
     futures = [pool.submit(int, "7") for _ in range(3)]
     pool.close()
-    assert [future.result(10) for future in futures] == [7, 7, 7]
+    assert [future.result(30) for future in futures] == [7, 7, 7]
     with pytest.raises(ServerNotRunning, match="the server is stopping"):
         pool.submit(int)
 
@@ -150,9 +150,9 @@ def test_threads_end_after_a_close() -> None:
     pool, shared, gate = ThreadPool(2, "ending"), SharedPool(2, "ending"), threading.Event()
     for _ in range(2):
         pool.submit(gate.wait, 10)
-        do(shared, lambda: gate.wait(10), "a")
+        do(shared, lambda: gate.wait(30), "a")
     gate.set()
-    pool.submit(int).result(10)
+    pool.submit(int).result(30)
     for each in (pool, shared):
         each.close()
     until(lambda: not any(t.name.startswith("ending") for t in threading.enumerate()))
@@ -162,13 +162,13 @@ def test_close_may_cancel() -> None:
     """Work that has not begun can be cancelled with the close."""
     pool = ThreadPool(1, "test")
     gate, inside = threading.Event(), threading.Event()
-    running = pool.submit(lambda: (inside.set(), gate.wait(10)))
-    assert inside.wait(10)
+    running = pool.submit(lambda: (inside.set(), gate.wait(30)))
+    assert inside.wait(30)
     waiting = pool.submit(int)
     pool.close(cancel=True)
     assert waiting.cancelled()
     gate.set()
-    assert running.result(10)
+    assert running.result(30)
 
 
 def test_exit_is_not_held_up() -> None:
@@ -192,7 +192,7 @@ def test_a_thread_that_cannot_be_started_is_tried_again() -> None:
                 pool.submit(int)
         with pytest.raises(ThreadsExhausted):
             pool.do(int)
-    assert pool.submit(int, "7").result(10) == 7
+    assert pool.submit(int, "7").result(30) == 7
     pool.close()
 
 

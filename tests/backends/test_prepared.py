@@ -241,7 +241,7 @@ def test_small_and_new_models_are_not_prepared(rig: Rig, monkeypatch: pytest.Mon
     for expected in ([], [LARGE], [LARGE], [LARGE]):
         rig.prepared.loaded(A, file, "1", wanted=False)
         rig.prepared.loaded(LARGE, large, "2", wanted=False)
-        rig.prepared._threads.submit(lambda: None).result(10)
+        rig.prepared._threads.submit(lambda: None).result(30)
         assert asked == expected
 
 
@@ -378,9 +378,9 @@ def test_stopping_ends_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     started: queue.Queue[Any] = queue.Queue()
     begin_endless(monkeypatch, lambda _, process: started.put(process))
     rig.load().close()
-    process = started.get(timeout=10)
+    process = started.get(timeout=30)
     rig.prepared.close()
-    assert process.wait(10) != 0
+    assert process.wait(30) != 0
     rig.prepared._threads.close()
     assert rig.log.since() == ()
 
@@ -479,7 +479,7 @@ def test_a_model_that_fails_is_tried_thrice(rig: Rig, monkeypatch: pytest.Monkey
     for count in range(1, 6):
         rig.load().close()
         rig.told(min(count, 3))
-        rig.prepared._threads.submit(lambda: None).result(10)
+        rig.prepared._threads.submit(lambda: None).result(30)
     assert len(rig.log.since()) == 3
 
 

@@ -623,7 +623,7 @@ class Scripted:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                scripted.gate.wait(20)
+                scripted.gate.wait(30)
                 body = self.rfile.read(int(self.headers["content-length"]))
                 target = self.headers["x-amzn-sagemaker-target-model"]
                 scripted.asked.append(f"{self.path.split('/')[-1]} {target}")
@@ -640,7 +640,7 @@ class Scripted:
                 self.answer(200 if self.path.split("/")[2] in scripted.models else 404, b"{}")
 
             def do_DELETE(self) -> None:
-                scripted.unloads.wait(20)
+                scripted.unloads.wait(30)
                 scripted.asked.append(f"delete {self.headers['x-amzn-sagemaker-target-model']}")
                 found = scripted.models.pop(self.path.split("/")[2], None)
                 self.answer(200 if found else 404, b"{}")
@@ -785,7 +785,7 @@ def test_a_load_that_takes_long(boto3: Any, prefix: Path, scripted: Scripted) ->
         refused(answer, 429, "ModelNotReadyException")
         assert answer["ResponseMetadata"]["RetryAttempts"] == 0
         scripted.gate.set()
-        workbench._serving.endpoint.claim("a.tar.gz").ready.result(20)
+        workbench._serving.endpoint.claim("a.tar.gz").ready.result(30)
         assert ask(body="x")["Body"] == "x"
         assert scripted.asked.count("models a.tar.gz") == 1
 
@@ -891,9 +891,9 @@ def test_clients_that_leave(boto3: Any, prefix: Path, scripted: Scripted) -> Non
             assert nobody_claims()
 
         stages()
-        before = threading.active_count()
+        before = set(threading.enumerate())
         stages()
-        assert threading.active_count() < before + 20
+        until(lambda: len(set(threading.enumerate()) - before) < 20)
         assert workbench.endpoint.statistics["a.tar.gz"].loads == 1
         copies = Path(endpoint._store._root.name)
         assert len([path for path in copies.rglob("*") if path.is_file()]) == 1

@@ -662,7 +662,7 @@ def predict_fn(data, model):
     try:
         if data[0] == 1:
             of_the_test.begun.set()
-            of_the_test.go_on.wait(10)
+            of_the_test.go_on.wait(30)
         return data
     finally:
         taken.release()
@@ -678,7 +678,7 @@ def test_code_runs_one_request_at_a_time(
         invoke(container, "a", "[0]").raise_for_status()
     with ThreadPoolExecutor(4) as pool:
         long = pool.submit(invoke, container, "a", "[1]")
-        assert events.begun.wait(10)
+        assert events.begun.wait(30)
         others = [pool.submit(invoke, container, "a", "[0]") for _ in range(3)]
         until(lambda: server._core.status("sagemaker/a").leases == 4)
         events.go_on.set()
@@ -840,7 +840,7 @@ def test_unload_while_busy(
         assert listed(container) == ["a"]
         assert container.delete("/models/a").status_code == 200
         for run in runs:
-            assert "unloaded" in refused(run.result(10), 503)
+            assert "unloaded" in refused(run.result(30), 503)
     assert server._core.snapshot().held_nbytes == 0
     refused(container.get("/models/a"), 404)
     assert load(container, "a", endless).status_code == 200
@@ -873,9 +873,9 @@ def test_a_load_beside_a_run_that_does_not_end(
         monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.1)
         load(client, "a", url).raise_for_status()
         run = pool.submit(invoke, client, "a", "[1]")
-        assert events.begun.wait(10)
+        assert events.begun.wait(30)
         assert client.delete("/models/a").status_code == 200
-        refused(run.result(10), 503)
+        refused(run.result(30), 503)
         told = refused(load(client, "a", url), 507)
         assert told.startswith("a waited 200 ms for room: a holds 7.2 MiB in a run that has lasted")
         workbench.budget = "20MiB"

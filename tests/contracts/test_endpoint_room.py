@@ -90,7 +90,7 @@ def use(endpoint: Endpoint, target: str) -> None:
 
 def done(endpoint: Endpoint, claim: ModelClaim) -> None:
     try:
-        claim.ready.result(20)
+        claim.ready.result(30)
     finally:
         endpoint.release(claim)
 
@@ -98,7 +98,7 @@ def done(endpoint: Endpoint, claim: ModelClaim) -> None:
 def together(endpoint: Endpoint, targets: str) -> list[BaseException | None]:
     """The errors of requests for *targets* that come at once."""
     with ThreadPoolExecutor(len(targets)) as pool:
-        return [each.exception(20) for each in [pool.submit(use, endpoint, t) for t in targets]]
+        return [each.exception(30) for each in [pool.submit(use, endpoint, t) for t in targets]]
 
 
 # ── memory ──
@@ -111,13 +111,13 @@ def test_a_load_waits_for_another_load(started: Started) -> None:
     def begin(target: str) -> None:
         begun.set()
         if target == "a.tgz":
-            refused.wait(20)
+            refused.wait(30)
 
     container.begun = begin
     container.refused = lambda target: refused.set()
     endpoint = started(container)
     first = endpoint.claim("a.tgz")
-    begun.wait(20)
+    begun.wait(30)
     second = endpoint.claim("b.tgz")
     done(endpoint, first)
     done(endpoint, second)
@@ -135,7 +135,7 @@ def test_loads_that_refuse_each_other(started: Started) -> None:
             if target in tried:
                 return super().load(model_name, url, target)
             tried.add(target)
-            barrier.wait(20)
+            barrier.wait(30)
             return ContainerReply(507, b"full")
 
     container = Crowded(1)
@@ -285,13 +285,13 @@ def test_a_copy_that_leaves_is_wanted(
             wanted.append(endpoint.claim("a.tgz"))
             endpoint.release(wanted[0])  # its load goes on
             wanted[0].ready.add_done_callback(lambda it: settled.set())
-            settled.wait(20)
+            settled.wait(30)
         rmtree(path, **options)
 
     monkeypatch.setattr(endpoint._changed, "wait_for", waiting)
     monkeypatch.setattr(store_module.shutil, "rmtree", slow)
     use(endpoint, "b")
-    wanted[0].ready.result(20)
+    wanted[0].ready.result(30)
 
 
 @pytest.mark.parametrize(("status", "stays"), [(0, True), (507, True), (400, False), (500, False)])

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import httpx
 import numpy as np
 import pytest
+from inside import delay_deadline
 
 from workbench import Float32, Int32, Text, Workbench
 from workbench.errors import DeadlineExceeded, ModelNotFound, RunFailed, UsageError
@@ -352,16 +353,19 @@ def test_a_cancelled_task_ends_an_async_function(wb: Workbench) -> None:
     assert "forever:1 raised" not in wb.logs
 
 
-def test_a_deadline_ends_an_async_function(wb: Workbench) -> None:
+def test_a_deadline_ends_an_async_function(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """So does the end of a timeout."""
     forever = Forever(wb)
+    delay_deadline(monkeypatch, forever.begun.is_set)
     with pytest.raises(DeadlineExceeded):
-        wb.infer("forever", [1.0], timeout_s=0.2)
+        wb.infer("forever", [1.0], timeout_s=0.01)
     assert forever.ended.wait(30)
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_the_end_of_a_function_ends_what_it_asked(wb: Workbench, streams: bool) -> None:
+def test_the_end_of_a_function_ends_what_it_asked(
+    wb: Workbench, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
     """A function that waits for another one raises where it waits, once nobody waits for it."""
     forever = Forever(wb, streams=streams)
 
@@ -372,8 +376,9 @@ def test_the_end_of_a_function_ends_what_it_asked(wb: Workbench, streams: bool) 
         return last
 
     wb.register(outer, name="outer", inputs=X, outputs={"y": ("FP32", [-1])})
+    delay_deadline(monkeypatch, forever.begun.is_set)
     with pytest.raises(DeadlineExceeded):
-        wb.infer("outer", [1.0], timeout_s=0.2)
+        wb.infer("outer", [1.0], timeout_s=0.01)
     assert forever.ended.wait(30)
     wb.unload("outer")
     assert "outer:1 raised" not in wb.logs

@@ -458,7 +458,7 @@ def test_answers_are_told_while_others_run(
     running[0].add_done_callback(lambda _: None if ended else told.wait(30))
     others = [rig.ask(float(n)) for n in range(3)]
     rig.go(1)
-    assert rig.inside.acquire(timeout=10)  # they run, though nobody could be told yet
+    assert rig.inside.acquire(timeout=30)  # they run, though nobody could be told yet
     told.set()
     rig.go(1)
     assert rows(running[0]) == [200.0]

@@ -249,7 +249,7 @@ def test_threads_end_with_close(tmp_path: Path) -> None:
     assert started
     core.close()
     for thread in started:
-        thread.join(10)
+        thread.join(30)
         assert not thread.is_alive()
 
 
@@ -557,7 +557,7 @@ def kept_waiting(core: ServerCore, kind: str) -> str:
     """The first event of that kind, waited for."""
     cursor = 0
     while True:
-        entries = core.events.wait(cursor, 10)
+        entries = core.events.wait(cursor, 30)
         assert entries, f"no event {kind!r} came"
         for entry in entries:
             if entry.event.kind == kind:
@@ -597,10 +597,10 @@ def test_a_wait_can_be_stopped(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(core.infer, request_for("a", 1, stop=stop))
         while core.events.since()[-1].event.kind != "loading":
-            assert core.events.wait(core.events.since()[-1].number, 10)
+            assert core.events.wait(core.events.since()[-1].number, 30)
         stop.set(RequestStopped("enough"))
         with pytest.raises(RequestStopped, match="enough"):
-            asked.result(10)
+            asked.result(30)
         gate.set()
     core.unload("a")
     assert core.status("a").leases == 0

@@ -622,7 +622,7 @@ def test_an_unload_ends_a_load_with_files(rig: Rig) -> None:
         assert held(core, 80)
         unloading = rig.begin(core.unload, "a")
         with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
-            loading.result(10)
+            loading.result(30)
     unloading.result(30)
     assert held(core, 0)
     assert rig.loader.loads == [A]

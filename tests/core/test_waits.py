@@ -280,10 +280,11 @@ def test_too_many_wait(rig: Rig) -> None:
         inside.submit(core, request("slow"))
 
 
-def test_a_deadline_while_a_function_runs_on(rig: Rig) -> None:
+def test_a_deadline_while_a_function_runs_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asked for an answer in time hears that there is none at that time, not at its end."""
     core = rig.open()
     rig.serve(core, "slow")
+    inside.delay_deadline(monkeypatch, lambda: rig.inside.acquire(blocking=False))
     with pytest.raises(DeadlineExceeded, match="'slow' did not answer in 50 ms"):
         core.infer(request("slow"), timeout_s=0.05)
     assert core.status("slow").leases == 1

@@ -228,12 +228,12 @@ def test_a_load_while_modelmesh_restarts(rig: Rig, monkeypatch: pytest.MonkeyPat
 
     def unloading() -> None:
         purging.set()
-        gate.wait(20)
+        gate.wait(30)
         unload_all()
 
     monkeypatch.setattr(rig.core, "unload_all", unloading)
     status = rig.mesh.begin("runtimeStatus")
-    purging.wait(20)
+    purging.wait(30)
     code, told = code_of(rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a")))
     assert (code, "started anew" in told) == (grpc.StatusCode.UNAVAILABLE, True)
     gate.set()

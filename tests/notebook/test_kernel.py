@@ -63,7 +63,7 @@ class Kernel:
         self.manager.interrupt_kernel()
         while True:
             try:
-                reply = self.client.get_shell_msg(timeout=10)
+                reply = self.client.get_shell_msg(timeout=30)
             except Empty:
                 self.manager.interrupt_kernel()
                 continue
@@ -102,7 +102,7 @@ def own_kernel(sample_models: Path) -> Iterator[Kernel]:
 
 
 def is_live(url: str) -> bool:
-    return httpx.get(f"{url}/v2/health/live", timeout=10).status_code == 200
+    return httpx.get(f"{url}/v2/health/live").status_code == 200
 
 
 def port_is_free(url: str) -> bool:
@@ -120,7 +120,7 @@ def test_cells_answer_and_print_nothing_more(kernel: Kernel) -> None:
     """A cell starts the server, other processes reach it, and no server thread prints."""
     url = kernel.start()
     assert is_live(url)
-    assert httpx.get(f"{url}/nothing", timeout=10).status_code == 404
+    assert httpx.get(f"{url}/nothing").status_code == 404
     assert kernel.run("pass") == ""
 
 
@@ -130,7 +130,7 @@ def test_a_busy_cell_does_not_stop_the_server(kernel: Kernel) -> None:
     busy = kernel.begin("while True: pass")
     assert is_live(url)
     for path in ("/ping", "/models"):
-        assert httpx.get(f"{url}{path}", timeout=10).status_code == 200
+        assert httpx.get(f"{url}{path}").status_code == 200
     kernel.interrupt(busy)
 
 
@@ -249,7 +249,7 @@ def test_a_function_of_the_notebook(kernel: Kernel) -> None:
     body = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]}
     for factor in (2, 3):
         kernel.run(cell % factor)
-        answer = httpx.post(f"{url}/v2/models/scale/infer", json=body, timeout=10).json()
+        answer = httpx.post(f"{url}/v2/models/scale/infer", json=body).json()
         assert answer["outputs"][0]["data"] == [factor, 2 * factor]
 
 
@@ -272,7 +272,7 @@ def test_kernel_shutdown_is_clean(own_kernel: Kernel) -> None:
     def ask() -> None:
         while not stop.is_set():
             try:
-                httpx.post(f"{url}/v2/models/digits/infer", json=body, timeout=10)
+                httpx.post(f"{url}/v2/models/digits/infer", json=body)
             except httpx.HTTPError:
                 return
 
@@ -359,7 +359,7 @@ def test_a_measurement_that_is_interrupted(kernel: Kernel, busy: str, *, asks: b
     )
 
     def answered() -> int:
-        statistics = httpx.get(f"{url}/v2/models/wine/stats", timeout=10).json()
+        statistics = httpx.get(f"{url}/v2/models/wine/stats").json()
         return int(statistics["model_stats"][0]["inference_count"])
 
     message, count = kernel.begin(busy), answered()
