@@ -157,13 +157,28 @@ class FakeFiles:
         return self.loader.load(source.id, stop or CancellationToken())
 
 
-def fake_core(root: Path, loader: FakeLoader, **settings: Any) -> ServerCore:
+class Clock:
+    """A clock that stands still until it is told."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def fake_core(
+    root: Path,
+    loader: FakeLoader,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
+) -> ServerCore:
     """A core, still to be opened, of empty files in *root* that *loader* loads."""
     for name in loader.sizes:
         (root / name / "1").mkdir(parents=True, exist_ok=True)
         (root / name / "1" / "model.onnx").touch()
     given = {"budget": "100B", "device": "cpu", **settings}
-    return ServerCore(Settings.of(root, environ={}, **given), files=FakeFiles(loader))
+    return ServerCore(Settings.of(root, environ={}, **given), files=FakeFiles(loader), clock=clock)
 
 
 class Jobs(list[Callable[[], None]]):

@@ -20,6 +20,7 @@ from inside import until
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
+from workbench.core.inference.stream import AnswerStream
 from workbench.errors import DeadlineExceeded, ManyAnswers, RunFailed, UsageError, WaitedTooLong
 
 PORTS: dict[str, Any] = {"inputs": {"n": ("INT32", [1])}, "outputs": {"y": ("INT32", [-1])}}
@@ -292,17 +293,23 @@ def test_streams_in_python(rig: Rig) -> None:
         next(answers)
 
 
-def test_an_answer_that_nobody_takes() -> None:
+def test_an_answer_that_nobody_takes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """If nobody takes the next answer for as long as a request may wait, the generator ends."""
-    rig = Rig(wait="50ms")
-    with rig.workbench:
-        rig.gate.release(10)
-        answers = rig.workbench.stream("slow", [9])
-        next(answers)
-        assert rig.closed.acquire(timeout=30)
-        rig.until_idle()
-        with pytest.raises(WaitedTooLong, match="nobody took the next answer of 'slow' for 50"):
-            list(answers)
+    made: list[AnswerStream[Any]] = []
+
+    def stream(*given: Any) -> AnswerStream[Any]:
+        made.append(AnswerStream(*given))
+        return made[-1]
+
+    monkeypatch.setattr("workbench.core.inference_verbs.AnswerStream", stream)
+    answers = rig.workbench.stream("slow", [9])
+    next(answers)
+    made[0]._patience_s = 0.05  # only now: the first answer may come late
+    rig.gate.release(10)
+    assert rig.closed.acquire(timeout=30)
+    rig.until_idle()
+    with pytest.raises(WaitedTooLong, match="nobody took the next answer of 'slow' for 50"):
+        list(answers)
 
 
 @pytest.mark.parametrize("end", ["unload", "stop"])

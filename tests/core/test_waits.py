@@ -16,7 +16,7 @@ import pytest
 from ensemble_texts import ensemble_text
 from inside import submit
 
-from doubles import FakeLoader, FakeSession, FixedPace, fake_core
+from doubles import Clock, FakeLoader, FakeSession, FixedPace, fake_core
 from workbench.core import ServerCore
 from workbench.core.inference.call import Call
 from workbench.core.inference.execution import _StepTurn
@@ -40,16 +40,6 @@ SPECS = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
 
 
 # ── the bounds by themselves ────────────────────────────────────────────────
-
-
-class Clock:
-    """A clock that stands still until it is told."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -222,28 +212,33 @@ def test_a_load_that_takes_long_is_waited_for_by_hand(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("instances", [0, 1])
-def test_who_waits_for_a_turn(rig: Rig, instances: int) -> None:
+def test_who_waits_for_a_turn(rig: Rig, clock: Clock, instances: int) -> None:
     """Or for a thread: it is answered in time, and gives its lease back."""
-    core = rig.open(wait="50ms")
+    core = rig.open(wait="50ms", clock=clock)
     rig.serve(core, "slow", schedule=Schedule(1) if instances else None)
-    count = 1 if instances else 64
+    count = instances or core._running().running.size
     running = [inside.submit(core, request("slow")) for _ in range(count)]
+    rig.entered(count)
+    waiting = inside.submit(core, request("slow"))
+    clock.now_s += 1
     with pytest.raises(WaitedTooLong, match="'slow' waited 50 ms for its turn"):
-        inside.submit(core, request("slow")).result(30)
+        waiting.result(30)
     rig.gate.set()
     assert running[0].result(30).outputs
 
 
-def test_a_step_that_waits_for_a_turn(rig: Rig) -> None:
+def test_a_step_that_waits_for_a_turn(rig: Rig, clock: Clock) -> None:
     """It is given up in time, and the request says which model it waited for."""
-    core = rig.open(wait="500ms")
+    core = rig.open(wait="50ms", clock=clock)
     rig.serve(core, "slow", schedule=Schedule(1))
     rig.ensemble("e", "slow x=in y=out")
-    core.load("e")  # which takes its time on a busy machine
     running = inside.submit(core, request("slow"))
     rig.entered()
-    with pytest.raises(WaitedTooLong, match="e:1 waited 500 ms for a turn of slow:1"):
-        inside.submit(core, to_ensemble("e")).result(30)
+    waiting = inside.submit(core, to_ensemble("e"))
+    inside.until(lambda: inside.queued(core, "slow") == 1)
+    clock.now_s += 1
+    with pytest.raises(WaitedTooLong, match="e:1 waited 50 ms for a turn of slow:1"):
+        waiting.result(30)
     rig.gate.set()
     running.result(30)
 
@@ -431,9 +426,9 @@ def test_a_load_that_waits_for_its_caller_is_refused(rig: Rig) -> None:
     assert told
 
 
-def test_a_call_from_an_unknown_thread_ends(rig: Rig) -> None:
+def test_a_call_from_an_unknown_thread_ends(rig: Rig, clock: Clock) -> None:
     """It waits for its own caller, which cannot be known; so it ends in time, and says why."""
-    core = rig.open(wait="200ms")
+    core = rig.open(wait="50ms", clock=clock)
     told: list[str] = []
 
     def asks(x: np.ndarray) -> np.ndarray:
@@ -443,7 +438,10 @@ def test_a_call_from_an_unknown_thread_ends(rig: Rig) -> None:
         return x
 
     rig.serve(core, "asks", asks, nbytes=50)
-    core.infer(request("asks"))
+    asked = inside.submit(core, request("asks"))
+    inside.until(lambda: core.status("a").pending == 1)
+    clock.now_s += 1
+    assert asked.result(30).outputs
     assert "asks:1 holds 50 B" in told[0]
     assert core.infer(request("a")).model == ModelId("a", 1)
 

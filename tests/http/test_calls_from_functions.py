@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import httpx
 import numpy as np
 import pytest
+from inside import until
 
+from doubles import Clock
 from workbench import Workbench
 from workbench.errors import RunFailed
 
@@ -14,7 +18,9 @@ TENSOR = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
 
 def test_a_call_that_needs_its_callers_room_ends() -> None:
     """The server cannot know who calls: after the setting wait it says who holds the room."""
-    with Workbench(port=0, device="cpu", cache=0, budget="100B", wait="200ms") as wb:
+    wb, clock = Workbench(port=0, device="cpu", cache=0, budget="100B", wait="200ms"), Clock()
+    wb._core._clock = clock
+    with wb, ThreadPoolExecutor(1) as pool:
         specs = {"inputs": {"x": ("FP32", [-1])}, "outputs": {"y": ("FP32", [-1])}}
         replies: list[httpx.Response] = []
 
@@ -28,8 +34,11 @@ def test_a_call_that_needs_its_callers_room_ends() -> None:
             replies.append(httpx.post(url, json={"inputs": [TENSOR]}, timeout=30))
             raise ValueError(replies[0].status_code)
 
+        asked = pool.submit(wb.infer, "outer", {"x": np.ones(1, np.float32)})
+        until(lambda: wb._core.status("inner").pending == 1)
+        clock.now_s += 1
         with pytest.raises(RunFailed, match="503"):
-            wb.infer("outer", {"x": np.ones(1, np.float32)})
+            asked.result(30)
         assert "'inner' waited 200 ms for its load" in replies[0].json()["error"]
         assert "outer:1 holds 60 B" in replies[0].json()["error"]
         assert httpx.get(f"{wb.url}/v2/health/live").status_code == 200
