@@ -35,7 +35,7 @@ def test_a_run_ends_though_a_teardown_does_not(tmp_path: Path, fails: str) -> No
     file.write_text(FAILS.format(fails=fails))
     done = subprocess.run(
         [sys.executable, "-c", RUN, file, folder.parent / "pyproject.toml"],
-        cwd=folder, capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.returncode == 1
     assert "in rig" in done.stderr

@@ -186,7 +186,7 @@ def started(name: str, replaced: dict[str, str], **environ: str) -> Iterator[Non
         yield
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     assert process.returncode == 0
 
 

@@ -210,7 +210,7 @@ def failures(
     (root / "pages.json").write_text(json.dumps(pages), "utf-8")
     done = subprocess.run(
         [sys.executable, "-c", RUN_PAGES, *CLIENTS],
-        cwd=root, capture_output=True, text=True, check=False, timeout=100,
+        cwd=root, capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: dict[str, str] = json.loads((root / "failures.json").read_text("utf-8"))

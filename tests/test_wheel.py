@@ -31,7 +31,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(tree: Path, out: Path) -> Path:
     """The wheel of *tree*, in *out*."""
     command = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
-    subprocess.run([sys.executable, "-m", *command, out, tree], check=True, timeout=100)
+    subprocess.run([sys.executable, "-m", *command, out, tree], check=True, timeout=200)
     (wheel,) = out.glob("*.whl")
     return wheel
 
@@ -47,7 +47,7 @@ def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (packages / "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
     python = scripts / "python"
     install = ["--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=100)
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=200)
     return scripts
 
 
@@ -107,7 +107,7 @@ def test_the_demo_runs_in_an_empty_folder(scripts: Path, tmp_path: Path) -> None
     """`workbench demo` needs no folder named, and runs the wheel's code, not the tree's."""
     done = subprocess.run(
         [scripts / "workbench", "demo"],
-        cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False, timeout=100,
+        cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "digits: 445 of 450 right" in done.stdout

@@ -87,7 +87,7 @@ def test_the_calls_work_as_they_are_pasted(wb: Workbench, client: str, name: str
     before = wb[name].status.requests.succeeded
     environ = {"WORKBENCH_TOKEN": TOKEN, "PATH": "/usr/bin:/bin", "HOME": "/nonexistent",
                "PYTHONPATH": str(Path(__file__).parents[2])}  # fmt: skip
-    subprocess.run(command, check=True, env=environ, timeout=60, capture_output=True)
+    subprocess.run(command, check=True, env=environ, timeout=200, capture_output=True)
     assert wb[name].status.requests.succeeded == before + 1
 
 

@@ -51,7 +51,7 @@ def elsewhere(sample_models: Path) -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline().split()[1].rstrip(":")
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 @pytest.fixture

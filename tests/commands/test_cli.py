@@ -51,7 +51,7 @@ def test_serves_until_told_to_stop(
     assert httpx.post(f"{url}/v2/models/wine/infer", json=body).status_code == 200
     assert any("wine:1" in line for line in lines)
     process.send_signal(stop)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert out.splitlines()[-1] == "stopped"
     assert err == ""
@@ -117,7 +117,7 @@ def test_the_first_line_says_where_grpc_is(sample_models: Path, tmp_path: Path) 
         assert process.stdout is not None
         line = process.stdout.readline()
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     assert f" and gRPC at {', '.join(sockets)} with 0 models: " in line
 
 
@@ -134,7 +134,7 @@ def test_an_endpoint(sample_models: Path, end: signal.Signals) -> None:
         url = f"{url.rstrip('/')}/endpoints/e/invocations"
         assert httpx.post(url, json=body, headers=headers).status_code == 200
         process.send_signal(end)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     assert "wine: ModelLoadingTime" in out
     assert "LoadedModelCount 1" in out
     assert process.returncode == 0
@@ -158,7 +158,7 @@ def test_what_models_code_prints_is_seen_at_once(tmp_path: Path) -> None:
             assert httpx.post(url, json=[number], headers=headers).status_code == 200
         assert any(line == "asked [1]\n" for line in iter(process.stdout.readline, ""))
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 @pytest.mark.parametrize("own", ["", "import logging\nlogging.basicConfig()\n"])
@@ -179,7 +179,7 @@ def test_errors_of_models_code_are_printed(tmp_path: Path, own: str) -> None:
             headers = {"x-amzn-sagemaker-target-model": name}
             assert httpx.post(url, json=[1.0], headers=headers).status_code >= 400
         process.terminate()
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=60)
     assert err.count("return data[9]") == 1  # not twice if the code has set up logging
     assert "open(folder + '/missing')" in err
 
@@ -250,7 +250,7 @@ def test_a_warning_is_one_line(sample_models: Path, tmp_path: Path) -> None:
         assert it.stdout is not None
         assert it.stdout.readline().startswith("workbench http://")
         it.send_signal(signal.SIGINT)
-        _, told = it.communicate(timeout=30)
+        _, told = it.communicate(timeout=60)
     assert told.startswith("workbench: 'wine' is served from the folder ")
     assert told.count("\n") == 1
 

@@ -248,7 +248,7 @@ def test_events_that_come_are_followed(wb: Workbench, cache: Path) -> None:
         wb.load("diabetes")
         assert any("diabetes:1" in line for line in lines)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
     assert process.returncode == 0
 
 

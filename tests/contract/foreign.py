@@ -45,4 +45,4 @@ class Foreign:
     def close(self) -> None:
         """End the process: it has answered all that it was asked."""
         self.process.terminate()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)

@@ -65,7 +65,7 @@ def test_curl_compresses(server: Workbench, tmp_path: Path) -> None:
     done = subprocess.run(
         ["curl", "-s", "--compressed", "-D", "-", "-H", "Content-Encoding: gzip",
          "--data-binary", f"@{path}", f"{server.url}/v2/models/echo_fp32/infer"],
-        capture_output=True, check=True, timeout=60,
+        capture_output=True, check=True, timeout=200,
     )  # fmt: skip
     head, _, body = done.stdout.partition(b"\r\n\r\n")
     assert b"content-encoding: " in head.lower()

@@ -143,7 +143,7 @@ def curl() -> Callable[..., subprocess.CompletedProcess[bytes]]:
 
     def run(*arguments: str | Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            ["curl", "-s", *arguments], input=given, capture_output=True, timeout=60, check=False
+            ["curl", "-s", *arguments], input=given, capture_output=True, timeout=200, check=False
         )
 
     return run

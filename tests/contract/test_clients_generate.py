@@ -35,7 +35,7 @@ def test_generate(chatty: Workbench, version: str) -> None:
     """Flat JSON in, flat JSON out; an output of one element comes without a list."""
     url = f"{chatty.url}/v2/models/shout{version}/generate"
     body = {"text_input": "hello", "parameters": {"stream": False, "temperature": 0}}
-    response = requests.post(url, json=body, timeout=60)
+    response = requests.post(url, json=body, timeout=200)
     assert response.status_code == 200, response.text
     answer = response.json()
     assert (answer["model_name"], answer["model_version"]) == ("shout", "1")
@@ -45,7 +45,7 @@ def test_generate(chatty: Workbench, version: str) -> None:
 def test_generate_stream(chatty: Workbench) -> None:
     """The stream is one server-sent event with the same JSON."""
     url = f"{chatty.url}/v2/models/shout/generate_stream"
-    with requests.post(url, json={"text_input": "hello"}, stream=True, timeout=60) as response:
+    with requests.post(url, json={"text_input": "hello"}, stream=True, timeout=200) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         lines = [line.decode() for line in response.iter_lines() if line]
     (event,) = lines
@@ -59,6 +59,6 @@ def test_curl_generates(chatty: Workbench) -> None:
     for verb, start in (("generate", b"{"), ("generate_stream", b"data: {")):
         url = f"{chatty.url}/v2/models/shout/{verb}"
         command = ["curl", "-s", "-N", "-d", '{"text_input": "hello"}', url]
-        done = subprocess.run(command, capture_output=True, check=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, check=True, timeout=200)
         assert done.stdout.startswith(start)
         assert b"HELLO" in done.stdout

@@ -137,7 +137,7 @@ def test_the_command(boto3: Any, prefix: Path, mms: str) -> None:
         url = process.stdout.readline().split()[-1].rstrip("/")
         assert asker(boto3, url)("c.tar.gz", "x", ContentType="text/plain")["Body"] == "x c"
         process.send_signal(signal.SIGTERM)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     assert "LoadedModelCount 1" in out
     assert "c.tar.gz" in out
     assert settled(mms, 0) == 0

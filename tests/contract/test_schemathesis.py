@@ -35,7 +35,7 @@ def run(workbench: Workbench, document: Path, folder: Path, options: str) -> int
     chosen = ["--url", workbench.url, "--exclude-checks", "positive_data_acceptance", "--seed", "1"]
     done = subprocess.run(
         [*command, *chosen, "--no-color", "--warnings", "off"],
-        cwd=folder, capture_output=True, encoding="utf-8", timeout=110 * TIMES, check=False,
+        cwd=folder, capture_output=True, encoding="utf-8", timeout=250 * TIMES, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     counts = re.search(r"(\d+) generated, (\d+) passed", done.stdout)

@@ -365,7 +365,7 @@ with Workbench(grpc_uds={str(tmp_path / "s")!r}) as workbench:
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", ask],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.stdout == "b'\\x08\\x01'\n", done.stderr[-2000:]
 

@@ -34,7 +34,7 @@ def test_without_httptools(sample_models: Path) -> None:
     """Requests are answered, and what is not HTTP is refused in JSON."""
     done = subprocess.run(
         [sys.executable, "-c", CODE, sample_models],
-        capture_output=True, text=True, check=False, timeout=60,
+        capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     statuses, refusal, loaded = json.loads(done.stdout)

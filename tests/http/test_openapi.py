@@ -105,7 +105,7 @@ def test_the_document_is_openapi(tmp_path: Path) -> None:
         (tmp_path / name).write_text(json.dumps(document), "utf-8")
     done = subprocess.run(
         [VALIDATOR, *documents],
-        cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=60, check=False,
+        cwd=tmp_path, capture_output=True, encoding="utf-8", timeout=200, check=False,
     )  # fmt: skip
     expected = "".join(f"{name}: OK\n" for name in documents)
     assert (done.returncode, done.stdout) == (0, expected), done.stdout + done.stderr
@@ -356,6 +356,6 @@ def test_nothing_is_read_before_it_is_asked_for() -> None:
     lines = [line.removeprefix("        ") for line in code.splitlines()]
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)],
-        capture_output=True, encoding="utf-8", timeout=60, check=True,
+        capture_output=True, encoding="utf-8", timeout=200, check=True,
     )  # fmt: skip
     assert done.stdout == "[False, False] [True, True]\n"

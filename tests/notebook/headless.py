@@ -30,7 +30,7 @@ def run(notebook: Any, folder: Path = NOTEBOOKS, *, env: Mapping[str, str] = os.
 
     resources = {"metadata": {"path": str(folder)}}
     options = {"kernel_name": "python3", "coalesce_streams": True, "resources": resources}
-    NotebookClient(notebook, timeout=110, **options).execute(env=env)
+    NotebookClient(notebook, timeout=250, **options).execute(env=env)
     return code(notebook)
 
 

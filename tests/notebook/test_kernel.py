@@ -26,7 +26,7 @@ class Kernel:
         self.manager.start_kernel(cwd=str(folder))
         self.client = self.manager.blocking_client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=120)
 
     def run(self, code: str) -> str:
         """Run a cell; its text output. An error of the cell fails the test."""
@@ -39,7 +39,7 @@ class Kernel:
             elif message["msg_type"] in ("execute_result", "display_data"):
                 texts.append(content["data"]["text/plain"])
 
-        reply = self.client.execute_interactive(code, output_hook=hear, timeout=60)
+        reply = self.client.execute_interactive(code, output_hook=hear, timeout=120)
         content = reply["content"]
         assert content["status"] == "ok", "\n".join(content.get("traceback", []))
         return "".join(texts)
@@ -49,7 +49,7 @@ class Kernel:
         begun = f"print('begun', flush=True)\n{code}"
         message: str = self.client.execute(begun, stop_on_error=False)
         while True:
-            heard = self.client.get_iopub_msg(timeout=60)
+            heard = self.client.get_iopub_msg(timeout=120)
             ours = heard["parent_header"].get("msg_id") == message
             if ours and heard["msg_type"] == "stream":
                 return message
@@ -152,7 +152,7 @@ def test_settings_are_completed(kernel: Kernel) -> None:
     kernel.run("from workbench import Workbench")
     for option in declared():
         code = f"wb = Workbench('models', {option.name[:-1]}"
-        reply = kernel.client.complete(code, reply=True, timeout=60)
+        reply = kernel.client.complete(code, reply=True, timeout=120)
         assert f"{option.name}=" in reply["content"]["matches"]
 
 
@@ -166,7 +166,7 @@ def test_an_error_says_its_line(kernel: Kernel) -> None:
 
     for cell in ("x = 1\n%workbench load vine", "%%time\n%workbench load vine"):
         told.clear()
-        kernel.client.execute_interactive(cell, output_hook=hear, timeout=60, stop_on_error=False)
+        kernel.client.execute_interactive(cell, output_hook=hear, timeout=120, stop_on_error=False)
         assert "(line 2 of the cell)" in "".join(told)
 
 
@@ -195,7 +195,7 @@ def test_a_slow_load_shows_its_progress(kernel: Kernel, tmp_path: Path) -> None:
                 go.touch()
 
     cell = SLOW.format(go=str(go))
-    reply = kernel.client.execute_interactive(cell, output_hook=hear, timeout=60)
+    reply = kernel.client.execute_interactive(cell, output_hook=hear, timeout=120)
     assert reply["content"]["status"] == "ok"
     assert go.exists()
     assert shown[-1] == {"text/plain": "", "text/html": ""}
@@ -257,7 +257,7 @@ def test_kernel_restart_frees_the_port(own_kernel: Kernel) -> None:
     """After a restart of the kernel the port is free, and a server starts again."""
     url = own_kernel.start()
     own_kernel.manager.restart_kernel(now=False)
-    own_kernel.client.wait_for_ready(timeout=60)
+    own_kernel.client.wait_for_ready(timeout=120)
     assert port_is_free(url)
     assert is_live(own_kernel.start())
 
@@ -281,7 +281,7 @@ def test_kernel_shutdown_is_clean(own_kernel: Kernel) -> None:
     provisioner = own_kernel.manager.provisioner
     process: Any = getattr(provisioner, "process")  # noqa: B009  # typed on one subclass only
     own_kernel.client.shutdown()
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=60) == 0
     stop.set()
     asking.join(30)
     assert port_is_free(url)
@@ -332,7 +332,7 @@ def test_a_plan_outlives_its_kernel(kernel: Kernel) -> None:
     cell = "plan = wb.plan(); plan"
     for setting in ("", "plan.apply(); "):
         shown.clear()
-        kernel.client.execute_interactive(setting + cell, output_hook=hear, timeout=60)
+        kernel.client.execute_interactive(setting + cell, output_hook=hear, timeout=120)
         plan, *button = [each for each in shown if any(each.values())]
         assert set(plan) == {"text/plain", "text/html"}
         assert len(button) == (not setting)
@@ -381,7 +381,7 @@ def test_a_snapshot_is_a_picture_for_files(kernel: Kernel) -> None:
 
     ask = kernel.client.execute_interactive
     for cell in ("%workbench dashboard", "%workbench snapshot", "%workbench snapshot"):
-        ask(cell, output_hook=hear, timeout=60)
+        ask(cell, output_hook=hear, timeout=120)
     shown = [
         m["content"] for m in heard if m["msg_type"] in ("display_data", "update_display_data")
     ]
@@ -406,12 +406,12 @@ def test_the_dashboard_lives_and_becomes_a_picture(kernel: Kernel) -> None:
             bundles.append(message["content"]["data"])
 
     ask = kernel.client.execute_interactive
-    ask("board = wb.dashboard(); board", output_hook=hear, timeout=60)
+    ask("board = wb.dashboard(); board", output_hook=hear, timeout=120)
     assert set(bundles[0]) >= {
         "application/vnd.jupyter.widget-view+json", "text/html", "text/plain",
     }  # fmt: skip
     assert kernel.run("print(board._feed._thread.is_alive())").strip() == "True"
-    ask("%workbench stop", output_hook=hear, timeout=60)
+    ask("%workbench stop", output_hook=hear, timeout=120)
     assert set(bundles[-1]) == {"text/html", "text/plain"}
     assert "data:image/svg+xml;base64," in bundles[-1]["text/html"]
     assert "stopped at " in bundles[-1]["text/html"]

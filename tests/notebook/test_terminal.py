@@ -25,7 +25,7 @@ def test_plain_ipython(sample_models: Path, tmp_path: Path) -> None:
         [sys.executable, "-m", "IPython", "--no-banner", "--no-confirm-exit", "--colors=NoColor",
          "--simple-prompt", f"--ipython-dir={tmp_path}"],
         input=CELLS, cwd=sample_models.parent, capture_output=True, text=True, check=False,
-        timeout=60,
+        timeout=200,
     )  # fmt: skip
     assert done.returncode == 0
     assert "Traceback" not in done.stdout + done.stderr
