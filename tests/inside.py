@@ -129,7 +129,7 @@ def delay_deadline(patch: pytest.MonkeyPatch, condition: Callable[[], bool]) -> 
 
 def until(condition: Callable[[], bool]) -> None:
     """Wait for what other threads do, of which nothing else tells."""
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 60
     pause = threading.Event()  # in which those threads go on
     while not condition():
         assert time.monotonic() < deadline_s

@@ -33,6 +33,7 @@ def run(workbench: Workbench, document: Path, folder: Path, options: str) -> int
     (folder / "options.toml").write_text(options, "utf-8")
     command = [SCHEMATHESIS, "--config-file", folder / "options.toml", "run", document]
     chosen = ["--url", workbench.url, "--exclude-checks", "positive_data_acceptance", "--seed", "1"]
+    chosen += ["--request-timeout", "60"]  # not 10 s: the machine may have much else to do
     done = subprocess.run(
         [*command, *chosen, "--no-color", "--warnings", "off"],
         cwd=folder, capture_output=True, encoding="utf-8", timeout=250 * TIMES, check=False,

@@ -21,7 +21,7 @@ def client(url: str, mode: str) -> Any:
             region_name="us-east-1",
             aws_access_key_id="0123456789abcdef",
             aws_secret_access_key="x",
-            config=Config(retries={"mode": mode}, read_timeout=30),
+            config=Config(retries={"mode": mode}, read_timeout=60),
         )
     return _clients[url + mode]
 
