@@ -333,7 +333,8 @@ def test_a_plan_outlives_its_kernel(kernel: Kernel) -> None:
     for setting in ("", "plan.apply(); "):
         shown.clear()
         kernel.client.execute_interactive(setting + cell, output_hook=hear, timeout=120)
-        plan, *button = [each for each in shown if any(each.values())]
+        told = [each for each in shown if "<progress" not in each.get("text/html", "")]  # if slow
+        plan, *button = [each for each in told if any(each.values())]
         assert set(plan) == {"text/plain", "text/html"}
         assert len(button) == (not setting)
     assert kernel.run("print(plan is Out.get(max(Out)))") == "True\n"
