@@ -7,20 +7,6 @@ from typing import Any
 import pytest
 
 
-@pytest.mark.parametrize("version", ["", "1"])
-def test_triton_config(triton: Any, version: str) -> None:
-    """A model's configuration has Triton's keys, its tensors and its maximal batch."""
-    config = triton.get_model_config("digits", version)
-    assert config["name"] == "digits"
-    assert config["platform"] == "onnxruntime_onnx"
-    assert config["backend"] == "onnxruntime"
-    assert isinstance(config["max_batch_size"], int)
-    (given,) = config["input"]
-    assert (given["name"], given["data_type"]) == ("pixels", "TYPE_FP32")
-    (told,) = config["output"]
-    assert (told["name"], told["data_type"]) == ("probabilities", "TYPE_FP32")
-
-
 @pytest.mark.parametrize("model", ["digits", "wine", "diabetes", "two"])
 def test_pytriton_waits(triton: Any, model: str) -> None:
     """What pytriton's client reads before its first request: live, ready, and the configuration."""

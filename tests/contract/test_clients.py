@@ -212,17 +212,20 @@ def test_curl_chunks(roomy: Workbench, curl: Any, count: int) -> None:
     assert len(data_of(done.stdout)) == count
 
 
-def test_curl_compressed(server: Workbench, curl: Any) -> None:
-    """``--compressed`` reads what comes, whether it is compressed or not."""
-    done = curl("--compressed", "-d", "@-", f"{server.url}/{ECHO}", given=body_of(5000))
-    assert len(data_of(done.stdout)) == 5000
-
-
 def test_curl_keeps_its_connection(server: Workbench, curl: Any) -> None:
     """Several URLs in one command go through one connection."""
     urls = [f"{server.url}/v2/{path}" for path in ("health/live", "nope", "models/digits")]
     done = curl("-w", "\n%{num_connects}\n", *urls)
     assert done.stdout.splitlines()[1::2] == [b"1", b"0", b"0"]
+
+
+@pytest.mark.parametrize(("verb", "start"), [("", b"{"), ("_stream", b"data: {")])
+def test_curl_generates(server: Workbench, curl: Any, verb: str, start: bytes) -> None:
+    """``curl -N -d`` of flat JSON, as documentation has it."""
+    url = f"{server.url}/v2/models/echo_bytes/generate{verb}"
+    answer = curl("-N", "-d", '{"x": "hello"}', url).stdout
+    assert answer.startswith(start)
+    assert b'"y":"hello"' in answer
 
 
 @pytest.mark.parametrize("options", [[], ["-d", body_of(2).decode()]])

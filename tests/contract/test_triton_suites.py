@@ -115,27 +115,6 @@ def test_l0_infer_classification_of_an_ensemble(folder: Folder, own: str, label:
 
 PART_OF_4 = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ 4 ] }
     output { name: "y" data_type: TYPE_FP32 dims: [ 4 ] }"""
-BATCHED = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ -1 ] }
-    output { name: "y" data_type: TYPE_FP32 dims: [ -1 ] }"""
-
-
-@pytest.mark.parametrize(
-    ("config", "shape", "best"),
-    [
-        ("", [2], ["9.000000:1", "4.000000:3"]),
-        (BATCHED, [2, 2], ["9.000000:1", "1.000000:0", "4.000000:1", "3.000000:0"]),
-    ],
-)
-def test_classification_by_row(
-    folder: Folder, config: str, shape: list[int], best: list[str]
-) -> None:
-    """L0_infer, class_count: with max_batch_size 0 over the whole tensor, else a row an element."""
-    folder.onnx("rows", config, dims=("n", "m"))
-    answer = infer(
-        folder.serve(), "rows", given([1, 9, 3, 4], [2, 2], "x"), outputs=classes(2, "y")
-    )
-    (output,) = answer["outputs"]
-    assert (output["shape"], output["data"]) == (shape, best)
 
 
 def test_classification_into_shared_memory(folder: Folder) -> None:

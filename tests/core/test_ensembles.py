@@ -280,21 +280,6 @@ def test_what_is_counted(rig: Rig) -> None:
     assert core.status("a").requests.succeeded == 2
 
 
-def test_classes_of_an_output(rig: Rig) -> None:
-    """The classification extension works on what an ensemble gives; with its own labels."""
-    rig.function("a")
-    (rig.root / "e").mkdir()
-    (rig.root / "e" / "labels.txt").write_text("low\nhigh\n")
-    rig.ensemble(
-        "e",
-        "a x=in y=out",
-        ports='input { name: "in" data_type: TYPE_FP32 dims: [-1] } output { name: "out" '
-        'data_type: TYPE_FP32 dims: [2] label_filename: "labels.txt" }',
-    )
-    core = rig.open()
-    assert ask(core, classes={"out": 1}, outputs=("out",)).tolist() == [b"3.000000:1:high"]
-
-
 # ── ensembles of ensembles ──────────────────────────────────────────────────
 
 

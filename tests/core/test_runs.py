@@ -15,7 +15,7 @@ from doubles import SIGNATURE, FakeSession, unwatched
 from workbench.core.held import Part
 from workbench.core.records import Records
 from workbench.core.run_memory import Ran
-from workbench.core.runs import Runs, finish, reason_of
+from workbench.core.runs import Runs, reason_of
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -258,12 +258,3 @@ def test_the_edition_that_runs_is_learned_of(runs: Runs, records: Records) -> No
     runs.learned(A, old)
     assert runs.learned(A, new) is records.models[A[:2]].learned
     assert runs.learned(A, new).origin is new.origin
-
-
-def test_classes_of_an_answer_without_batches() -> None:
-    """All elements of an output are of one answer, unless the model has batches."""
-    for max_batch_size, shape in ((0, (1,)), (8, (2, 1))):
-        outputs = {"y": Tensor.of(np.array([[1.0, 2.0], [4.0, 3.0]], np.float32))}
-        request = asked(classes={"y": 1})
-        finish(outputs, request, replace(SIGNATURE, max_batch_size=max_batch_size))
-        assert outputs["y"].shape == shape

@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from google.protobuf import json_format
 from onnx_models import identity
 from tritonclient.http import InferenceServerClient
 
@@ -25,7 +24,6 @@ from workbench.model import (
     TensorSpec,
     VersionPolicy,
 )
-from workbench.protos import message_class
 
 BATCHED = """
 max_batch_size: 8
@@ -262,18 +260,6 @@ def test_config_of_several_latest_versions() -> None:
     )
 
 
-def test_config_is_a_model_config(tmp_path: Path) -> None:
-    """What protobuf knows of ModelConfig parses, and means what config.pbtxt says."""
-    make_model(tmp_path / "copy", BATCHED)
-    with Workbench(tmp_path, device="cpu") as workbench:
-        config = config_of(workbench, "copy")
-    message: Any = message_class("model_config", "inference.ModelConfig")()
-    json_format.ParseDict(config, message, ignore_unknown_fields=True)
-    assert (message.max_batch_size, list(message.input[0].dims)) == (8, [3, -1, 8])
-    assert list(message.version_policy.specific.versions) == [1, 2]
-    assert message.parameters["image_order"].string_value == "RGB"
-
-
 def test_config_of_labels(server: Workbench) -> None:
     """An output with labels tells the file that they are in."""
     assert config_of(server, "digits")["output"][0]["label_filename"] == "labels.txt"
@@ -291,12 +277,3 @@ def test_config_of_an_unknown_model(client: httpx.Client, path: str) -> None:
     """An unknown model or version is a 404."""
     response = client.get(f"/v2/models/{path}")
     assert (response.status_code, list(response.json())) == (404, ["error"])
-
-
-def test_config_of_a_broken_model(tmp_path: Path) -> None:
-    """A configuration that does not parse is a 503 with the reason."""
-    make_model(tmp_path / "copy", "max_batch_size: -1")
-    with Workbench(tmp_path, device="cpu") as workbench:
-        response = httpx.get(f"{workbench.url}/v2/models/copy/config")
-    assert response.status_code == 503
-    assert "max_batch_size -1 is below 0" in response.json()["error"]

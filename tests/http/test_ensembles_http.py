@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
-from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
 
@@ -107,14 +105,6 @@ def test_it_is_one_model(triton: InferenceServerClient) -> None:
     }
 
 
-def test_its_configuration_can_be_loaded_again(triton: InferenceServerClient) -> None:
-    """What GET config tells is a configuration that a load takes."""
-    triton.load_model("digits_reader")
-    config = triton.get_model_config("digits_reader")
-    triton.load_model("digits_reader", config=json.dumps(config))
-    assert triton.get_model_config("digits_reader") == config
-
-
 def test_loading_and_unloading(triton: InferenceServerClient) -> None:
     """A load brings the parts; an unload leaves them; with its dependents, they go."""
     triton.load_model("digits_reader")
@@ -126,80 +116,6 @@ def test_loading_and_unloading(triton: InferenceServerClient) -> None:
     triton.unload_model("digits_reader", unload_dependents=True)
     assert ready(triton) == {"digits_conv"}
     assert states(triton)["digits_label"] == ("UNAVAILABLE", "unloaded")
-
-
-def test_a_part_takes_it_down_and_brings_it_back(triton: InferenceServerClient) -> None:
-    """As in Triton, which part is missing is told."""
-    triton.load_model("digits_reader")
-    triton.unload_model("digits_label")
-    assert states(triton)["digits_reader"] == (
-        "UNAVAILABLE",
-        "its part digits_label:1 is not loaded (unloaded by hand)",
-    )
-    assert not triton.is_model_ready("digits_reader")
-    with pytest.raises(InferenceServerException, match="needs its parts: digits_label:1 is not"):
-        triton.infer("digits_reader", [image_input(picture(np.zeros(64)))])
-    triton.load_model("digits_label")
-    assert triton.is_model_ready("digits_reader")
-    assert states(triton)["digits_reader"] == ("READY", "")
-
-
-def test_mistakes_of_clients(triton: InferenceServerClient, served: Workbench) -> None:
-    """What does not fit is a 400 that says where."""
-    triton.load_model("digits_reader")
-    with pytest.raises(InferenceServerException, match=r"^\[400\] .*image 0 cannot be decoded"):
-        triton.infer("digits_reader", [image_input(b"no picture")])
-    with pytest.raises(InferenceServerException, match=r"^\[400\] digits_reader:1 has no output"):
-        triton.infer(
-            "digits_reader",
-            [image_input(picture(np.zeros(64)))],
-            outputs=[InferRequestedOutput("pixels")],
-        )
-    url = f"{served.url}/v2/repository/models/digits_reader/unload"
-    answer = httpx.post(url, json={"parameters": {"unload_dependents": "yes"}})
-    assert answer.status_code == 400
-    assert answer.json() == {"error": "'unload_dependents' must be true or false, not \"yes\""}
-
-
-def test_a_broken_ensemble_says_why(triton: InferenceServerClient) -> None:
-    """A load that cannot be is a 400 with the tensor or the part, and changes nothing."""
-    triton.load_model("digits_reader")
-    config = triton.get_model_config("digits_reader")
-    steps = config["ensemble_scheduling"]["step"]
-    steps[1]["model_name"] = "digits_gone"
-    with pytest.raises(InferenceServerException, match=r"^\[400\] .*'digits_gone'"):
-        triton.load_model("digits_reader", config=json.dumps(config))
-    steps[1]["model_name"] = "wine"
-    with pytest.raises(InferenceServerException, match=r"step 2 \(wine\) has no input 'pixels'"):
-        triton.load_model("digits_reader", config=json.dumps(config))
-    steps[1]["model_name"] = "digits_reader"
-    told = r"digits_reader:1 is a part of itself: digits_reader -> digits_reader"
-    with pytest.raises(InferenceServerException, match=told):
-        triton.load_model("digits_reader", config=json.dumps(config))
-    assert triton.is_model_ready("digits_reader")
-
-
-def test_statistics(triton: InferenceServerClient) -> None:
-    """A request counts once of it, and once of each part, whose time is a part of its own."""
-
-    def counted() -> dict[str, tuple[int, int]]:
-        rows = triton.get_inference_statistics()["model_stats"]
-        return {
-            row["name"]: (
-                row["inference_stats"]["success"]["count"],
-                row["inference_stats"]["compute_infer"]["ns"],
-            )
-            for row in rows
-        }
-
-    triton.load_model("digits_reader")
-    before = counted()
-    triton.infer("digits_reader", [image_input(picture(np.zeros(64)))])
-    after = counted()
-    new = {name: after[name][0] - before[name][0] for name in after}
-    assert new == dict.fromkeys(("digits_reader", *PARTS), 1)
-    spent = {name: after[name][1] - before[name][1] for name in after}
-    assert spent["digits_reader"] >= sum(spent[name] for name in PARTS)
 
 
 def test_generate(served: Workbench, triton: InferenceServerClient) -> None:

@@ -96,20 +96,6 @@ def test_a_configuration_lasts(triton: InferenceServerClient, root: Path) -> Non
     assert batch_of(triton) == 3
 
 
-def test_an_ensemble_without_a_folder_lasts(triton: InferenceServerClient) -> None:
-    """An ensemble that came as a configuration stays after a load without one."""
-    maps = {"input_map": {"x": "x"}, "output_map": {"y": "y"}}
-    ports = {
-        where: [{"name": name, "data_type": "TYPE_FP32", "dims": [-1, 1]}]
-        for where, name in (("input", "x"), ("output", "y"))
-    }
-    steps = [{"model_name": "m", "model_version": -1, **maps}]
-    given = {"ensemble_scheduling": {"step": steps}, **ports}
-    triton.load_model("pipe", config=json.dumps(given))
-    triton.load_model("pipe")
-    assert factor_of(triton, "pipe") == 2.0
-
-
 def test_an_unload_forgets_it(triton: InferenceServerClient) -> None:
     """After an unload the folder's own counts again."""
     triton.load_model("m", config=config(max_batch_size=8))

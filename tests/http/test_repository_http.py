@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -101,21 +100,6 @@ def test_index_of_a_named_repository(http: httpx.Client) -> None:
     assert http.post("/v2/repository/any%2Fone/index").json() == http.post(INDEX).json()
 
 
-def test_a_model_of_two_repositories(sample_models: Path, tmp_path: Path) -> None:
-    """It is UNAVAILABLE for that reason, and a 404 for inference; the others are served."""
-    shutil.copytree(sample_models / "wine", tmp_path / "wine")
-    with Workbench([sample_models, tmp_path], device="cpu") as workbench:
-        rows = {row["name"]: row for row in httpx.post(workbench.url + INDEX).json()}
-        answers = {
-            name: httpx.post(f"{workbench.url}/v2/models/{name}/infer", json={"inputs": []})
-            for name in ("wine", "digits")
-        }
-    assert rows["wine"]["state"] == "UNAVAILABLE"
-    assert rows["wine"]["reason"].startswith("model 'wine' appears in two or more repositories: ")
-    assert answers["wine"].status_code == 404
-    assert answers["digits"].status_code == 400
-
-
 def test_index_has_versions_and_reasons(sample_models: Path, tmp_path: Path) -> None:
     """Each served version has a row; what is broken or was unloaded tells why."""
     for version in ("2", "3"):
@@ -149,16 +133,6 @@ def test_load_bodies(http: httpx.Client, body: bytes) -> None:
     """The body may be an object without parameters, of any Content-Type."""
     headers = {"content-type": "application/x-www-form-urlencoded"}
     assert http.post(f"{WINE}/load", content=body, headers=headers).status_code == 200
-
-
-def test_load_of_all_versions(sample_models: Path, tmp_path: Path) -> None:
-    """A load takes every version that the policy serves."""
-    for version in ("1", "2"):
-        shutil.copytree(sample_models / "wine" / "1", tmp_path / "wine" / version)
-    (tmp_path / "wine" / "config.pbtxt").write_text("version_policy { all {} }")
-    with Workbench(tmp_path, load="explicit", device="cpu") as workbench:
-        assert httpx.post(f"{workbench.url}{WINE}/load").status_code == 200
-        assert {model.id.version for model in workbench.snapshot().models} == {1, 2}
 
 
 @pytest.mark.parametrize("name", ["größe 1%", "a+b", "load", "models"])
@@ -295,32 +269,6 @@ def test_a_changed_model_is_loaded_without_a_gap(
     assert len(answers) >= 10
 
 
-def test_an_unchanged_model_is_not_loaded_again(triton_of_m: InferenceServerClient) -> None:
-    """A load of what is loaded does nothing."""
-    before = triton_of_m.get_model_repository_index()
-    triton_of_m.load_model("m")
-    assert triton_of_m.get_model_repository_index() == before
-    statistics = triton_of_m.get_inference_statistics("m")["model_stats"]
-    assert [entry["version"] for entry in statistics] == ["1"]
-
-
-def test_a_changed_model_that_is_broken(scaled: Scaled, triton_of_m: InferenceServerClient) -> None:
-    """The load says why; the old one is served on, READY for everybody; the next load is tried."""
-    for content in (b"", b"no model"):
-        scaled.path.write_bytes(content)
-        with pytest.raises(InferenceServerException, match="is not an ONNX model") as caught:
-            triton_of_m.load_model("m")
-        assert caught.value.status() == "400"
-        assert factor_of(triton_of_m) == 1.0
-        assert triton_of_m.is_server_ready()
-        assert triton_of_m.is_model_ready("m")
-        (row,) = triton_of_m.get_model_repository_index()
-        assert row == {"name": "m", "version": "1", "state": "READY"}
-    scaled.put(3.0)
-    triton_of_m.load_model("m")
-    assert factor_of(triton_of_m) == 3.0
-
-
 def test_a_changed_configuration(scaled: Scaled, triton_of_m: InferenceServerClient) -> None:
     """A configuration that changed is taken in by a load, as a changed file is."""
     assert triton_of_m.get_model_config("m")["max_batch_size"] == 0
@@ -357,23 +305,6 @@ def test_unload_of_a_broken_model(tmp_path: Path) -> None:
     with Workbench(tmp_path, device="cpu") as workbench:
         response = httpx.post(f"{workbench.url}/v2/repository/models/broken/unload")
     assert response.status_code == 200
-
-
-@pytest.mark.parametrize("dependents", [True, False])
-def test_unload_dependents(triton: InferenceServerClient, dependents: bool) -> None:
-    """Tritonclient may ask for the dependents too, of which there are none."""
-    triton.load_model("wine")
-    assert triton.is_model_ready("wine")
-    triton.unload_model("wine", unload_dependents=dependents)
-    assert not triton.is_model_ready("wine")
-
-
-def test_unload_where_models_load_on_demand(sample_models: Path, held_out: dict[str, Any]) -> None:
-    """What was unloaded comes back at its next request, where models load on demand."""
-    with Workbench(sample_models, device="cpu") as workbench:
-        assert httpx.post(f"{workbench.url}{WINE}/load").status_code == 200
-        assert httpx.post(f"{workbench.url}{WINE}/unload").status_code == 200
-        assert workbench.infer("wine", held_out["wine_x"][:1]).shape == (1, 3)
 
 
 # ── paths ───────────────────────────────────────────────────────────────────
