@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge, RequestStopped
+from workbench.errors import LoadFailed, MemoryExhausted, RequestStopped
 from workbench.events import (
     MemoryRefused,
     ModelEvicted,
@@ -139,15 +139,6 @@ def test_evictions_and_refusals_tell_their_device() -> None:
     assert [evicted.device_number, refused.event.device_number] == [1, 0]
 
 
-def test_a_refusal_says_why(rig: Rig) -> None:
-    """What never fits is refused as soon as it is known what it needs."""
-    rig.apply(events.Requested(1, (HUGE,)))
-    told, refused = rig.apply(events.Estimated(1, {HUGE: 101}))
-    assert isinstance(told, Tell)
-    assert isinstance(refused, Refuse)
-    assert isinstance(refused.error, ModelTooLarge)
-
-
 def test_a_refusal_names_who_is_too_large_together() -> None:
     """The models of one device, in memory or not; what is told is that the others do not come."""
     rig = Rig()
@@ -230,17 +221,6 @@ def test_how_long_a_victim_was_idle(rig: Rig) -> None:
         rig.apply(events.Unload(B, "by hand", 1))
         rig.apply(events.Closed(B))
     assert [each.idle_s for each in told] == [5.0, None]
-
-
-def test_a_model_in_use_does_not_expire(rig: Rig) -> None:
-    """However long its run takes."""
-    rig.ask(A)
-    rig.came(A, 60)
-    rig.now_s += 100.0
-    assert rig.apply(events.Expire(5.0)) == []
-    rig.apply(events.Released((A,)))
-    rig.now_s += 5.0
-    assert Close(A, 0, 60) in rig.apply(events.Expire(5.0))
 
 
 def test_what_is_reserved_is_no_room(rig: Rig) -> None:

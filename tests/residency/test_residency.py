@@ -8,7 +8,6 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
-from inside import until
 from residency_rig import Rig
 
 from doubles import FakeLoader
@@ -24,12 +23,9 @@ from workbench.events import (
     ModelEvicted,
     ModelExpired,
     ModelLoadCancelled,
-    ModelLoaded,
     ModelLoadFailed,
-    ModelLoading,
     ModelOutgrown,
     ModelUnloaded,
-    ModelUnloading,
     Thrashing,
 )
 from workbench.model import Footprint, ModelId, ModelState
@@ -42,13 +38,6 @@ SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 10
 @pytest.fixture
 def rig() -> Rig:
     return Rig(FakeLoader(dict(SIZES)))
-
-
-def test_loads_what_is_asked_for(rig: Rig) -> None:
-    """A lease on a model that is not in memory loads it, and holds what it measures."""
-    lease = rig.acquire(A).result(0)
-    assert lease.model == A
-    assert rig.device.held_nbytes == rig.device.claimed_nbytes == 40
 
 
 def test_the_engine_comes_before_its_models(rig: Rig) -> None:
@@ -102,13 +91,6 @@ def test_a_wait_that_is_cancelled_leaves_nothing(rig: Rig) -> None:
     assert rig.leases() == 0
 
 
-def test_evicts_nobody_needlessly(rig: Rig) -> None:
-    """Of the models chosen for eviction, one whose going is not needed stays."""
-    rig.load(D, A, B)
-    rig.load(ModelId("c", 1))
-    assert rig.loaded() == {D, B, C}
-
-
 def test_never_evicts_when_told(rig: Rig) -> None:
     """With the policy 'never', what does not fit is refused, with numbers."""
     rig = Rig(FakeLoader(dict(SIZES)), policy="never")
@@ -120,15 +102,6 @@ def test_never_evicts_when_told(rig: Rig) -> None:
     assert (error.need_nbytes, error.free_nbytes, error.budget_nbytes) == (40, 20, 100)
     assert rig.loaded() == {A, B}
     assert rig.told(MemoryRefused)
-
-
-def test_refuses_what_never_fits(rig: Rig) -> None:
-    """A model larger than the budget is refused at once, and nobody leaves for it."""
-    rig.load(A)
-    future = rig.acquire(ModelId("huge", 1))
-    with pytest.raises(ModelTooLarge, match=r"huge:1 needs 101 B, the budget is 100 B"):
-        future.result(0)
-    assert rig.loaded() == {A}
 
 
 def test_a_refusal_says_what_a_model_needs_only_while_it_loads(rig: Rig) -> None:
@@ -157,15 +130,6 @@ def test_leased_models_are_drained(rig: Rig) -> None:
     assert big.result(0).model == BIG
 
 
-def test_idle_victims_first(rig: Rig) -> None:
-    """A model in use leaves only if the idle ones are not enough."""
-    lease = rig.acquire(A).result(0)
-    rig.load(B)
-    rig.load(C)
-    assert rig.loaded() == {A, C}
-    lease.release()
-
-
 def test_draining_model_takes_no_request(rig: Rig) -> None:
     """A request for a model that is leaving waits, and is answered by a new load."""
     lease = rig.acquire(A).result(0)
@@ -175,19 +139,6 @@ def test_draining_model_takes_no_request(rig: Rig) -> None:
     rig.give_back(lease)
     rig.give_back(big.result(0))
     assert again.result(0).session is not lease.session
-
-
-def test_pinned_models_stay(rig: Rig) -> None:
-    """A pinned model is not evicted; what then does not fit is refused, saying so."""
-    rig.load(A, B)
-    rig.residency.pin(A)
-    rig.load(C)
-    assert rig.loaded() == {A, C}
-    with pytest.raises(MemoryExhausted, match=r"40 B may not be evicted"):
-        rig.acquire(BIG).result(0)
-    rig.residency.pin(A, pinned=False)
-    rig.load(BIG)
-    assert rig.loaded() == {BIG}
 
 
 def test_loads_are_waited_for(rig: Rig) -> None:
@@ -319,17 +270,6 @@ def test_a_model_that_grew_makes_way(rig: Rig) -> None:
     b.result(0).release()
 
 
-def test_a_function_in_use_is_waited_for(rig: Rig) -> None:
-    """A load that waits for a function to end goes on when it has ended."""
-    rig.loader.callers.add("a")
-    function = rig.acquire(A).result(0)
-    coming = rig.acquire(BIG)
-    assert not coming.done()
-    rig.give_back(function)
-    coming.result(0).release()
-    assert rig.loaded() == {BIG}
-
-
 def test_a_renewed_model(rig: Rig) -> None:
     """A model that is renewed is asked for all the time, keeps its pin, and is loaded anew."""
     lease = rig.acquire(A).result(0)
@@ -425,16 +365,6 @@ def test_nothing_is_kept_of_what_came_and_went(rig: Rig) -> None:
     assert gone.done()
     kept = rig.residency
     assert [kept._asked, kept._waiters, kept._loans, kept._stops] == [{}, {}, {}, {}]
-
-
-def test_an_unload_ends_a_pin(rig: Rig) -> None:
-    """A pinned model that was unloaded may leave for others when it is loaded again."""
-    rig.load(A)
-    rig.residency.pin(A)
-    rig.residency.unload(A)
-    rig.jobs.run_all()
-    rig.load(A)
-    assert not rig.residency.snapshot().residents[A].pinned
 
 
 def test_a_load_that_is_given_up_too_late(rig: Rig) -> None:
@@ -540,24 +470,6 @@ def test_makes_room_for_a_run(rig: Rig) -> None:
     assert rig.residency.make_room(B, 15) == ()
 
 
-def test_unload_ends_a_load(rig: Rig) -> None:
-    """An unload during a load that no request waits for ends it, and tells who asked for it."""
-    rig.loader.gates["a"] = threading.Event()
-    asked = rig.residency.acquire(A, purpose=Purpose.LOAD)
-    rig.jobs.run_one()
-    with ThreadPoolExecutor(1) as thread:
-        loading = thread.submit(rig.jobs.run_one)
-        until(lambda: rig.loader.live_nbytes > 0)
-        unloaded = rig.residency.unload(A)
-        loading.result(30)
-    with pytest.raises(ModelNotReady, match="a:1 was unloaded while it was loading"):
-        asked.result(0)
-    unloaded.result(0)
-    assert rig.residency.state(A) is ModelState.UNAVAILABLE
-    assert rig.device.held_nbytes == rig.device.claimed_nbytes == 0
-    assert ModelLoadCancelled(A, "unloaded while it was loading") in rig.told()
-
-
 def test_unload_before_the_load_has_begun(rig: Rig) -> None:
     """A load that waits for its room ends at once, and whoever waits behind it goes on."""
     rig.load(A, B)
@@ -589,23 +501,6 @@ def test_unload_before_the_load_has_room(rig: Rig) -> None:
     for lease in held:
         rig.give_back(lease)
     request.result(0).release()
-
-
-def test_a_load_that_ended_in_time_is_unloaded(rig: Rig) -> None:
-    """A load that was done before it could be ended is undone."""
-    rig.loader.unstoppable.add("a")
-    rig.residency.acquire(A, purpose=Purpose.LOAD)
-    rig.jobs.run_one()
-    rig.loader.gates["a"] = threading.Event()
-    with ThreadPoolExecutor(1) as thread:
-        loading = thread.submit(rig.jobs.run_one)
-        until(lambda: rig.loader.live_nbytes > 0)
-        rig.residency.unload(A)
-        rig.loader.gates["a"].set()
-        loading.result(30)
-    rig.jobs.run_all()
-    assert rig.loader.live_nbytes == rig.device.held_nbytes == 0
-    assert rig.residency.state(A) is ModelState.UNAVAILABLE
 
 
 def test_asked_for_while_its_load_ends(rig: Rig) -> None:
@@ -708,11 +603,6 @@ def test_unload_of_a_loading_model(rig: Rig) -> None:
     unloaded.result(0)
 
 
-def test_unload_of_what_is_not_loaded(rig: Rig) -> None:
-    """Unloading a model that is not in memory is done at once."""
-    rig.residency.unload(A).result(0)
-
-
 def test_two_unloads_are_one(rig: Rig) -> None:
     """A second unload of the same model waits for the first."""
     rig.load(A)
@@ -757,33 +647,6 @@ def test_leased_partner_is_no_victim(rig: Rig) -> None:
     second = rig.acquire(B, D)
     rig.give_back(first.result(0))
     second.result(0).release()
-
-
-@pytest.mark.parametrize("came", [False, True])
-def test_abandoned_lease_comes_back(rig: Rig, came: bool) -> None:
-    """A lease that nobody waits for any more is given back when it comes, or if it has come."""
-    abandon(rig.acquire(A) if came else rig.residency.acquire(A))
-    rig.jobs.run_all()
-    rig.load(BIG)
-    assert rig.loaded() == {BIG}
-
-
-def test_releasing_twice_is_releasing_once(rig: Rig) -> None:
-    """A second release does nothing."""
-    lease = rig.acquire(A).result(0)
-    other = rig.acquire(A).result(0)
-    lease.release()
-    lease.release()
-    assert rig.residency.snapshot().residents[A].leases == 1
-    other.release()
-
-
-def test_ready_is_told_after_it_is_true(rig: Rig) -> None:
-    """Events come in the order of a life: loading, loaded, unloading, evicted."""
-    rig.load(A)
-    rig.load(BIG)
-    kinds = [type(e) for e in rig.told() if getattr(e, "model", None) == A]
-    assert kinds == [ModelLoading, ModelLoaded, ModelUnloading, ModelEvicted]
 
 
 def test_close_refuses_and_empties(rig: Rig) -> None:
@@ -931,28 +794,6 @@ def test_a_passed_over_model_is_said(rig: Rig) -> None:
     assert ModelEvicted(B, 60, told, ANY) in rig.told()
 
 
-def test_a_failed_load_is_not_tried_again_at_once(rig: Rig) -> None:
-    """For a moment requests fail with the same reason, and nothing is loaded for them."""
-    rig.loader.failures["a"] = LoadFailed("it is broken")
-    assert isinstance(rig.acquire(A).exception(0), LoadFailed)
-    again = rig.residency.acquire(A)
-    assert not rig.jobs
-    assert str(again.exception(0)) == (
-        "it is broken (it is not tried again for 1.0 s, unless loaded by hand)"
-    )
-    assert len(rig.loader.loads) == 1
-    assert rig.residency.snapshot().pending == {}
-
-
-def test_to_retry_is_to_try_at_once(rig: Rig) -> None:
-    """Who asks for another try gets it, and after one that succeeds all is forgotten."""
-    rig.loader.failures["a"] = LoadFailed("it is broken")
-    rig.acquire(A)
-    del rig.loader.failures["a"]
-    rig.acquire(A, purpose=Purpose.LOAD).result(0).release()
-    assert rig.loaded() == {A}
-
-
 def test_want_of_memory_is_no_failure_to_remember(rig: Rig) -> None:
     """A load that found no memory is tried again at once: there may be some now."""
     rig.loader.failures["a"] = MemoryExhausted("the GPU is full")
@@ -1011,17 +852,6 @@ def test_a_look_that_finds_none_to_expire_is_no_event(
     assert rig.residency.expire(300.0) == 1.0
 
 
-def test_expiry_counts_from_the_last_use(rig: Rig) -> None:
-    """Each use, and its end, is the beginning of another span."""
-    rig.load(A)
-    rig.now_s = 250.0
-    lease = rig.lease(A)
-    lease.release()
-    rig.now_s = 400.0
-    assert rig.residency.expire(300.0) == 150.0
-    assert rig.loaded() == {A}
-
-
 def test_thrashing_is_said_once(rig: Rig) -> None:
     """Models that only push each other out are told of, with what they would need."""
     for _ in range(12):
@@ -1039,20 +869,6 @@ def test_thrashing_beside_a_pinned_model(rig: Rig) -> None:
         rig.load(A, B, C)
     (told,) = (event for event in rig.told() if isinstance(event, Thrashing))
     assert (told.nbytes, told.room_nbytes) == (120, 100 - SIZES["d"])
-
-
-def test_a_loaded_model_has_not_failed(rig: Rig) -> None:
-    """A late estimate that fails, of a model that others loaded meanwhile, harms nobody."""
-    first, second = rig.residency.acquire(A), rig.residency.acquire(A)
-    rig.jobs.run_one()  # the estimate of the first, and then its load
-    rig.jobs.run_one(1)
-    rig.loader.sizes = {}
-    rig.jobs.run_all()
-    first.result(0).release()
-    second.result(0).release()
-    assert rig.loaded() == {A}
-    assert rig.residency.absence(A) is None
-    rig.acquire(A).result(0).release()
 
 
 def test_a_session_that_breaks_its_word(rig: Rig) -> None:
