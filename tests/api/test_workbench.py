@@ -22,7 +22,6 @@ from workbench import Workbench
 from workbench.core import ServerCore
 from workbench.errors import (
     InvalidRequest,
-    LoadFailed,
     MemoryExhausted,
     ModelNotFound,
     PortInUse,
@@ -33,7 +32,7 @@ from workbench.errors import (
     UsageError,
 )
 from workbench.events import ModelUnloading
-from workbench.model import ModelId, ModelState
+from workbench.model import ModelId
 from workbench.settings import declared
 
 X = {"x": ("FP32", [-1])}
@@ -176,15 +175,6 @@ def test_leaving_the_block_stops(sample_models: Path) -> None:
     assert not workbench.is_running
 
 
-def test_two_at_once(sample_models: Path) -> None:
-    """Two servers in one process keep their models and events apart."""
-    with Workbench(sample_models) as one, Workbench(sample_models) as other:
-        one.load("wine")
-        assert one.url != other.url
-        assert [m.id.name for m in one.snapshot().models] == ["wine"]
-        assert not other.snapshot().models
-
-
 def test_a_mistake_raises_at_once(sample_models: Path, tmp_path: Path) -> None:
     """A bad repository or setting raises where it is written, before anything starts."""
     with pytest.raises(RepositoryError, match="does not exist"):
@@ -249,30 +239,6 @@ def test_declarations_that_make_no_sense(declaration: dict[str, Any], message: s
         Workbench().register(lambda x: x, **given)
 
 
-def test_a_name_that_cannot_be() -> None:
-    """A function's name is checked like any model's."""
-    with pytest.raises(ModelNotFound, match="cannot be the name"):
-        Workbench().register(lambda x: x, name="../up", inputs=X, outputs=Y)
-
-
-def test_broken_models(tmp_path: Path) -> None:
-    """A broken file is a failed load with one line; the server and the other models go on."""
-    (tmp_path / "broken.onnx").write_bytes(b"this is no model")
-    (tmp_path / "empty" / "1").mkdir(parents=True)
-    with Workbench(tmp_path) as workbench:
-        workbench.register(lambda x: x, name="fine", inputs=X, outputs=Y)
-        for name in ("broken", "empty"):
-            with pytest.raises(LoadFailed) as caught:
-                workbench.load(name)
-            assert "\n" not in str(caught.value)
-            body = {"inputs": []}
-            response = httpx.post(f"{workbench.url}/v2/models/{name}/infer", json=body)
-            assert (response.status_code, list(response.json())) == (503, ["error"])
-        assert np.asarray(workbench.infer("fine", [1.0])).tolist() == [1.0]
-        states = {model.id.name: model.state for model in workbench.models}
-        assert states["broken"] is ModelState.UNAVAILABLE
-
-
 def test_events_tell_the_story(sample_models: Path, held_out: dict[str, Any]) -> None:
     """Loading, eviction and stopping are in the events, in order, with reasons."""
     with Workbench(sample_models) as workbench:
@@ -300,13 +266,6 @@ def test_everything_shows_itself() -> None:
             assert "&lt;script&gt;" in thing._repr_html_()
             assert "<script>" not in thing._repr_html_()
     assert "not running" in workbench._repr_html_()
-
-
-def test_plot_memory(server: Workbench) -> None:
-    """The picture of the memory has the budget line."""
-    figure = server.plot_memory()
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert any(text.startswith("budget ") for text in texts)
 
 
 def test_the_picture_outlives_the_server(sample_models: Path) -> None:
@@ -381,12 +340,6 @@ def test_a_budget_that_is_none(server: Workbench, wrong: Any) -> None:
     with pytest.raises(SettingError, match=r"budget: .* is not an amount of memory"):
         server.budget = wrong
     assert server.budget == before
-
-
-def test_logs_keep_a_models_traceback(server: Workbench) -> None:
-    """The traceback of a function that raised is in the logs, not in the answer."""
-    httpx.post(f"{server.url}/v2/models/fails/infer", json=BODY)
-    assert 'raise ValueError("on purpose")' in server.logs
 
 
 def test_an_interrupt_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,15 +93,6 @@ def test_null_beside_a_binary_size(client: httpx.Client) -> None:
     assert output_of(binary(client, entry, b""))["data"] == []
 
 
-def test_binary_answers_tell_their_length(client: httpx.Client) -> None:
-    """A binary answer has a Content-Length, and its JSON and its tensors fill it."""
-    client.headers["accept-encoding"] = "identity"
-    response = post(client, "FP64", [1.0, 2.0], parameters={"binary_data_output": True})
-    start = int(response.headers["inference-header-content-length"])
-    assert int(response.headers["content-length"]) == start + 16
-    assert struct.unpack("<2d", response.content[start:]) == (1.0, 2.0)
-
-
 # ── beside the body ─────────────────────────────────────────────────────────
 
 

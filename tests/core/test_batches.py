@@ -114,16 +114,6 @@ def rows(answer: Future[InferResponse]) -> list[float]:
     return values
 
 
-def test_an_idle_model_runs_at_once(rig: Rig) -> None:
-    """Who comes while nobody runs does not wait for company."""
-    rig.serve()
-    asked = rig.ask(1.0)
-    assert rig.inside.acquire(timeout=30)
-    rig.go(1)
-    assert rows(asked) == [2.0]
-    assert rig.runs == [[1.0]]
-
-
 def test_who_waits_runs_together(rig: Rig) -> None:
     """Those that came while it ran are one batch, and each gets its own rows."""
     rig.serve()

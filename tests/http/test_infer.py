@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,12 @@ from inside import lease, opened, set_pace
 from doubles import FixedPace
 from workbench.core import ServerCore
 from workbench.core.inference.direct import Direct
-from workbench.core.lifecycle.sources import Sources
 from workbench.core.runtime import Runtime
 from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.settings import Settings
-from workbench.threads import SharedPool
 
 BODY = json.dumps(
     {"inputs": [{"name": "features", "datatype": "FP32", "shape": [1, 13], "data": [0] * 13}]}
@@ -35,51 +33,6 @@ LENGTH = HEADER_LENGTH.decode()
 def core(sample_models: Path) -> Iterator[ServerCore]:
     with opened(ServerCore(Settings.of(sample_models, environ={}, device="cpu"))) as core:
         yield core
-
-
-def cancelled(core: ServerCore, waits: Callable[[], object]) -> None:
-    """Ask for an inference, and go away when it *waits*."""
-
-    async def ask() -> None:
-        plane = DataPlane(core)
-        asking = asyncio.ensure_future(plane.answer(plane.read_head(WINE, []), BODY))
-        while not waits():  # noqa: ASYNC110  # nothing tells a loop of it
-            await asyncio.sleep(0)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-
-    asyncio.run(ask())
-
-
-def test_a_run_that_never_began_gives_its_lease_back(
-    core: ServerCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A request that is cancelled before a thread takes it leaves no lease."""
-    lease(core, "wine").release()
-    monkeypatch.setattr(SharedPool, "_start_thread", lambda *_: None)  # no thread begins anything
-    cancelled(core, lambda: core.status("wine").leases)
-    assert [model.leases for model in core.snapshot().models] == [0]
-
-
-def test_a_request_cancelled_while_its_model_loads(
-    core: ServerCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A request that is cancelled while its model loads leaves no lease when it is loaded."""
-    begun, gate = threading.Event(), threading.Event()
-    load = Sources.load
-
-    def gated(*arguments: Any) -> Any:
-        begun.set()
-        assert gate.wait(30)
-        return load(*arguments)
-
-    monkeypatch.setattr(Sources, "load", gated)
-    cancelled(core, lambda: begun.is_set() and core.status("wine").pending)
-    gate.set()
-    core.load("wine")
-    core.unload("wine")
-    assert core.snapshot().models == ()
 
 
 # ── what is done on the event loop, and what is not ─────────────────────────
