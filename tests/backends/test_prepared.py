@@ -520,12 +520,13 @@ def test_one_that_takes_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     assert [left.name for left in part.iterdir()] == theirs
 
 
+def fill(part: Path) -> None:
+    (part / "model.onnx").write_bytes(b"x")
+
+
 def test_two_servers_write_the_same(rig: Rig) -> None:
     """Whoever comes second leaves the entry of the first as it is, and nothing else."""
     folder = prepared_folder.PreparedFolder(rig.cache, GIB)
-
-    def fill(part: Path) -> None:
-        (part / "model.onnx").write_bytes(b"x")
 
     def fill_late(part: Path) -> None:
         (part / "model.onnx").write_bytes(b"y")
@@ -545,9 +546,6 @@ def test_two_servers_write_the_same_in_one_moment(
     """An entry that appears just before the own one would be there is as good."""
     folder = prepared_folder.PreparedFolder(rig.cache, GIB)
     rename = Path.rename
-
-    def fill(part: Path) -> None:
-        (part / "model.onnx").write_bytes(b"x")
 
     def rename_late(part: Path, entry: Path) -> None:
         monkeypatch.undo()

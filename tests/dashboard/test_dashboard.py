@@ -119,6 +119,7 @@ def test_all_parts_are_drawn(server: Workbench) -> None:
     assert dashboard._controls.chooser.options == server.names
     assert dashboard._controls.keep_alive.label == "until room is needed"
     assert dashboard._marks.row.layout.display == "none"  # nothing was evicted or refused
+    assert dashboard._endpoint.value == ""  # of a server without artifacts
     assert not dashboard._told
 
 
@@ -386,14 +387,6 @@ def test_a_multi_model_endpoint_is_shown(sample_models: Path) -> None:
             assert "1 model loaded, 50% of 2 requests found theirs loaded" in shown
             assert ">wine</td>" in shown
         dashboard.close()
-
-
-def test_without_an_endpoint_there_is_no_part_of_it(server: Workbench) -> None:
-    """A server without artifacts shows nothing of an endpoint."""
-    dashboard = server.dashboard()
-    dashboard.draw()
-    assert dashboard._endpoint.value == ""
-    dashboard.close()
 
 
 def test_the_buttons_of_a_model_are_in_one_row() -> None:

@@ -87,7 +87,7 @@ def test_our_own_hosts(serve: Serve) -> None:
     """The names and addresses of this machine's loopback are this server's, with any port."""
     workbench = serve()
     names = ("localhost", "LOCALHOST:8000", "localhost.")
-    for host in (*names, "127.0.0.1:1", "127.8.9.1", "[::1]:2"):
+    for host in (*names, "127.0.0.1:1", "127.8.9.1", "[::1]:2", "[::ffff:127.0.0.1]"):
         assert both_ways(workbench, f"Host: {host}") == {200}
 
 
@@ -99,6 +99,7 @@ def test_our_own_hosts(serve: Serve) -> None:
         (["Host: evil.test"], 421),
         (["Host: localhost.evil.test"], 421),
         (["Host: 192.0.2.1"], 421),
+        (["Host: [::ffff:192.0.2.1]"], 421),
         (["Host: [::1"], 421),
         (["Host: localhost:x"], 421),
         (["Host: "], 421),
@@ -138,6 +139,7 @@ def test_the_bound_address_is_ours(serve: Serve) -> None:
         ["Origin: null"],
         ["Origin: http://localhost:8888"],  # another server of this machine
         ["Sec-Fetch-Site: cross-site"],
+        ["Sec-Fetch-Site: cross-site", "Origin: http://localhost:8000"],  # our own: a contradiction
         ["Sec-Fetch-Site: same-site"],
         ["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"],
     ],
@@ -322,25 +324,11 @@ def test_a_token_in_a_long_query_is_not_looked_for(serve: Serve) -> None:
         assert httpx.get(f"{workbench.url}/v2", params=query).status_code == status
 
 
-def test_this_machine_by_an_address_of_both_kinds(serve: Serve) -> None:
-    """An IPv4 address that is written as one of IPv6 names this server too; others do not."""
-    url = f"{serve().url}/v2"
-    for host, status in (("[::ffff:127.0.0.1]", 200), ("[::ffff:192.0.2.1]", 421)):
-        assert httpx.get(url, headers={"host": host}).status_code == status
-
-
 def test_replies_vary_by_origin_where_one_is_allowed(serve: Serve) -> None:
     """A cache keeps apart what pages of allowed sites get, and what others do."""
     for allowed, told in (("", ""), ("https://ada.example", "origin")):
         workbench = serve(allow_origins=allowed)
         assert httpx.get(f"{workbench.url}/v2").headers.get("vary", "") == told
-
-
-def test_a_browser_that_contradicts_itself(serve: Serve) -> None:
-    """A request with this server's origin that comes from another site is refused."""
-    url = serve().url
-    headers = {"origin": url, "sec-fetch-site": "cross-site"}
-    assert httpx.post(f"{url}/v2/repository/index", headers=headers).status_code == 403
 
 
 def test_a_made_token_goes_where_none_is_needed(

@@ -30,6 +30,14 @@ def parameter(name: str, value: str) -> str:
     return f'parameters {{ key: "{name}" value {{ string_value: "{value}" }} }}'
 
 
+def tensor(text: str) -> str:
+    return f'input {{ name: "x" data_type: TYPE_FP32 {text} }}'
+
+
+def reshaped(dims: str, shape: str) -> str:
+    return tensor(f"dims: [{dims}] reshape {{ shape: [{shape}] }}")
+
+
 def labelled(filename: str) -> str:
     return f'output {{ name: "y" data_type: TYPE_FP32 dims: 1 label_filename: "{filename}" }}'
 
@@ -284,27 +292,12 @@ def test_values_that_cannot_be(folder: Path, name: str, value: str, rule: str) -
 )
 def test_reshape(folder: Path, batch: int, dims: str, shape: str, read_as: tuple[int, ...]) -> None:
     """A tensor may have another shape in the model than for its clients."""
-    tensor = f'{{ name: "x" data_type: TYPE_FP32 dims: [{dims}] reshape {{ shape: [{shape}] }} }}'
-    config = read(folder, f"max_batch_size: {batch} input {tensor} output {tensor}")
+    taken = reshaped(dims, shape)
+    given = taken.replace("input", "output")
+    config = read(folder, f"max_batch_size: {batch} {taken} {given}")
     for (spec,) in (config.inputs, config.outputs):
         assert spec.reshape == spec.as_the_model_has_it.shape == read_as
         assert spec.shape[batch > 0 :] == tuple(int(dim) for dim in dims.split(","))
-
-
-@pytest.mark.parametrize(
-    ("dims", "shape", "message"),
-    [
-        ("12", "3, 5", "reshape of 'x' to [3, 5] does not fit [12]"),
-        ("12", "3, 2", "reshape of 'x' to [3, 2] does not fit [12]"),
-        ("12", "12, 0", "reshape of 'x' to [12, 0] does not fit [12]"),
-        ("2", "-2, -1", "reshape of 'x' to [-2, -1] does not fit [2]"),
-        ("-1, 4", "4", "reshape of 'x' to [4] must have as many dims of any size as [-1, 4]"),
-    ],
-)
-def test_reshapes_that_cannot_be(folder: Path, dims: str, shape: str, message: str) -> None:
-    """A reshape keeps the number of elements."""
-    tensor = f'{{ name: "x" data_type: TYPE_FP32 dims: [{dims}] reshape {{ shape: [{shape}] }} }}'
-    assert refusal(folder, f"input {tensor}") == message
 
 
 @pytest.mark.parametrize(
@@ -345,6 +338,20 @@ def test_graphs(folder: Path, text: str) -> None:
          "option 'device_id' of accelerator 'cuda' is chosen by the server"),
         ('parameters { key: "image_order" }',
          "parameter 'image_order' is ''; it must be RGB or BGR"),
+        (reshaped("12", "3, 5"), "reshape of 'x' to [3, 5] does not fit [12]"),
+        (reshaped("12", "3, 2"), "reshape of 'x' to [3, 2] does not fit [12]"),
+        (reshaped("12", "12, 0"), "reshape of 'x' to [12, 0] does not fit [12]"),
+        (reshaped("2", "-2, -1"), "reshape of 'x' to [-2, -1] does not fit [2]"),
+        (reshaped("-1, 4", "4"),
+         "reshape of 'x' to [4] must have as many dims of any size as [-1, 4]"),
+        (tensor("dims: [3, 4] format: FORMAT_NHWC"), "'x' has a format, but 2 dims instead of 3"),
+        (tensor("dims: [1, 1, 3, 4, 4] format: 2"), "'x' has a format, but 5 dims instead of 3"),
+        (tensor("dims: [3, 4, 4] format: 7"), "'x' has an unknown format, 7"),
+        ("instance_group { count: -1 }",
+         "instance_group has count -1 and kind 0, which cannot be"),
+        ("instance_group { kind: 77 }",
+         "instance_group has count 0 and kind 77, which cannot be"),
+        ("instance_group { count: 1025 }", "instance_group has 1025 instances; at most 1024 go"),
     ],
 )  # fmt: skip
 def test_contradictions(folder: Path, text: str, message: str) -> None:
@@ -370,19 +377,6 @@ def test_formats(folder: Path, batch: int, dims: str, declared: str, read_as: st
         f"format: {declared} }}",
     )
     assert config.inputs[0].format == read_as
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("dims: [ 3, 4 ] format: FORMAT_NHWC", "'x' has a format, but 2 dims instead of 3"),
-        ("dims: [ 1, 1, 3, 4, 4 ] format: 2", "'x' has a format, but 5 dims instead of 3"),
-        ("dims: [ 3, 4, 4 ] format: 7", "'x' has an unknown format, 7"),
-    ],
-)
-def test_formats_that_cannot_be(folder: Path, text: str, message: str) -> None:
-    """A format is one of Triton's, of an input that can be an image."""
-    assert refusal(folder, f'input {{ name: "x" data_type: TYPE_FP32 {text} }}') == message
 
 
 def test_parameters(folder: Path) -> None:
@@ -719,16 +713,3 @@ def test_instances(folder: Path, text: str, instances: int, placed: str) -> None
     """The instances of all groups go at once; where, if all say the same."""
     config = read(folder, text)
     assert (config.instances, config.placed) == (instances, placed)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("count: -1", "instance_group has count -1 and kind 0, which cannot be"),
-        ("kind: 77", "instance_group has count 0 and kind 77, which cannot be"),
-        ("count: 1025", "instance_group has 1025 instances; at most 1024 go"),
-    ],
-)
-def test_instances_that_cannot_be(folder: Path, text: str, message: str) -> None:
-    """A number or kind that is none is refused."""
-    assert refusal(folder, f"instance_group [ {{ {text} }} ]") == message

@@ -61,6 +61,12 @@ def seen(*snapshots: Snapshot) -> History:
     return history
 
 
+def heads(now: Snapshot, history: History) -> tuple[str, str]:
+    """That of the dashboard, and that of the status page."""
+    live = board.head(now, history.all_traffic, names=2, link="", title="")
+    return live, page_parts(now, [], [], history)["head"]
+
+
 def test_events_say_what_was_before_the_first_look() -> None:
     """The chart begins with what models held by the events, also after a pause of the looking."""
     a, b = ModelId("a", 1), ModelId("b", 1)
@@ -306,14 +312,9 @@ def test_failed_requests_are_seen() -> None:
         console = Console(width=60)
         with console.capture() as captured:
             console.print(screen("here", last, history, ()))
-        heads = (
-            board.head(last, history.all_traffic, names=2, link="", title=""),
-            page_parts(last, [], [], history)["head"],
-        )
         rows = board.models_table(last, history).split("<tr>")[2:]
-        assert [head.count("<b>3</b> requests failed in the last minute") for head in heads] == [
-            failed // 3
-        ] * 2
+        for head in heads(last, history):
+            assert head.count("<b>3</b> requests failed in the last minute") == failed // 3
         assert [">3 failed</b>" in row for row in rows] == [failed == 3, False]
         assert ("3 failed/min" in " ".join(captured.get().split())) == (failed == 3)
         assert bool(re.search(r"\na:1 +ready .* 3 *\n", captured.get())) == (failed == 3)
@@ -326,10 +327,7 @@ def test_a_minute_without_requests_has_no_p99() -> None:
     now = snapshot(replace(ready("a"), requests=failed), at_s=1001.0)
     for snapshots, none in (((idle,), True), ((idle, now), False)):
         history = seen(*snapshots)
-        for head in (
-            board.head(idle, history.all_traffic, names=1, link="", title=""),
-            page_parts(idle, [], [], history)["head"],
-        ):
+        for head in heads(idle, history):
             assert ("<b>no</b> requests in the last minute" in head) == none
             assert "p99" not in head
 
@@ -350,10 +348,7 @@ def test_requests_before_the_first_look_are_not_denied() -> None:
     for at_s, none in ((1000.0, False), (1059.5, True)):
         now = snapshot(ready("a"), ready("b", ended=2), at_s=at_s)
         history = seen(now)
-        for head in (
-            board.head(now, history.all_traffic, names=2, link="", title=""),
-            page_parts(now, [], [], history)["head"],
-        ):
+        for head in heads(now, history):
             assert ("<b>no</b> requests in the last minute" in head) == none
             assert ("requests/s, " in head) == (none and head.startswith("<h1>"))
 
@@ -364,10 +359,7 @@ def test_one_failed_request_is_one() -> None:
     idle = snapshot(ready("a"))
     now = snapshot(replace(ready("a"), requests=failed), at_s=1001.0)
     history = seen(idle, now)
-    for head in (
-        board.head(now, history.all_traffic, names=1, link="", title=""),
-        page_parts(now, [], [], history)["head"],
-    ):
+    for head in heads(now, history):
         assert "<b>1</b> request failed in the last minute" in head
 
 
