@@ -69,15 +69,6 @@ def test_kserve_sends_a_token(kserve: Any, sample_models: Any) -> None:
             infer(kserve, workbench, "wine", asked)
 
 
-def test_kserve_reads_digits(kserve: Any, server: Workbench, held_out: dict[str, Any]) -> None:
-    """Real images go in as it writes them, and the right digits come out."""
-    images = held_out["digits_x"][:20]
-    given = {**tensor(images.ravel().tolist(), [20, 64]), "name": "pixels"}
-    answer = infer(kserve, server, "digits", given)
-    guesses = np.reshape(answer["outputs"]["probabilities"]["data"], (20, 10)).argmax(axis=1)
-    assert (guesses == held_out["digits_y"][:20]).mean() > 0.9
-
-
 @pytest.mark.parametrize("binary_out", [True, False])
 @pytest.mark.parametrize(
     ("datatype", "binary_in"),

@@ -99,20 +99,6 @@ def test_triton_names(
 # ── inference ───────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("binary_in", [True, False])
-@pytest.mark.parametrize("binary_out", [True, False])
-def test_triton_reads_digits(
-    triton: Any, held_out: dict[str, Any], binary_in: bool, binary_out: bool
-) -> None:
-    """It gets the right digits in every mix of JSON and binary."""
-    images = held_out["digits_x"][:50]
-    pixels = given(images, "FP32", name="pixels", binary=binary_in)
-    wanted = InferRequestedOutput("probabilities", binary_data=binary_out)
-    result = triton.infer("digits", [pixels], outputs=[wanted])
-    guesses = result.as_numpy("probabilities").argmax(axis=1)
-    assert (guesses == held_out["digits_y"][:50]).mean() > 0.9
-
-
 @pytest.mark.parametrize("binary_out", [True, False])
 @pytest.mark.parametrize(
     ("datatype", "binary_in"),

@@ -91,16 +91,6 @@ def test_what_is_another_request(tmp_path: Path) -> None:
         assert counts(triton)[:2] == (2, 2)
 
 
-def test_an_answer_in_python_may_be_changed(tmp_path: Path) -> None:
-    """What a user does with an answer changes none that is kept."""
-    model(tmp_path)
-    with served(tmp_path) as (workbench, _):
-        for _ in range(3):
-            answer = workbench.infer("m", {"x": np.ones((1, 2), np.float32)})
-            assert answer.tolist() == [[1, 1]]
-            answer += 1
-
-
 def test_errors_are_not_kept(tmp_path: Path) -> None:
     """A request that does not fit the model is refused each time, and neither hit nor miss."""
     model(tmp_path)

@@ -344,11 +344,13 @@ def test_what_was_answered_cannot_be_withdrawn(rig: Rig) -> None:
 
 
 def test_a_late_failure_of_an_estimate_is_not_one_of_the_loaded_model(rig: Rig) -> None:
-    """Only who asked for the estimate hears of it, if the model has been loaded meanwhile."""
+    """Only who asked for it hears of it, unless all that the request wants is loaded by then."""
     rig.apply(events.Requested(100, (A, B)))
+    rig.apply(events.Requested(101, (A,)))
     rig.load(A, 40)
     error = LoadFailed("unreadable")
     assert rig.apply(events.EstimateFailed(100, A, error)) == [Refuse(100, error)]
+    assert rig.apply(events.EstimateFailed(101, A, error)) == [Grant(101, (A,))]
 
 
 def test_a_use_is_counted_once(rig: Rig) -> None:
