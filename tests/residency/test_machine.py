@@ -285,6 +285,16 @@ def test_no_more_is_promised_than_is_free(rig: Rig) -> None:
         residents.admit(A, residents.devices[0], 101)
 
 
+def test_an_unload_ends_a_pin(rig: Rig) -> None:
+    """A pinned model that was unloaded may leave for others when it is loaded again."""
+    rig.load(A, 60)
+    rig.apply(events.Pin(A, pinned=True))
+    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Closed(A))
+    rig.load(A, 60)
+    assert not rig.resident(A).pinned
+
+
 def test_one_that_retries_can_be_unloaded(rig: Rig) -> None:
     """A load that waits for others to leave, to begin once more, ends at once."""
     rig.load(B, 30)
