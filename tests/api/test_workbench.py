@@ -230,6 +230,12 @@ def test_a_taken_port_raises_in_start(server: Workbench, sample_models: Path) ->
         ({"name": None}, "needs name="),
         ({"name": "sagemaker/a"}, "are SageMaker's"),
         ({"memory": "lots"}, "not an amount of memory"),
+        ({"max_batch_size": -1}, "max_batch_size and instances must be 0 or more"),
+        ({"max_queue_delay": "1ms"}, "max_queue_delay is for a model with a max_batch_size"),
+        (
+            {"max_batch_size": 4, "outputs": {"y": ("FP32", [2])}},
+            r"'y' has shape \[2\]: with a max_batch_size the first dimension is the batch, -1",
+        ),
     ],
 )
 def test_declarations_that_make_no_sense(declaration: dict[str, Any], message: str) -> None:

@@ -138,12 +138,6 @@ def test_weights_are_counted(tmp_path: Path) -> None:
     assert given.array.tolist() == [1]
 
 
-def test_what_the_engine_refuses(session: OnnxSession) -> None:
-    """Inputs that the engine itself refuses are the request's fault, as in any model."""
-    with pytest.raises(InvalidRequest, match="Invalid rank"):
-        through(session, np.zeros((2, 2), np.uint16))
-
-
 def test_answers_are_their_readers(tmp_path: Path) -> None:
     """An output that is an input too is a copy of it, of whatever datatype."""
     session = load(
@@ -161,7 +155,7 @@ def test_answers_are_their_readers(tmp_path: Path) -> None:
 def test_nothing_keeps_a_closed_session(session: OnnxSession) -> None:
     """Neither outputs nor errors keep the engine's own session once it is closed."""
     kept: list[Any] = [through(session, np.ones(3, np.uint16))]
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequest, match="Invalid rank") as caught:
         through(session, np.zeros((2, 2), np.uint16))
     kept.append(caught.value)
     engine = weakref.ref(session._engine)

@@ -333,14 +333,6 @@ def test_a_run_that_fails(reshaped: OnnxSession) -> None:
     assert lies_in(run(reshaped, memory, x=x, s=good), memory)
 
 
-def test_what_the_engine_refuses(negative: OnnxSession) -> None:
-    """Inputs that the engine itself refuses are the request's fault."""
-    memory = memory_of(MANY * 4)
-    with pytest.raises(InvalidRequest, match="Invalid rank"):
-        run(negative, memory, x=fp32(MANY, 1))
-    assert untouched(memory)
-
-
 def test_inputs_that_are_not_contiguous(negative: OnnxSession) -> None:
     """Strided inputs give the elements that they show."""
     memory, wide = memory_of(MANY * 4), fp32(2 * MANY)
@@ -365,7 +357,7 @@ def test_nothing_keeps_a_closed_session(negative: OnnxSession) -> None:
     """Neither outputs nor errors keep the engine's own session once it is closed."""
     memory = memory_of(MANY * 4)
     kept: list[Any] = [run(negative, memory, x=fp32(MANY))]
-    with pytest.raises(InvalidRequest) as caught:
+    with pytest.raises(InvalidRequest, match="Invalid rank") as caught:
         run(negative, memory, x=fp32(MANY, 1))
     kept.append(caught.value)
     engine = weakref.ref(negative._engine)

@@ -56,21 +56,6 @@ def test_triton_health(triton: Any) -> None:
     assert not triton.is_model_ready("nobody")
 
 
-def test_triton_sees_what_is_not_loaded(
-    triton_of: Callable[[Workbench], Any], sample_models: Any
-) -> None:
-    """Where loading is explicit, a model is ready once it is loaded, and says why it is not."""
-    with Workbench(sample_models, load="explicit") as workbench:
-        client = triton_of(workbench)
-        assert not client.is_model_ready("wine")
-        pixels = given(np.zeros((1, 13), np.float32), "FP32", name="measurements")
-        with pytest.raises(InferenceServerException, match="load it first") as caught:
-            client.infer("wine", [pixels])
-        assert caught.value.status() == "503"
-        workbench.load("wine")
-        assert client.is_model_ready("wine")
-
-
 def test_triton_metadata(triton: Any) -> None:
     """It reads the metadata of the server and of a model, with and without a version."""
     server = triton.get_server_metadata()

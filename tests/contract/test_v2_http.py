@@ -83,7 +83,7 @@ def test_metadata_loads_nothing(sample_models: Any) -> None:
         assert not workbench.snapshot().models
 
 
-@pytest.mark.parametrize("suffix", ["", "/ready", "/versions/1", "/infer"])
+@pytest.mark.parametrize("suffix", ["", "/config", "/ready", "/versions/1", "/infer"])
 def test_unknown_model(client: httpx.Client, suffix: str) -> None:
     """An unknown model is a 404 that names it, and those that there are."""
     method = "POST" if suffix == "/infer" else "GET"
@@ -98,9 +98,10 @@ def test_unknown_model(client: httpx.Client, suffix: str) -> None:
 @pytest.mark.parametrize("version", ["2", "0", "-1", "v1", "1.0", "99999999999999999999"])
 def test_unknown_version(client: httpx.Client, version: str) -> None:
     """An unknown version, also one that is no number, is a 404 that names it."""
-    response = client.get(f"/v2/models/digits/versions/{version}")
-    assert response.status_code == 404
-    assert version in error_of(response)
+    for suffix in ("", "/config"):
+        response = client.get(f"/v2/models/digits/versions/{version}{suffix}")
+        assert response.status_code == 404
+        assert version in error_of(response)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,9 @@ from typing import Any
 
 import httpx
 import numpy as np
-import pytest
 from onnx_models import identity
 
 from workbench import Workbench
-from workbench.errors import UsageError
 from workbench.events import OptionIgnored
 from workbench.model import ModelId
 
@@ -49,24 +47,6 @@ def test_a_full_queue(tmp_path: Path) -> None:
         refused = asyncio.run(ask())
     assert refused.status_code == 503
     assert refused.json() == {"error": "Exceeds maximum queue size"}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_batch_size": -1}, "max_batch_size and instances must be 0 or more"),
-        ({"max_queue_delay": "1ms"}, "max_queue_delay is for a model with a max_batch_size"),
-        (
-            {"max_batch_size": 4, "outputs": {"y": ("FP32", [2])}},
-            r"'y' has shape \[2\]: with a max_batch_size the first dimension is the batch, -1",
-        ),
-    ],
-)
-def test_declarations_that_make_no_sense(options: dict[str, Any], message: str) -> None:
-    """A function whose batches cannot be is refused where it is declared."""
-    given = {"inputs": {"x": ("FP32", [-1])}, "outputs": {"y": ("FP32", [-1])}} | options
-    with pytest.raises(UsageError, match=message):
-        Workbench(device="cpu").register(lambda x: x, name="f", **given)
 
 
 def test_a_function_with_batches_in_a_notebook() -> None:

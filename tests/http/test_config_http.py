@@ -270,10 +270,3 @@ def test_config_loads_nothing(sample_models: Path) -> None:
     with Workbench(sample_models, device="cpu") as workbench:
         assert config_of(workbench, "wine")["name"] == "wine"
         assert workbench.snapshot().models == ()
-
-
-@pytest.mark.parametrize("path", ["nobody/config", "wine/versions/9/config"])
-def test_config_of_an_unknown_model(client: httpx.Client, path: str) -> None:
-    """An unknown model or version is a 404."""
-    response = client.get(f"/v2/models/{path}")
-    assert (response.status_code, list(response.json())) == (404, ["error"])

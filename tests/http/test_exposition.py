@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from workbench.http.exposition import COUNTER, GAUGE, Family, Sample, label_text, write
 
 
-@pytest.mark.parametrize(
-    "value", ['qu"ote', "back\\slash", "line\nend", "\\n", "größe", "", "a,b=}{"]
-)
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+@example('qu"ote')
+@example("back\\slash and \\n")
+@example("line\nend")
+@example("a,b=}{")
 def test_labels_come_through(value: str) -> None:
     """Whatever a label's value holds, a reader gets it back, beside its neighbour."""
     labels = label_text(model=value, version="1")
     ((family),) = read(Family("f", GAUGE, "told", (Sample(labels, 1),)))
     assert family.samples[0].labels == {"model": value, "version": "1"}
-
-
-@settings(derandomize=True, deadline=None, max_examples=200)
-@given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_any_label_comes_through(value: str) -> None:
-    """Whatever a label's value is, a reader gets it back."""
-    ((family),) = read(Family("f", GAUGE, "told", (Sample(label_text(x=value), 1),)))
-    assert family.samples[0].labels == {"x": value}
 
 
 @pytest.mark.parametrize("value", [0, 3, 2**60 + 1, 0.1, 1e-9, 1e300])

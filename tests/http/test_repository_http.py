@@ -172,14 +172,6 @@ def test_load_that_fails(tmp_path: Path) -> None:
     assert "model.onnx" in error_of(response)
 
 
-def test_load_that_does_not_fit(sample_models: Path) -> None:
-    """A model larger than the budget is a 507."""
-    with Workbench(sample_models, load="explicit", device="cpu", budget="1KiB") as workbench:
-        response = httpx.post(f"{workbench.url}{WINE}/load")
-    assert response.status_code == 507
-    assert "the budget is 1.0 KiB" in error_of(response)
-
-
 @pytest.mark.parametrize(
     ("verb", "parameters", "message"),
     [

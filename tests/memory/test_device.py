@@ -41,6 +41,13 @@ def found(variable: str | None) -> list[int]:
     return [UUIDS.index(device.uuid) for device in devices]
 
 
+def first_gpu(nvml: ScriptedNvml, variable: str | None = None) -> tuple[Device, Gpus]:
+    gpus_ = Gpus(nvml, {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable})
+    devices = gpus_.find()
+    assert isinstance(devices, tuple)
+    return devices[0], gpus_
+
+
 def test_finds_every_gpu() -> None:
     """Without the variable every GPU is found, with its name, its memory and its UUID."""
     assert visible(None) == tuple(
@@ -123,11 +130,9 @@ def test_every_absence_has_a_cure(absence: GpuAbsence) -> None:
 
 def test_reads_the_memory_of_the_right_gpu() -> None:
     """A GPU is read by its UUID, whatever its number among the visible ones."""
-    gpus_ = Gpus(ScriptedNvml(), {"CUDA_VISIBLE_DEVICES": "2"})
-    devices = gpus_.find()
-    assert isinstance(devices, tuple)
-    assert devices[0].index == 0
-    assert gpus_.read(devices[0]) == MemoryReading(300, 21, 3)
+    gpu, gpus_ = first_gpu(ScriptedNvml(), "2")
+    assert gpu.index == 0
+    assert gpus_.read(gpu) == MemoryReading(300, 21, 3)
 
 
 @pytest.mark.parametrize(
@@ -154,23 +159,14 @@ def test_a_driver_without_the_second_version(code: int) -> None:
 def test_a_gpu_lost_after_it_was_found(call: str, code: int) -> None:
     """A GPU that is gone when it is read has no reading, and nothing is raised."""
     nvml = ScriptedNvml()
-    gpus_ = Gpus(nvml, {})
-    devices = gpus_.find()
-    assert isinstance(devices, tuple)
+    gpu, gpus_ = first_gpu(nvml, "1")
     nvml.failures[call] = code
-    assert gpus_.read(devices[1]) is None
+    assert gpus_.read(gpu) is None
     nvml.failures.clear()
-    assert gpus_.read(devices[1]) == MemoryReading(200, 14, 2)
+    assert gpus_.read(gpu) == MemoryReading(200, 14, 2)
 
 
 # ── figures ──
-
-
-def first_gpu(nvml: ScriptedNvml, variable: str | None = None) -> tuple[Device, Gpus]:
-    gpus_ = Gpus(nvml, {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable})
-    devices = gpus_.find()
-    assert isinstance(devices, tuple)
-    return devices[0], gpus_
 
 
 def test_the_figures_of_the_right_gpu() -> None:

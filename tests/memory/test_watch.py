@@ -71,23 +71,17 @@ def test_a_load_alone_is_booked_as_measured(rig: Rig) -> None:
     assert rig.watch.base_nbytes() == 0
 
 
-@pytest.mark.parametrize("taken_nbytes", [50 * MIB, 204 * MIB])
-def test_the_bounds_of_a_measurement(rig: Rig, taken_nbytes: int) -> None:
-    """Half the estimate is believed, and twice, with what threads and heaps take."""
+@pytest.mark.parametrize(
+    ("taken", "believed"), [(-50, False), (49, False), (50, True), (204, True), (205, False)]
+)
+def test_the_bounds_of_a_measurement(rig: Rig, taken: int, believed: bool) -> None:
+    """Half the estimate is believed, and twice, with what threads and heaps take; else none is."""
     with rig.watch.load(A) as change:
         change.booked_nbytes = 100 * MIB
-        rig.take(taken_nbytes)
+        rig.take(taken * MIB)
         rig.meter.most_nbytes = 10 * MIB  # which went by too fast to be seen
-    assert (change.booked_nbytes, change.peak_nbytes) == (taken_nbytes, taken_nbytes)
-
-
-@pytest.mark.parametrize("taken_nbytes", [-50 * MIB, 49 * MIB, 205 * MIB])
-def test_an_unlikely_measurement_of_a_load(rig: Rig, taken_nbytes: int) -> None:
-    """A load that seems to take far less or more than estimated was not measured."""
-    with rig.watch.load(A) as change:
-        change.booked_nbytes = 100 * MIB
-        rig.take(taken_nbytes)
-    assert (change.booked_nbytes, change.peak_nbytes) == (100 * MIB, None)
+    told = (taken * MIB, taken * MIB) if believed else (100 * MIB, None)
+    assert (change.booked_nbytes, change.peak_nbytes) == told
 
 
 @pytest.mark.parametrize("other", ["load", "run", "request"])

@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,10 +35,11 @@ def outcome(
     *requests: tuple[float, ModelId],
     costs: Mapping[ModelId, ModelCost] = COSTS,
     policy: str = "lru",
-    loaders: int = 4,
+    **more: Any,
 ) -> Outcome:
+    """Of requests at these times, in a budget of 100."""
     trace = [TraceRequest(*request) for request in requests]
-    return replay(trace, costs, 100, POLICIES[policy], loaders=loaders)
+    return replay(trace, costs, 100, POLICIES[policy], **more)
 
 
 def waits(outcome: Outcome) -> list[float | None]:
@@ -177,7 +179,7 @@ def test_cost_weighs_in() -> None:
 @pytest.mark.parametrize("begin_s", [0.0, 100.0])
 def test_pinned(monkeypatch: pytest.MonkeyPatch, begin_s: float) -> None:
     """A pinned model is there before the first request, and never leaves; no clock goes back."""
-    trace = [TraceRequest(begin_s + after_s, model) for after_s, model in enumerate((B, C, A))]
+    trace = [(begin_s + after_s, model) for after_s, model in enumerate((B, C, A))]
     costs = COSTS | {A: ModelCost(40, 5.0)}
     times_s: list[float] = []
     apply = Machine.apply
@@ -187,7 +189,7 @@ def test_pinned(monkeypatch: pytest.MonkeyPatch, begin_s: float) -> None:
         return apply(machine, event, now_s)
 
     monkeypatch.setattr(Machine, "apply", timed)
-    came = replay(trace, costs, 100, POLICIES["lru"], pinned=[A])
+    came = outcome(*trace, costs=costs, pinned=[A])
     assert waits(came) == [2.0, 5.0, 0.0]
     assert [each.model for each in came.left] == [B]
     assert times_s == sorted(times_s)
@@ -195,20 +197,18 @@ def test_pinned(monkeypatch: pytest.MonkeyPatch, begin_s: float) -> None:
 
 def test_keep_alive() -> None:
     """A model leaves when it was idle for the keep-alive time, and its next request is cold."""
-    trace = [TraceRequest(at_s, model) for at_s, model in ((0.0, A), (5.0, B), (8.0, A), (30.0, A))]
-    came = replay(trace, COSTS, 100, POLICIES["lru"], keep_alive_s=10.0)
+    came = outcome((0.0, A), (5.0, B), (8.0, A), (30.0, A), keep_alive_s=10.0)
     assert waits(came) == [1.0, 2.0, 0.0, 1.0]
     assert came.left == (Eviction(17.0, B, expired=True), Eviction(18.0, A, expired=True))
     assert came.evictions == 0
     with pytest.raises(UsageError, match="more than 0 seconds"):
-        replay(trace, COSTS, 100, POLICIES["lru"], keep_alive_s=0)
+        outcome((0.0, A), keep_alive_s=0)
 
 
 def test_keep_alive_counts_from_the_end_of_a_run() -> None:
     """Who ran long before is due later than who was used after it, and holds nobody up."""
     costs = {A: ModelCost(40, 0.0, run_s=60.0), B: ModelCost(40, 0.0)}
-    trace = [TraceRequest(at_s, model) for at_s, model in ((0.0, A), (50.0, B), (85.0, B))]
-    came = replay(trace, costs, 100, POLICIES["lru"], keep_alive_s=30.0)
+    came = outcome((0.0, A), (50.0, B), (85.0, B), costs=costs, keep_alive_s=30.0)
     assert came.loads == 3
     assert came.left == (Eviction(80.0, B, expired=True),)
 
@@ -217,8 +217,8 @@ def test_keep_alive_counts_from_the_end_of_a_run() -> None:
 @given(st.lists(st.floats(0.0, 1000.0), min_size=1, max_size=20), st.sampled_from([0.1, 0.3, 10.1]))
 def test_keep_alive_ends_at_any_time(at_s: list[float], keep_alive_s: float) -> None:
     """Times that no float is exactly do not keep a model from leaving."""
-    trace = [TraceRequest(each_s, A) for each_s in sorted(at_s)]
-    came = replay(trace, {A: ModelCost(40, 0.0)}, 100, POLICIES["lru"], keep_alive_s=keep_alive_s)
+    trace = [(each_s, A) for each_s in sorted(at_s)]
+    came = outcome(*trace, costs={A: ModelCost(40, 0.0)}, keep_alive_s=keep_alive_s)
     apart = sum(b - a >= 2 * keep_alive_s for a, b in pairwise(sorted(at_s)))
     assert apart <= len(came.left) <= came.loads
 
@@ -226,8 +226,7 @@ def test_keep_alive_ends_at_any_time(at_s: list[float], keep_alive_s: float) -> 
 def test_who_waits_too_long_is_refused() -> None:
     """A request gives up after its time, and the load that it asked for goes on for others."""
     costs = {A: ModelCost(80, 5.0), B: ModelCost(80, 5.0)}
-    trace = [TraceRequest(at_s, model) for at_s, model in ((0.0, A), (1.0, B), (8.0, B))]
-    came = replay(trace, costs, 100, POLICIES["lru"], wait_s=8.0)
+    came = outcome((0.0, A), (1.0, B), (8.0, B), costs=costs, wait_s=8.0)
     assert waits(came) == [5.0, None, 2.0]
     assert came.refusals == 1
     shown = "3 requests, 3 cold, 1 refused, 7 s waited in all, 1 evicted"
@@ -237,15 +236,14 @@ def test_who_waits_too_long_is_refused() -> None:
 def test_a_load_that_takes_no_time_is_not_waited_for() -> None:
     """A request that may not wait at all is granted a model that loads at once."""
     costs = {A: ModelCost(40, 0.0), B: ModelCost(40, 1.0)}
-    trace = [TraceRequest(0.0, A), TraceRequest(1.0, B)]
-    assert waits(replay(trace, costs, 100, POLICIES["lru"], wait_s=0.0)) == [0.0, None]
+    assert waits(outcome((0.0, A), (1.0, B), costs=costs, wait_s=0.0)) == [0.0, None]
 
 
 def test_an_overload_ends() -> None:
     """While as many wait as may, others are refused at once: a long overload is replayed soon."""
     costs = {ModelId(f"m{n}", 1): ModelCost(90, 1.0) for n in range(10)}
-    trace = [TraceRequest(n * 0.01, model) for n, model in enumerate([*costs] * 500)]
-    came = replay(trace, costs, 100, POLICIES["lru"], max_waiting=8, wait_s=20.0)
+    trace = [(n * 0.01, model) for n, model in enumerate([*costs] * 500)]
+    came = outcome(*trace, costs=costs, max_waiting=8, wait_s=20.0)
     assert came.loads + came.refusals <= len(trace)
     assert came.refusals > 4000
     assert max(each for each in waits(came) if each is not None) <= 20.0

@@ -162,7 +162,10 @@ def test_a_refusal_for_want_of_room_names_who_would_be_loaded(rig: Rig) -> None:
     rig.apply(events.Requested(100, (A, B)))
     _, refused = rig.apply(events.Estimated(100, {A: 20, B: 60}))
     assert isinstance(refused, Refuse)
-    assert str(refused.error).startswith("b:1 needs 60 B, 50 B of 100 B are free")
+    error = refused.error
+    assert isinstance(error, MemoryExhausted)
+    assert str(error).startswith("b:1 needs 60 B, 50 B of 100 B are free")
+    assert (error.need_nbytes, error.free_nbytes, error.budget_nbytes) == (60, 50, 100)
 
 
 def test_a_failed_load(rig: Rig) -> None:

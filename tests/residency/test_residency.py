@@ -19,7 +19,6 @@ from workbench.errors import (
     ServerNotRunning,
 )
 from workbench.events import (
-    MemoryRefused,
     ModelEvicted,
     ModelExpired,
     ModelLoadCancelled,
@@ -89,19 +88,6 @@ def test_a_wait_that_is_cancelled_leaves_nothing(rig: Rig) -> None:
     assert (rig.residency._asked, rig.residency.snapshot().pending) == ({}, {})
     rig.jobs.run_all()
     assert rig.leases() == 0
-
-
-def test_never_evicts_when_told(rig: Rig) -> None:
-    """With the policy 'never', what does not fit is refused, with numbers."""
-    rig = Rig(FakeLoader(dict(SIZES)), policy="never")
-    rig.load(A, B)
-    future = rig.acquire(C)
-    with pytest.raises(MemoryExhausted, match=r"c:1 needs 40 B, 20 B of 100 B are free") as caught:
-        future.result(0)
-    error = caught.value
-    assert (error.need_nbytes, error.free_nbytes, error.budget_nbytes) == (40, 20, 100)
-    assert rig.loaded() == {A, B}
-    assert rig.told(MemoryRefused)
 
 
 def test_a_refusal_says_what_a_model_needs_only_while_it_loads(rig: Rig) -> None:
