@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import contextlib
 import contextvars
 import gc
 import signal
@@ -13,6 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from unittest import mock
 
 import httpx
@@ -22,7 +24,14 @@ from inside import until
 
 from workbench import Workbench
 from workbench.errors import ServerNotRunning, ThreadsExhausted
-from workbench.threads import SharedPool, ThreadPool, Ticker, shielded, start_thread
+from workbench.threads import (
+    CallThreads,
+    SharedPool,
+    ThreadPool,
+    Ticker,
+    shielded,
+    start_thread,
+)
 
 
 @contextmanager
@@ -97,9 +106,95 @@ def test_work_that_waits_for_other_work() -> None:
 
 def test_what_is_done_meanwhile() -> None:
     """It is called while the work is waited for."""
-    pool, gate = ThreadPool(1, "test"), threading.Event()
-    assert pool.call(lambda: gate.wait(30), gate.set)
-    pool.close()
+    threads, gate = CallThreads("test"), threading.Event()
+    assert threads.call(lambda: gate.wait(30), gate.set)
+    threads.close()
+
+
+def interrupted(call: Callable[[], object], step: int) -> bool:
+    """Do *call*, interrupted once *step* functions have returned; whether it took that many."""
+    left = [step]
+
+    def profile(_frame: object, event: str, _arg: object) -> None:
+        left[0] -= event in ("c_return", "return")  # where Python looks for signals
+        if not left[0]:
+            raise KeyboardInterrupt
+
+    sys.setprofile(profile)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def test_an_interrupt_anywhere_in_a_call() -> None:
+    """Wherever it comes, later calls are done, by one thread, and nothing waits for them."""
+    threads, done = CallThreads("calling"), set[int]()
+    threads.call(int)
+    step = 1
+    while interrupted(lambda step=step: threads.call(lambda: done.add(step)), step):  # type: ignore[misc]
+        until(lambda: threads._free == 1 and threads._jobs.empty())
+        before = set(done)
+        assert threads.call(lambda: 7) == 7
+        assert done == before
+        step += 1
+    assert step > 10
+    assert [t.name for t in threading.enumerate()].count("calling") == 1
+    threads.close()
+
+
+def test_a_call_after_an_interrupt_of_one_that_goes_on() -> None:
+    """It does not wait for the work of the earlier one, which goes on."""
+    threads, begun, gate = CallThreads("calling"), threading.Event(), threading.Event()
+    interrupt_soon(begun)
+    with pytest.raises(KeyboardInterrupt):
+        threads.call(lambda: (begun.set(), gate.wait(30)))
+    assert threads.call(lambda: 7) == 7
+    gate.set()
+    threads.close()
+    until(lambda: not any(t.name == "calling" for t in threading.enumerate()))
+    with pytest.raises(ServerNotRunning, match="the server is stopping"):
+        threads.call(int)
+
+
+def test_a_call_for_which_there_is_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused; the next one is done once there are threads again, named or not."""
+    threads = CallThreads("calling")
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_thread, "start_new_thread", fail)
+        with pytest.raises(ThreadsExhausted, match="such as 'calling'"):
+            threads.call(int)
+    with no_threads():
+        assert threads.call(lambda: 7) == 7
+    threads.close()
+
+
+def test_an_error_of_a_call_keeps_nothing() -> None:
+    """What failing work was given is free as soon as nobody has its error any more."""
+    threads = CallThreads("calling")
+
+    def fail(_: object) -> None:
+        raise ValueError("scripted")
+
+    given = threading.Event()
+    alive = weakref.ref(given)
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            threads.call(partial(fail, given))
+        del given
+        until(lambda: alive() is None)
+    finally:
+        gc.enable()
+    threads.close()
 
 
 def test_an_idle_thread_keeps_nothing() -> None:

@@ -46,24 +46,6 @@ class ThreadPool:
         self._shared.do(_Work(partial(copy_context().run, work, *args), future))
         return future
 
-    def call(self, work: Callable[[], T], meanwhile: Callable[[], object] | None = None) -> T:
-        """Do *work* in one of the threads, and wait for it; *meanwhile* is called every 0.25 s.
-
-        An interrupt of the main thread ends the wait only. Raises as ``submit`` and *work* do.
-        """
-        future: Future[T] = Future()
-        ended = queue_when_done(future)
-        self._shared.do(_Work(partial(copy_context().run, work), future))
-        every_s = None if meanwhile is None else _MEANWHILE_S
-        while True:
-            try:
-                done = ended.get(timeout=every_s)
-            except Empty:
-                if meanwhile is not None:
-                    meanwhile()
-            else:
-                return done.result()
-
     def do(self, work: Callable[[], object]) -> None:
         """Like ``submit`` but faster, without a future; *work* must handle its own errors."""
         self._shared.do(_Work(work))
@@ -116,6 +98,85 @@ def queue_when_done(future: Future[T]) -> SimpleQueue[Future[T]]:
     return ended
 
 
+class CallThreads:
+    """Threads that work for the main thread, which an interrupt may stop between any two steps.
+
+    So one call of C hands over the work, and only the threads count how many of them are free.
+    There is one thread, unless an interrupt ended the wait for work that goes on.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()  # ``None``: end
+        self._free = 0  # threads without work
+        self._closed = False
+
+    def call(self, work: Callable[[], T], meanwhile: Callable[[], object] | None = None) -> T:
+        """Do *work* in one of the threads, and wait for it; *meanwhile* is called every 0.25 s.
+
+        An interrupt of the main thread ends the wait only. Raises what *work* does,
+        ``ServerNotRunning`` once closed, and ``ThreadsExhausted``.
+        """
+        future: Future[T] = Future()
+        ended = queue_when_done(future)
+        job = partial(_fulfil, future, partial(self._busy, partial(copy_context().run, work)))
+        with self._lock:
+            if self._closed:
+                raise ServerNotRunning(_ENDED)
+            if self._free <= self._jobs.qsize():
+                self._start_thread()
+            self._jobs.put(job)
+        every_s = None if meanwhile is None else _MEANWHILE_S
+        while True:
+            try:
+                future = ended.get(timeout=every_s)
+                break
+            except Empty:
+                if meanwhile is not None:
+                    meanwhile()
+        try:
+            return future.result()
+        finally:
+            del future, job  # an error keeps this frame, which would keep the error
+
+    def close(self) -> None:
+        """End the threads once they have done what they were given."""
+        with self._lock:
+            self._closed = True
+            self._jobs.put(None)
+
+    def _start_thread(self) -> None:
+        try:
+            _thread.start_new_thread(self._begin, ())  # one call of C, unlike ``Thread.start``
+        except RuntimeError as error:
+            raise _exhausted(self._name) from error
+
+    def _begin(self) -> None:
+        try:
+            start_thread(self._work, self._name)
+        except ThreadsExhausted:
+            self._work()
+
+    def _work(self) -> None:
+        with self._lock:
+            self._free += 1
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # a free thread keeps nothing of it
+        self._jobs.put(None)  # for the next thread
+
+    def _busy(self, work: Callable[[], T]) -> T:
+        """Do *work*; this thread is free again before anybody hears of the result."""
+        with self._lock:
+            self._free -= 1
+        try:
+            return work()
+        finally:
+            with self._lock:
+                self._free += 1
+
+
 def shielded(
     work: Callable[[], T], name: str, interrupted: Callable[[], object] = lambda: None
 ) -> T:
@@ -161,10 +222,14 @@ def start_thread(work: Callable[[], object], name: str) -> None:
     try:
         threading.Thread(target=work, name=name, daemon=True).start()
     except RuntimeError as error:
-        raise ThreadsExhausted(
-            f"the system starts no more threads now, such as {name!r}: try again in a moment, "
-            "or see the limits of this user and container (ulimit -u, pids.max)"
-        ) from error
+        raise _exhausted(name) from error
+
+
+def _exhausted(name: str) -> ThreadsExhausted:
+    return ThreadsExhausted(
+        f"the system starts no more threads now, such as {name!r}: try again in a moment, "
+        "or see the limits of this user and container (ulimit -u, pids.max)"
+    )
 
 
 class Ticker:

@@ -44,7 +44,7 @@ from workbench.model import ModelId
 from workbench.repository import ModelRepository
 from workbench.residency import OnDevice, Residency
 from workbench.settings import Settings
-from workbench.threads import SharedPool, ThreadPool, Ticker
+from workbench.threads import CallThreads, SharedPool, ThreadPool, Ticker
 
 _log = logging.getLogger("workbench")
 
@@ -56,7 +56,6 @@ _LOOKING_THREADS = 4
 _CLOSING_THREADS = 4
 _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
-_CALLING_THREADS = 4  # more than one is used only after interrupts of cells
 _WAITING_THREADS = 32  # they mostly sleep
 _TELLING_THREADS = 1
 _BATCHING_THREADS = 256  # one for each busy instance of a model that has a queue
@@ -108,7 +107,7 @@ class Runtime:
         self._loading = self._pool(_LOADING_THREADS, "load")
         self._closing = self._pool(_CLOSING_THREADS, "close")
         self.reading = self._pool(_READING_THREADS, "read")
-        self.calling = self._pool(_CALLING_THREADS, "call")
+        self.calling = CallThreads("workbench-call")
         self.waiting = self._pool(_WAITING_THREADS, "wait")
         self._batching = self._pool(_BATCHING_THREADS, "batch")
         self._telling = self._pool(_TELLING_THREADS, "tell")
@@ -342,6 +341,7 @@ class Runtime:
             if not self.residency.close(timeout_s):
                 _left_running.add(self.residency)
         self.running.close()
+        self.calling.close()
         for threads in self._pools:
             threads.close()
 
