@@ -338,9 +338,11 @@ def test_folding_limit(tmp_path):
     over = read(tmp_path, model([fill, use], [tensor("s", np.array([5000, 5000]))]))
     assert over.fold_limit_nbytes == 16 << 20
     assert over.load_nbytes < (16 << 20) + (2 << 20)
+    assert over.unsure_nbytes == 16 << 20
     turned = helper.make_node("Transpose", ["w"], ["t"], perm=[1, 0])
     big = read(tmp_path, model([turned, matmul(w="t")], [zeros("w", 3000, 2000)]))
     assert big.fold_limit_nbytes == 24_000_000
+    assert big.unsure_nbytes == 0
 
 
 def products(size, count):

@@ -50,6 +50,16 @@ def test_a_measured_load_is_remembered(core: ServerCore, tmp_path: Path) -> None
     assert core.estimate("m") > 1.5 * measured_nbytes
 
 
+def test_constants_of_unknown_size_are_booked_as_measured(core: ServerCore, tmp_path: Path) -> None:
+    """What a file of 200 bytes is folded into is in the books, however much it is."""
+    (tmp_path / "filled").mkdir()
+    body = "w = ConstantOfShape(s) y = Add(x, w)"
+    text = f"(float[n] x) => (float[n] y) {{ {body} }}"
+    written(tmp_path / "filled" / "model.onnx", text, weights={"s": np.array([3 * MIB])})
+    core.load("filled")
+    assert 12 * MIB < core.status("filled").nbytes < 16 * MIB
+
+
 def test_the_books_agree_with_the_system(core: ServerCore) -> None:
     """What is booked for a loaded model is what the process takes for it, to 5 %."""
     before_nbytes = anonymous_nbytes()

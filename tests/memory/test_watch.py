@@ -84,6 +84,18 @@ def test_the_bounds_of_a_measurement(rig: Rig, taken: int, believed: bool) -> No
     assert (change.booked_nbytes, change.peak_nbytes) == told
 
 
+def test_a_load_that_may_hold_more_than_estimated(rig: Rig) -> None:
+    """A size above twice the estimate is believed as far as the model itself may be larger."""
+    for model, taken_nbytes, booked_nbytes in (
+        (A, 254 * MIB, 254 * MIB),
+        (B, 255 * MIB, 100 * MIB),
+    ):
+        with rig.watch.load(model) as change:
+            change.booked_nbytes, change.unsure_nbytes = 100 * MIB, 50 * MIB
+            rig.take(taken_nbytes)
+        assert change.booked_nbytes == booked_nbytes
+
+
 @pytest.mark.parametrize("other", ["load", "run", "request"])
 def test_a_load_that_is_not_alone(rig: Rig, other: str) -> None:
     """Beside another load, a run or a request a load is not measured."""

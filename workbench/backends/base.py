@@ -31,17 +31,19 @@ class Session:
     """A loaded model.
 
     *footprint*: its memory, which should be at most the *need* of its inspection, and grows with
-    what its first runs keep. *origin*: sessions of equal origins give equal answers. *steady*: the
-    time of a run depends on the shapes of the inputs only. *may_call*: it may request other models
-    while it runs. *recovers*: it still runs after a run that had too little memory. *divisible*:
-    it may run on a part of a request first, to learn what a run takes. *schedule*: how the core
-    runs its requests; without one each runs at once. *parts*: the models of an ensemble, by name
-    and version (``None``: the latest). The core sets *runner*, which runs the requests, and
-    *loaded_from*, its ``ModelSource``, when the model becomes READY.
+    what its first runs keep; *unsure_nbytes*: what it may hold beside that. *origin*: sessions of
+    equal origins give equal answers. *steady*: the time of a run depends on the shapes of the
+    inputs only. *may_call*: it may request other models while it runs. *recovers*: it still runs
+    after a run that had too little memory. *divisible*: it may run on a part of a request first, to
+    learn what a run takes. *schedule*: how the core runs its requests; without one each runs at
+    once. *parts*: the models of an ensemble, by name and version (``None``: the latest). The core
+    sets *runner*, which runs the requests, and *loaded_from*, its ``ModelSource``, when the model
+    becomes READY.
     """
 
     signature: Signature
     footprint = Footprint()
+    unsure_nbytes = 0
     origin: object = None
     steady: bool = False
     may_call: bool = False

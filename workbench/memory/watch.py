@@ -68,21 +68,23 @@ def gpu_meter(read: Callable[[], int | None]) -> Meter:
 class Change:
     """A load or a close in progress: the *models* and *booked_nbytes* that it adds to the books.
 
-    *peak_nbytes* is the peak of a load that ran alone, else ``None``. After such a load
-    *booked_nbytes* is the measured size instead of the estimate.
+    *unsure_nbytes*: how much more the model may hold, of unknown size. *peak_nbytes* is the peak of
+    a load that ran alone, else ``None``. After such a load *booked_nbytes* is the measured size
+    instead of the estimate.
     """
 
-    booked_nbytes = models = 0
+    booked_nbytes = unsure_nbytes = models = 0
     peak_nbytes: int | None = None
 
     def measure(self, taken_nbytes: int, peak_nbytes: int) -> None:
         """Note the end of the load: its peak was *peak_nbytes*, and it holds *taken_nbytes*.
 
-        A size below half or above twice the estimate is not used: then other code took or freed
-        memory. A small difference is ignored too.
+        A size below half or above twice the estimate, and what is unsure, is not used: then other
+        code took or freed memory. A small difference is ignored too.
         """
         estimate_nbytes = self.booked_nbytes
-        if not estimate_nbytes / 2 <= taken_nbytes <= 2 * estimate_nbytes + _LOAD_NOISE_NBYTES:
+        most_nbytes = 2 * estimate_nbytes + self.unsure_nbytes + _LOAD_NOISE_NBYTES
+        if not estimate_nbytes / 2 <= taken_nbytes <= most_nbytes:
             return
         self.peak_nbytes = max(taken_nbytes, peak_nbytes)
         if abs(taken_nbytes - estimate_nbytes) > _LOAD_NOISE_NBYTES:

@@ -45,6 +45,7 @@ class OnnxSession(Runnable):
         steady: bool,
         on_cpu: bool,
         takes_no_empty: bool = False,
+        unsure_nbytes: int = 0,
         origin: object = None,
         shrinks: str = "",
         schedule: Schedule | None = None,
@@ -54,6 +55,7 @@ class OnnxSession(Runnable):
         self._shrinks = shrinks
         self.signature = signature
         self.footprint = footprint
+        self.unsure_nbytes = unsure_nbytes
         self.steady = steady
         # A part of a batch may be empty, which such a model does not survive: see _refuse_empty.
         self.divisible = not takes_no_empty

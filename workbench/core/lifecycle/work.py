@@ -75,6 +75,7 @@ class ThreadedWork:
             session = sources.load(model, stop)
             unseen_nbytes = session.footprint.unseen_nbytes
             change.booked_nbytes = session.footprint.nbytes - unseen_nbytes
+            change.unsure_nbytes = session.unsure_nbytes
         if change.peak_nbytes is not None and not unseen_nbytes:
             session.footprint = session.footprint.of(change.booked_nbytes)
             sources.measured(model, session, change.peak_nbytes)

@@ -15,7 +15,8 @@ has some of them, and says why no simpler rule will do.
   that.
 - A node whose inputs are all constant is folded into one, up to ``fold_limit_nbytes``, which the
   session is given (a 400 byte file can otherwise grow by 1 GiB per node). A result of unknown
-  size counts as that much. All that is folded is held until folding ends.
+  size counts as that much while loading; most turn out small, so once loaded it counts as it is
+  measured (``memory.watch``). All that is folded is held until folding ends.
 - Freed blocks must go back to the system at once, which glibc does for blocks over
   M_MMAP_THRESHOLD: the load sets that to 1 MiB (``heap``).
 """
@@ -102,6 +103,8 @@ class Estimator:
         share_nbytes = _UNKNOWN_FOLDS_NBYTES // max(1, self._unknown_folds)
         self.fold_limit_nbytes = max(self._largest_fold, min(FOLD_LIMIT_NBYTES, share_nbytes))
         """The most that one folded constant may take; less if the sizes of many are unknown."""
+        self.unsure_nbytes = self._unknown_folds * self.fold_limit_nbytes
+        """What folded constants of unknown size may take, for a moment or for good."""
 
     def resident_nbytes(self, meta_nbytes: int) -> int:
         """Held once loaded. *meta_nbytes*: the file without its numbers, which takes up to 4x."""
@@ -114,7 +117,7 @@ class Estimator:
         """
         parsing = self._parsed + self._largest_parsed
         making = self._held + self._replaced + self._largest_copy
-        making += self._unknown_folds * self.fold_limit_nbytes
+        making += self.unsure_nbytes
         fixed = (1 << 20) + min(4 << 20, self._parsed)
         loose = self._small + 2 * self._nodes_nbytes + 13 * meta_nbytes + fixed
         return max(parsing, making) * 102 // 100 + loose

@@ -49,6 +49,7 @@ class OnnxFile:
     counts as dense, because ONNX Runtime expands it). *resident_nbytes* is the memory of a
     session on the CPU; *load_nbytes* is an upper bound for any moment of loading and keeping
     it, if the session limits constant folding to *fold_limit_nbytes* (see ``estimate``).
+    *unsure_nbytes*: what a session may hold beside *resident_nbytes*: constants of unknown size.
     *by_value*: the memory of a run may depend on the numbers in its inputs, not only on their
     shapes (see ``is_steady``). *takes_no_empty*: an empty input could end the process. *stamps*
     change when one of its files does. *divisions* could end the process, and must be guarded.
@@ -63,6 +64,7 @@ class OnnxFile:
     load_nbytes: int
     external_files: tuple[Path, ...]
     fold_limit_nbytes: int = FOLD_LIMIT_NBYTES
+    unsure_nbytes: int = 0
     by_value: bool = False
     takes_no_empty: bool = False
     stamps: tuple[Stamp, ...] = ()
@@ -181,6 +183,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         load_nbytes=max(weights, estimate.load_nbytes(meta)) + guards_nbytes + rewritten_nbytes,
         external_files=tuple(sorted(reader.files.sizes)),
         fold_limit_nbytes=estimate.fold_limit_nbytes,
+        unsure_nbytes=estimate.unsure_nbytes,
         by_value=not is_steady(graph, functions, overridable),
         takes_no_empty=any(map(_takes_no_empty, (graph, *functions))),
         divisions=divisions,
