@@ -239,6 +239,18 @@ def test_a_load_that_takes_no_time_is_not_waited_for() -> None:
     assert waits(outcome((0.0, A), (1.0, B), costs=costs, wait_s=0.0)) == [0.0, None]
 
 
+@pytest.mark.parametrize("nbytes", [1, 90])
+@pytest.mark.parametrize("loaders", [1, 4])
+def test_hundreds_wait_for_loads_that_take_no_time(nbytes: int, loaders: int) -> None:
+    """Any number of models that load at once are granted together, or one after the other."""
+    waiting = {ModelId(f"m{number}", 1): ModelCost(nbytes, 0.0) for number in range(300)}
+    costs = {A: ModelCost(100, 1.0, run_s=5.0), **waiting}
+    trace = [TraceRequest(0.0, A), *(TraceRequest(2.0, model) for model in waiting)]
+    came = replay(trace, costs, 100, POLICIES["lru"], loaders=loaders)
+    assert waits(came) == [1.0, *[4.0] * len(waiting)]
+    assert came.loads == len(trace)
+
+
 def test_an_overload_ends() -> None:
     """While as many wait as may, others are refused at once: a long overload is replayed soon."""
     costs = {ModelId(f"m{n}", 1): ModelCost(90, 1.0) for n in range(10)}

@@ -141,7 +141,8 @@ class _Replay:
         self._wait_s = wait_s
         self._max_waiting = math.inf if max_waiting is None else max_waiting
         self._now_s = 0.0
-        self._ahead: list[tuple[float, int, Callable[[Any], None], Any]] = []  # a heap
+        # A heap. Who may wait until a time gives up after everything else at that time.
+        self._ahead: list[tuple[float, bool, int, Callable[[Any], None], Any]] = []
         self._numbers = count()
         self._asked: dict[int, tuple[int, float]] = {}  # by request: index in the trace, and when
         self._to_load: list[deque[Effect]] = [deque() for _ in budgets]
@@ -208,10 +209,8 @@ class _Replay:
     # ── the clock ──
 
     def _after(self, seconds: float, happen: Callable[[Any], None], to: Any) -> None:
-        if seconds:
-            heapq.heappush(self._ahead, (self._now_s + seconds, next(self._numbers), happen, to))
-        else:
-            happen(to)
+        ahead = (self._now_s + seconds, False, next(self._numbers), happen, to)
+        heapq.heappush(self._ahead, ahead)
 
     def _go_to(self, until_s: float) -> None:
         """Apply all events until *until_s*."""
@@ -223,7 +222,7 @@ class _Replay:
                 self._now_s = max(self._now_s, due_s)
                 self._apply(events.Expire(self._keep_alive_s))
             elif next_s <= until_s:
-                self._now_s, _, happen, to = heapq.heappop(ahead)
+                self._now_s, _, _, happen, to = heapq.heappop(ahead)
                 happen(to)
             else:
                 return
@@ -251,8 +250,8 @@ class _Replay:
                 return
             self._asked[number] = index, self._now_s
             if self._wait_s < math.inf:
-                gives_up_s = self._now_s + self._wait_s  # not before it asks, if it waits 0 s
-                heapq.heappush(self._ahead, (gives_up_s, number, self._give_up, number))
+                gives_up_s = self._now_s + self._wait_s
+                heapq.heappush(self._ahead, (gives_up_s, True, number, self._give_up, number))
         self._apply(events.Requested(number, (model,), needs=self._needs[model]))
 
     def _give_up(self, request: int) -> None:
