@@ -7,8 +7,12 @@ from collections.abc import Iterator, Mapping
 
 Labels = Mapping[str, str]
 
-_LINE = re.compile(r"^(\w+)(?:\{(.*)\})?\s+(\S+)$", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# "Within a line, tokens can be separated by any number of blanks and/or tabs [...]. Leading and
+# trailing whitespace is ignored." A time in milliseconds may follow the value.
+_LINE = re.compile(
+    r"^[ \t]*([\w:]+)[ \t]*(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$", re.MULTILINE
+)
+_LABEL = re.compile(r'(\w+)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
 

@@ -500,6 +500,30 @@ def test_a_stream_with_comments() -> None:
 
 
 @pytest.mark.parametrize(
+    "text", ["<html>\n<title>a: page</title>\n</html>", '{"y": 2.5}', "[]", "data: <p>", "data"]
+)
+def test_a_stream_that_is_none(text: str) -> None:
+    """A page, or JSON alone, is told in one line: what was asked, answered and expected."""
+    with answered_by(Elsewhere(generate_stream=httpx.Response(200, text=text))) as wb:
+        with pytest.raises(NotSupported, match="/generate_stream was answered with ") as caught:
+            list(wb.stream("m", [1.0]))
+    assert str(caught.value).endswith(" instead of a model's outputs")
+
+
+@pytest.mark.parametrize("at_s", ['"soon"', "null", "[]", "1e300", "NaN", "Infinity"])
+def test_an_event_without_a_time(at_s: str) -> None:
+    """What a server tells as the time of an event is a time, or its events cannot be read."""
+    text = f'{{"events": [{{"number": 1, "at_s": {at_s}, "kind": "load", "text": "m:1"}}]}}'
+    told = {"v2": {"name": "workbench"}, "events?after=0": httpx.Response(200, text=text)}
+    with (
+        answered_by(Elsewhere(**told)) as wb,
+        pytest.raises(NotSupported, match=" instead of events$") as caught,
+    ):
+        assert wb.events
+    assert '"at_s"' in str(caught.value)
+
+
+@pytest.mark.parametrize(
     ("index", "step"),
     [
         ([{"name": "other", "state": "LOADING", "reason": "reading"},

@@ -13,11 +13,12 @@ from workbench import errors
 from workbench.asking.replies import (
     HEADER_SIZE,
     checked,
+    event_entry,
     model_status,
     read_outputs,
     tensor_specs,
-    told_of,
 )
+from workbench.events import Entry, ToldEvent
 from workbench.model import ModelId, ModelState
 from workbench.residency import Absence, AbsenceKind
 from workbench.statistics import FailureReason
@@ -103,8 +104,10 @@ def test_why_a_model_is_not_there(row: dict[str, Any], absences: Any, absence: A
 
 def test_the_model_of_an_event() -> None:
     """With its version, if it is of a model."""
-    assert told_of({"model_name": "m", "model_version": "3"}) == ModelId("m", 3)
-    assert told_of({}) is None
+    told = {"number": 1, "at_s": 2, "kind": "load", "text": "m:3"}
+    of_model = told | {"model_name": "m", "model_version": "3"}
+    assert event_entry(of_model) == Entry(1, 2.0, ToldEvent("load", "m:3", ModelId("m", 3)))
+    assert event_entry(told) == Entry(1, 2.0, ToldEvent("load", "m:3"))
 
 
 def test_tensors_that_are_not_declared() -> None:

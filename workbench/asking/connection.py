@@ -22,12 +22,13 @@ from workbench.asking.question import Question
 from workbench.asking.replies import (
     HEADER_SIZE,
     checked,
+    event_data,
+    event_entry,
     expecting,
     index_rows,
     model_status,
     read_outputs,
     tensor_specs,
-    told_of,
 )
 from workbench.codecs import generate, v2_binary, v2_json
 from workbench.core.status.snapshot import ModelStatus
@@ -40,7 +41,6 @@ from workbench.errors import (
     UsageError,
     WorkbenchError,
 )
-from workbench.events import Entry, ToldEvent
 from workbench.image_forms import image_forms
 from workbench.model import ModelId, ModelState, Signature
 from workbench.running import find_token
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 _BINARY = "binary_tensor_data"  # the name of the protocol's extension
 _FUNCTION = "python"  # the platform of Python functions
 _REPOSITORY = "v2/repository/"
-_EVENT = "data:"  # how a line of server-sent events begins
 _KEPT_S = 2.0  # for the next request; servers close idle connections after 5 s, often more
 _CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """How a request ends on a connection that was kept, and that the server closed meanwhile."""
@@ -155,11 +154,12 @@ class Connection(Asks):
         request = self._http.build_request("POST", path, content=generate.encode_request(tensors))
         with self._of_model(), self._failing(), closing(self._begun(request)) as reply:
             for line in reply.iter_lines():
-                if line.startswith(_EVENT):
-                    body = line.removeprefix(_EVENT)
-                    with expecting("a model's outputs", reply, body):
-                        answer = generate.decode_response(body.encode(), outputs)
-                    yield answer_of(answer, raw=question.raw)
+                with expecting("a model's outputs", reply, line):
+                    body = event_data(line)
+                    if body is None:
+                        continue
+                    answer = generate.decode_response(body.encode(), outputs)
+                yield answer_of(answer, raw=question.raw)
 
     def _begun(self, request: httpx.Request) -> httpx.Response:
         """The reply to *request*, whose body is still to come."""
@@ -331,10 +331,7 @@ class Connection(Asks):
             raise NotSupported(f"{self.url} is no workbench: it tells no events")
         reply = self._ask("GET", "events", params={"after": number})
         with expecting("events", reply):
-            return EventList(
-                Entry(row["number"], row["at_s"], ToldEvent(row["kind"], row["text"], told_of(row)))
-                for row in reply.json()["events"]
-            )
+            return EventList(map(event_entry, reply.json()["events"]))
 
     def metrics(self) -> str:
         """The figures of the server, in Prometheus's text format."""

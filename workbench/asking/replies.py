@@ -13,11 +13,13 @@ from workbench import errors
 from workbench.codecs import v2_binary, v2_json
 from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import InvalidRequest, NotSupported, WorkbenchError
+from workbench.events import Entry, ToldEvent
 from workbench.model import ModelId, ModelState, TensorSpec
 from workbench.residency import Absence, AbsenceKind
 from workbench.statistics import FailureReason, RequestCounts
 from workbench.tensor import Tensor
 from workbench.views.text import cut
+from workbench.views.times import clock_time
 
 HEADER_SIZE = "inference-header-content-length"
 _SAID_AGAIN = re.compile(
@@ -61,7 +63,7 @@ def expecting(what: str, reply: httpx.Response, line: str | None = None) -> Iter
     """
     try:
         yield
-    except (InvalidRequest, ValueError, KeyError, TypeError, AttributeError):
+    except (InvalidRequest, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         told = (reply.text if line is None else line).strip()
         shown = repr(cut(told, _SHOWN)) if told else "nothing"
         asked = reply.request
@@ -105,10 +107,24 @@ def model_status(
     return ModelStatus(model, state, nbytes, reason=reason, requests=requests, absence=absence)
 
 
-def told_of(row: Mapping[str, Any]) -> ModelId | None:
-    """Which model an event of a workbench tells of, if it is of one."""
+def event_entry(row: Mapping[str, Any]) -> Entry:
+    """An event that a workbench tells. Raises ``ValueError`` and others if *row* is none."""
+    number, at_s = int(row["number"]), float(row["at_s"])
+    clock_time(at_s)  # raises for a number that is no time
     name = row.get("model_name")
-    return None if name is None else ModelId(name, int(row["model_version"]))
+    model = None if name is None else ModelId(name, int(row["model_version"]))
+    return Entry(number, at_s, ToldEvent(str(row["kind"]), str(row["text"]), model))
+
+
+def event_data(line: str) -> str | None:
+    """The data in a *line* of server-sent events; ``None`` if it has none.
+
+    Raises ``ValueError`` for another line, as of a page.
+    """
+    field, _, value = line.partition(":")
+    if field not in ("", "data", "event", "id", "retry"):
+        raise ValueError(f"{field!r} is no field of a server-sent event")
+    return value if field == "data" else None
 
 
 def tensor_specs(entries: list[dict[str, Any]] | None) -> dict[str, TensorSpec]:
