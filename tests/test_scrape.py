@@ -20,7 +20,7 @@ from workbench.scrape import samples
     ],
 )
 def test_a_sample(line: str, labels: dict[str, str]) -> None:
-    """Blanks may stand before, between and after the parts of a line, and a time after its value."""
+    """Blanks may stand around the parts of a line, and a time after its value."""
     assert list(samples(f"# HELP up 1\n{line}\n\nlast 2\n")) == [
         ("up", labels, 1.0),
         ("last", {}, 2.0),

@@ -504,9 +504,11 @@ def test_a_stream_with_comments() -> None:
 )
 def test_a_stream_that_is_none(text: str) -> None:
     """A page, or JSON alone, is told in one line: what was asked, answered and expected."""
-    with answered_by(Elsewhere(generate_stream=httpx.Response(200, text=text))) as wb:
-        with pytest.raises(NotSupported, match="/generate_stream was answered with ") as caught:
-            list(wb.stream("m", [1.0]))
+    with (
+        answered_by(Elsewhere(generate_stream=httpx.Response(200, text=text))) as wb,
+        pytest.raises(NotSupported, match="/generate_stream was answered with ") as caught,
+    ):
+        list(wb.stream("m", [1.0]))
     assert str(caught.value).endswith(" instead of a model's outputs")
 
 
@@ -517,7 +519,7 @@ def test_an_event_without_a_time(at_s: str) -> None:
     told = {"v2": {"name": "workbench"}, "events?after=0": httpx.Response(200, text=text)}
     with (
         answered_by(Elsewhere(**told)) as wb,
-        pytest.raises(NotSupported, match=" instead of events$") as caught,
+        pytest.raises(NotSupported, match=r" instead of events$") as caught,
     ):
         assert wb.events
     assert '"at_s"' in str(caught.value)

@@ -18,7 +18,7 @@ from workbench.http.exposition import write
 from workbench.http.metrics import families
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
-from workbench.statistics import RequestCounts
+from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
 from workbench.views.history import History
 from workbench.views.scraped import Scrapes
 from workbench.views.terminal import screen
@@ -145,6 +145,27 @@ def test_numbers_and_states_are_whole(width: int) -> None:
     assert "not loaded" in second
     assert ("used" in head) == ("50 s ago" in first) == (width >= 72)
     assert len(first.rstrip()) == width
+
+
+@pytest.mark.parametrize("width", [60, 72, 80, 90])
+def test_its_lines_are_those_that_were_asked_for(width: int) -> None:
+    """With failures too, the first is one line: where it is cut, the failures are not."""
+    history, rows = History(), 4
+    models = [ModelId(f"m{number}", 1) for number in range(9)]
+    for at_s, number in ((1000.0, 0), (1005.0, 700)):
+        failures = {FailureReason.OTHER: number}
+        buckets = (number, *[0] * len(BUCKETS_S))
+        requests = RequestCounts(number, failures, last_at_s=at_s, buckets=buckets)
+        told = tuple(ModelStatus(model, ModelState.READY, requests=requests) for model in models)
+        now = Snapshot(at_s, (), told)
+        history.add(now)
+    entries = [Entry(n, 1.0, ToldEvent("load", str(m), m)) for n, m in enumerate(models, 1)]
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(screen("http://127.0.0.1:8000", now, history, entries, rows))
+    lines = captured.get().splitlines()
+    assert len(lines) == 1 + 1 + rows + 1 + 8
+    assert "6300 failed/min" in lines[0]
 
 
 def test_a_model_that_failed_is_broken(tmp_path: Path) -> None:

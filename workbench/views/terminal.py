@@ -39,11 +39,11 @@ def screen(
     as they are, never as markup.
     """
     traffic = history.all_traffic
-    head = Text.assemble(
-        ("workbench ", "bold"), url, f"   {snapshot.ready} ready   ",
-        f"{traffic.rate:.1f} requests/s",
-        f"   p99 {show_seconds(traffic.p99_s)}" if traffic.p99_s else "",
+    head = _line(
+        ("workbench ", "bold"), url, f"   {snapshot.ready} ready",
         f"   {traffic.failed} {_FAILED}" if traffic.failed else "",
+        f"   {traffic.rate:.1f} requests/s",
+        f"   p99 {show_seconds(traffic.p99_s)}" if traffic.p99_s else "",
     )  # fmt: skip
     ordered = sorted(snapshot.models, key=lambda m: (place(m), -m.requests.last_at_s, m.id))
     parts: list[RenderableType] = [head, *map(_device, snapshot.devices)]
