@@ -265,6 +265,31 @@ def test_no_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert told.output.endswith("no server answers at http://127.0.0.1:9: Connection refused\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("bench", "m", "--clients", "x"), "clients: 'x' is not a list such as 1,2,4"),
+        (("bench", "m", "--seconds", "x"), "'x' is not a span of time"),
+        (("bench", "m", "--json", "{"), "{ cannot be read"),
+        (("infer", "m", "--json", "{"), "{ cannot be read"),
+        (("infer", "m"), "give the inputs by one of --json, --npy and --image"),
+        (("top", "--every", "x"), "Invalid value for '--every'"),
+    ],
+)
+def test_a_wrong_option_is_told_first(
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    """It is wrong at every server, so no server is needed to tell it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.output.startswith(f"workbench: {told}")
+
+
 def test_servers_that_cannot_be_listed(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +19,10 @@ from workbench.api.workbench import Workbench
 from workbench.commands.client import (
     COMMANDS,
     event_line,
-    given_inputs,
-    inputs_options,
     on_server,
     only_url,
     path_option,
+    reads_inputs,
     url_option,
 )
 from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, single_artifacts
@@ -37,6 +37,7 @@ from workbench.version import __version__
 
 if TYPE_CHECKING:
     from workbench.asking.connection import Connection
+    from workbench.bench.sweep import Point, Sweep
 
 _PORT = "8000"  # what clients of other servers try first
 _EXIT_TIMEOUT = "25s"  # Kubernetes and SageMaker end a container 30 s after SIGTERM
@@ -71,11 +72,21 @@ _LOADS = (
 """What a benchmark tries: options, their defaults, how these are shown, and their help."""
 
 
-def _load_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def _reads_loads(command: Callable[..., None]) -> Callable[..., None]:
+    """Give *command* the sweep that its options tell, over its *inputs*."""
+
+    @wraps(command)
+    def reading(*, inputs: Any, **given: Any) -> None:
+        from workbench.bench.sweep import sweep_of
+
+        told = {name: given.pop(name) for name, *_ in _LOADS}
+        sweep = sweep_of(inputs=inputs, **{name: text for name, text in told.items() if text})
+        command(sweep=sweep, **given)
+
     for name, default, shown, text in reversed(_LOADS):
         option = click.option(f"--{name}", default=default, show_default=shown, help=text)
-        command = option(command)
-    return command
+        reading = option(reading)
+    return reading
 
 
 class _Commands(click.Group):
@@ -316,34 +327,22 @@ def pack(
 
 @main.command()
 @click.argument("model")
+@reads_inputs(required=False)
+@_reads_loads
 @on_server
-@_load_options
-@inputs_options
-def bench(
-    connection: Connection,
-    model: str,
-    *,
-    seconds: str,
-    json_text: str | None,
-    npy: Path | None,
-    image: Path | None,
-    **lists: str,
-) -> None:
+def bench(connection: Connection, model: str, *, sweep: Sweep) -> None:
     """Measure how fast MODEL is, at any server of the V2 protocol.
 
     Without inputs, an example is made of what the server tells of the model. Each measurement is
     printed as it ends, then a table of all. With --batching, --instances or --threads the model is
     loaded with each configuration in turn; at the end it gets its own again.
     """
-    from workbench.bench import benchmark, report, sweep
+    from workbench.bench import benchmark, report
 
-    def told(point: sweep.Point, _share: float) -> None:
+    def told(point: Point, _share: float) -> None:
         click.echo("  ".join(report.row(point)).rstrip(), err=True)
 
-    inputs = given_inputs(json_text, npy, image)
-    given: dict[str, Any] = {name: text for name, text in lists.items() if text}
-    wanted = sweep.sweep_of(seconds=seconds, inputs=inputs, **given)
-    click.echo(benchmark.bench(connection, model, wanted, told=told))
+    click.echo(benchmark.bench(connection, model, sweep, told=told))
 
 
 @main.command()

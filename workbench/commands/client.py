@@ -39,6 +39,8 @@ _TOP_KEPT = 200  # events
 _JSON_WORDS = ("true", "false", "null")
 _NUMPYS = DATATYPES.keys() - {"BF16"}  # the datatypes of numpy
 
+_ONE_OF = "give the inputs by one of --json, --npy and --image"
+
 path_option = partial(click.option, type=click.Path(path_type=Path))
 url_option = click.option("--url", show_default="the only one on this machine", help="the server")
 _TOKEN = click.option(
@@ -56,11 +58,24 @@ _INPUTS = (
 )
 
 
-def inputs_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give *command* the options whose values ``given_inputs`` reads."""
-    for option in reversed(_INPUTS):
-        command = option(command)
-    return command
+def reads_inputs(*, required: bool) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the *inputs* that its options tell; if not *required*, perhaps ``None``."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def reading(
+            *, json_text: str | None, npy: Path | None, image: Path | None, **given: Any
+        ) -> None:
+            inputs = _given_inputs(json_text, npy, image)
+            if inputs is None and required:
+                raise UsageError(_ONE_OF)
+            command(inputs=inputs, **given)
+
+        for option in reversed(_INPUTS):
+            reading = option(reading)
+        return reading
+
+    return decorate
 
 
 def on_server(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,18 +128,15 @@ def models(wb: Connection) -> None:
 
 @click.command()
 @click.argument("model")
-@inputs_options
+@reads_inputs(required=True)
 @click.option("--output", show_default="all", help="which output")
 @on_server
-def infer(wb: Connection, model: str, *, output: str | None, **given: Any) -> None:
+def infer(wb: Connection, model: str, *, output: str | None, inputs: Any) -> None:
     """Ask MODEL, and print its answer as JSON.
 
     JSON is one value for a model of one input, an object by the names of the inputs, or a request
     of the V2 protocol.
     """
-    inputs = given_inputs(**given)
-    if inputs is None:
-        raise UsageError("give the inputs by one of --json, --npy and --image")
     click.echo(json.dumps(_plain(wb.infer(model, inputs, output=output))))
 
 
@@ -251,13 +263,13 @@ def only_url() -> str:
     return urls[0]
 
 
-def given_inputs(json_text: str | None, npy: Path | None, image: Path | None) -> Any:
+def _given_inputs(json_text: str | None, npy: Path | None, image: Path | None) -> Any:
     """The inputs that the options give; ``None`` without any. Raises ``UsageError``."""
     given = [each for each in (json_text, npy, image) if each is not None]
     if not given:
         return None
     if len(given) > 1:
-        raise UsageError("give the inputs by one of --json, --npy and --image")
+        raise UsageError(_ONE_OF)
     try:
         if json_text is not None:
             return _from_json(_text_of(json_text))
