@@ -369,6 +369,10 @@ def test_mistakes_are_usage_errors(shell: Any, line: str, message: str) -> None:
     ("line", "message"),
     [
         ("load", r"load: the following arguments are required: model; see %workbench\?"),
+        ("load -x", r"required: model; before a name with a dash write --: %workbench load -- -x$"),
+        ("bench -x --clients 1", r"required: model; .* write --: %workbench bench -- -x$"),
+        ("tune --p99 20ms --batch 1", r"tune: the .* are required: model; see %workbench\?"),
+        ("load -- -x", r"there is no model '-x'; available: diabetes"),
         ("load nobody", r"there is no model 'nobody'; available: diabetes"),
         ("load wine 9", r"model 'wine' has no version 9; it has 1"),
         ("load wine one", r"load: argument version: 'one' is not a number from 1"),

@@ -93,13 +93,21 @@ _HELP = {
 
 
 class _ArgumentParser(argparse.ArgumentParser):
-    """Raises an error for a mistake, and does not end the process."""
+    """Raises an error for a mistake in *words*, and does not end the process."""
+
+    words: Sequence[str] = ()
 
     def error(self, message: str) -> NoReturn:
         unknown = message.partition("unrecognized arguments: ")[2]
         option = unknown.partition(" ")[0].partition("=")[0]
-        near = get_close_matches(option, self._option_string_actions, 1)
-        hint = f"did you mean {near[0]}?" if near else "see %workbench?"
+        known = self._option_string_actions
+        dashed = [word for word in self.words if word[0:1] == "-" and word not in known]
+        if near := get_close_matches(option, known, 1):
+            hint = f"did you mean {near[0]}?"
+        elif dashed and "are required" in message:
+            hint = f"before a name with a dash write --: %{self.prog} -- {dashed[0]}"
+        else:
+            hint = "see %workbench?"
         raise IPythonUsageError(f"%{self.prog}: {message}; {hint}")
 
 
@@ -118,6 +126,7 @@ def _given(verb: str, arguments: Sequence[str]) -> dict[str, Any]:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
+    parser.words = arguments
     for name, about in _ARGUMENTS.get(verb, {}).items():
         parser.add_argument(*sorted({name, name[:2] + name[2:].replace("-", "_")}), **about)
     return vars(parser.parse_args(arguments))
