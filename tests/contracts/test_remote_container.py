@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
+import socket
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,3 +35,53 @@ def test_an_unload_is_over_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     container.unload("m", "m.tar.gz", 10.0)
     assert asked == [("/models/m", 10.0), ("/models/a", 6.0), ("/models/b", 2.0)]
     assert now_s - begun_s == 10.0
+
+
+def test_a_load_that_succeeds_later_is_no_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model whose load failed, and then succeeded, is not unloaded as what failed to load."""
+    loads, unloaded = [500, 200], []
+
+    def ask(method: str, path: str, *_: Any) -> ContainerReply:
+        if method == "POST":
+            return ContainerReply(loads.pop(0))
+        unloaded.append(path)
+        return ContainerReply(404)  # too early, as multi-model-server answers
+
+    container = RemoteContainer("http://there", lambda work: Future[Any]())
+    monkeypatch.setattr(container, "_ask", ask)
+    assert [container.load("m", "", "m.tar.gz").status for _ in range(2)] == [500, 200]
+    container.unload("other", "other.tar.gz", 10.0)
+    assert unloaded == ["/models/m", "/models/other"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (b"Content-Length: 5\r\n\r\nhello", 200),
+        (b"\r\nhello", 200),
+        (b"Content-Length: 5\r\n\r\nhell", 0),
+        (b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", 0),
+        (b"Content-Length: 6\r\n\r\nhello!", 0),
+        (b"Transfer-Encoding: chunked\r\n\r\n6\r\nhello!\r\n0\r\n\r\n", 0),
+        (b"\r\nhello!", 0),
+    ],
+)
+def test_an_answer_that_is_not_whole(
+    monkeypatch: pytest.MonkeyPatch, answer: bytes, status: int
+) -> None:
+    """An answer that breaks off, or is larger than an answer may be, is none."""
+    monkeypatch.setattr(containers, "_MOST_NBYTES", 5)
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(2**16)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n" + answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        served = pool.submit(serve)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        reply = RemoteContainer(url, lambda work: Future[Any]()).unload("m", "m.tar.gz", 10.0)
+        served.result()
+    assert reply.status == status
+    assert reply.body == b"hello" if status else reply.body.startswith(b"could not get a response")

@@ -143,7 +143,8 @@ class RemoteContainer:
 
     multi-model-server keeps the name of a load that failed, until it is unloaded; it may answer an
     unload that comes too early by 404, and list the model afterwards all the same. So a failed
-    load is followed by an unload, which is repeated at later requests until it was answered by 200.
+    load is followed by an unload, which is repeated at later requests until it is answered by 200
+    or the model loads.
     """
 
     outlives_us = True  # its models stay when the endpoint ends, unless they are unloaded
@@ -162,6 +163,8 @@ class RemoteContainer:
         if answer.status not in (200, 409):
             self._failed[model_name] = target, _MOST_UNLOADS
             self._unload_failed(time.monotonic() + _LOAD_S)
+        elif answer.status == 200:
+            self._failed.pop(model_name, None)
         return answer
 
     def _unload_failed(self, until_s: float) -> None:
@@ -210,9 +213,12 @@ class RemoteContainer:
             encoded = {name: value.encode() for name, value in headers.items()}
             connection.request(method, self._url.path.rstrip("/") + path, body, encoded)
             response = connection.getresponse()
+            answer = response.read(_MOST_NBYTES)
+            if response.length or response.read(1):  # it broke off, or is too large
+                raise http.client.IncompleteRead(answer, response.length)
             return ContainerReply(
                 response.status,
-                response.read(_MOST_NBYTES),
+                answer,
                 response.getheader("Content-Type") or "application/octet-stream",
                 response.getheader(_ATTRIBUTES) or "",
             )
