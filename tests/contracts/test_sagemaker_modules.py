@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,9 @@ def later():
     import late
     from late import NAME
     import package.inner
-    return NAME, late.helper.NAME, package.inner.NAME
+    from package import second
+    from package.third import NAME as third
+    return NAME, late.helper.NAME, package.inner.NAME + second.NAME + third
 """
 
 
@@ -33,7 +36,11 @@ def written(folder: Path, script: str = SCRIPT) -> Path:
         ("late", "import helper\nNAME = 'late ' + helper.NAME"),
         ("package/__init__", ""),
         ("package/inner", "from late import NAME"),
+        ("package/second", "NAME = ' 2'"),
+        ("package/third", "NAME = ' 3'"),
         ("random", "1 / 0"),
+        ("time", "1 / 0"),
+        ("__main__", "1 / 0"),
     ):
         (folder / f"{name}.py").write_text(text)
     return folder / "inference.py"
@@ -48,8 +55,8 @@ def test_each_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     scripts = [written(tmp_path / name) for name in "ab"]
     a, b = (OwnModules(each.parent).import_script(each) for each in scripts)
     for _ in range(2):
-        assert a.later() == ("late a", "a", "late a")
-        assert b.later() == ("late b", "b", "late b")
+        assert a.later() == ("late a", "a", "late a 2 3")
+        assert b.later() == ("late b", "b", "late b 2 3")
     assert (a.now(), b.now()) == ("a", "b")
     assert sys.path == path
     added = set(sys.modules) - set(before)
@@ -59,8 +66,17 @@ def test_each_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_installed_modules_stay(tmp_path: Path) -> None:
     """A file called as a module of Python, or of a package, that is imported takes no place."""
-    script = written(tmp_path / "a", "import random\ndef now(): return random.Random")
-    assert OwnModules(script.parent).import_script(script).now() is random.Random
+    script = written(tmp_path / "a", "import random, time\ndef now(): return random, time")
+    assert OwnModules(script.parent).import_script(script).now() == (random, time)
+
+
+def test_the_main_module_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's main module is found while an artifact is loaded that has one as well."""
+    monkeypatch.setitem(sys.modules, "__main__", main := ModuleType("__main__"))
+    main.__file__ = "x.py"
+    own = OwnModules(written(tmp_path / "a").parent)
+    with own.importable():
+        assert sys.modules.get("__main__") is main
 
 
 def test_a_script_that_fails(tmp_path: Path) -> None:
@@ -91,7 +107,7 @@ def test_threads_of_the_artifact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     own = OwnModules(written(tmp_path / "a").parent)
     module = own.import_script(tmp_path / "a" / "inference.py")
     with own.importable(), ThreadPoolExecutor(1) as pool:
-        assert pool.submit(module.later).result() == ("late a", "a", "late a")
+        assert pool.submit(module.later).result() == ("late a", "a", "late a 2 3")
 
 
 class Importing(str):

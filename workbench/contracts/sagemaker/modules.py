@@ -92,7 +92,7 @@ class OwnModules:
 def _names(folder: Path) -> set[str]:
     """The top-level names that can be imported from *folder*."""
     names = {each.stem if each.suffix == ".py" else each.name for each in folder.iterdir()}
-    return {name for name in names if name.isidentifier() and not name.startswith("__")}
+    return {name for name in names if not name.startswith("__")}
 
 
 @cache  # to find them takes some milliseconds
