@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,10 @@ class Inner:
 
     @staticmethod
     def _answer(request: InferRequest) -> InferResponse:
-        return InferResponse(M, {"y": request.inputs["x"]}, request.id)
+        x = request.inputs["x"]
+        if request.into:  # as the engine does, it writes into the memory that it was given
+            x = Tensor(x.datatype, np.frombuffer(request.into["y"], x.array.dtype))
+        return InferResponse(M, {"y": x}, request.id)
 
 
 class Told:
@@ -106,3 +111,20 @@ def test_a_run_may_last_as_long_as_without_a_cache() -> None:
     inner = Inner()
     cached(inner).run_now(HELD, reading(asked()), 0.125)
     assert inner.longest_s == [0.125]
+
+
+@pytest.mark.parametrize("of_outputs", [False, True])
+def test_memory_that_the_client_shares_may_change_before_the_answer(of_outputs: bool) -> None:
+    """What is kept is the answer to the inputs that it is found by, as the model gave it."""
+    inner = Inner(queues=True)
+    runner, shared, request = cached(inner), np.zeros(2, np.float32), asked()
+    if of_outputs:
+        request.into = {"y": memoryview(shared.view(np.uint8))}
+    else:
+        request.inputs = {"x": Tensor.of(shared)}
+    runner.start(HELD, request, Told())
+    shared[:] = 7
+    ((answer, turn),) = inner.waiting
+    turn.done(answer)
+    found: Any = runner.start(HELD, asked(), Told())
+    assert found.outputs["y"].array.tolist() == [0, 0]

@@ -138,7 +138,7 @@ def test_an_answer_that_cannot_be_copied_is_not_kept(monkeypatch: pytest.MonkeyP
 
     cache = ResponseCache(MIB, Ledger().reserve)
     with monkeypatch.context() as patch:
-        patch.setattr("workbench.core.inference.response_cache._copied", fails)
+        patch.setattr("workbench.core.inference.response_cache.copies_of", fails)
         fill(cache, 1, 1000)
     assert kept(cache) == []
 

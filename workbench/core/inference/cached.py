@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from workbench.core.held import Borrowed
-from workbench.core.inference.response_cache import ResponseCache, key_of
+from workbench.core.inference.response_cache import ResponseCache, copies_of, key_of
 from workbench.core.inference.runner import INLINE_S, Pending, Read, Runner, Turn
 from workbench.inference import InferRequest, InferResponse
 from workbench.statistics import RequestStatistics
@@ -58,10 +58,16 @@ class Cached:
 
 
 class _Lookup:
-    """The lookup of one *request* in the cache of *owner*."""
+    """The lookup of one *request* in the cache of *owner*.
+
+    The request then has copies of its inputs, and no memory for outputs: its client may change what
+    it shares while the request waits or runs, and others would get an answer to another question.
+    """
 
     def __init__(self, owner: Cached, request: InferRequest) -> None:
         begun_s = time.perf_counter()
+        request.inputs = copies_of(request.inputs)
+        request.into = None
         self._owner = owner
         self._request = request
         self._key = key_of(request)  # now: the run may change the request

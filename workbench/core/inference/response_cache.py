@@ -51,7 +51,7 @@ class ResponseCache:
             if answer is None:
                 return None
             self._answers.move_to_end((owner, key))
-        return _copied(answer.outputs)
+        return copies_of(answer.outputs)
 
     def keep(self, owner: object, key: bytes, outputs: Mapping[str, Tensor]) -> None:
         """Keep copies of *outputs* if there is room for them."""
@@ -59,7 +59,7 @@ class ResponseCache:
         if nbytes > self._limit_nbytes:
             return
         try:
-            answer = _Answer(_copied(outputs), nbytes)
+            answer = _Answer(copies_of(outputs), nbytes)
         except MemoryError:  # whoever waits for the answer itself gets it
             return
         with self._lock:
@@ -140,5 +140,6 @@ def _nbytes(array: Array) -> int:
     return sum(_TEXT_NBYTES + len(element) for element in array.reshape(-1))
 
 
-def _copied(outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: Tensor(each.datatype, each.array.copy()) for name, each in outputs.items()}
+def copies_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The *tensors*, with elements that nobody else can change."""
+    return {name: Tensor(each.datatype, each.array.copy()) for name, each in tensors.items()}
