@@ -672,6 +672,22 @@ def test_expect_100_continue(short_cut: Server, long_way: Server) -> None:
     assert short_cut.talk(head, body) == long_way.talk(head, body)
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (request(bytes(2**20 + 1), Expect="100-continue"), b"413 "),
+        (request(b"{}", "/v2/nothing", Expect="100-continue"), b"404 "),
+        (request(b"{}", Expect="100-continue").replace(b"localhost", b"example.org"), b"421 "),
+    ],
+)
+def test_an_answer_instead_of_100_continue(head: bytes, status: bytes, either: Server) -> None:
+    """After it the connection ends: another request would be taken for the body that never came."""
+    answer, closed = either.talk(head[: head.index(b"\r\n\r\n") + 4])
+    assert answer.startswith(b"HTTP/1.1 " + status)
+    assert b"\r\nconnection: close\r\n" in answer
+    assert closed
+
+
 OFFER = request(message(1), Connection="Upgrade, HTTP2-Settings", Upgrade="h2c")
 
 

@@ -62,6 +62,8 @@ def _guarded(app: ASGIApp, access: Access) -> ASGIApp:
             await app(scope, receive, send)
             return
         asked = RequestHead.of(scope)
+        if asked.header(b"expect").lower() == b"100-continue":
+            receive, send = _expected(receive, send)
         try:
             origin = access.admit(asked)
         except WorkbenchError as error:
@@ -76,6 +78,27 @@ def _guarded(app: ASGIApp, access: Access) -> ASGIApp:
         await app(scope, receive, _sharing(send, shared) if shared else send)
 
     return guarded
+
+
+def _expected(receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """*receive* and *send* for a client that sends its body once it is told to go on.
+
+    If it is answered instead, the connection ends: whether the body still comes, or another
+    request, nobody could know (RFC 9110, 10.1.1).
+    """
+    was_told = False
+
+    async def receiving() -> Any:
+        nonlocal was_told
+        was_told = True
+        return await receive()
+
+    async def sending(message: Any) -> None:
+        if message["type"] == "http.response.start" and not was_told:
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await send(message)
+
+    return receiving, sending
 
 
 def _sharing(send: Send, shared: tuple[tuple[bytes, bytes], ...]) -> Send:
