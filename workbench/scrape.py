@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 
 Labels = Mapping[str, str]
 
-# "Within a line, tokens can be separated by any number of blanks and/or tabs [...]. Leading and
-# trailing whitespace is ignored." A time in milliseconds may follow the value.
+# Prometheus's text format lets blanks and tabs stand between any two parts of a line and around
+# it, and a time in milliseconds after the value.
 _LINE = re.compile(
     r"^[ \t]*([\w:]+)[ \t]*(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*$", re.MULTILINE
 )
