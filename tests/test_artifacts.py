@@ -205,12 +205,8 @@ def test_packages_that_nobody_installs(tmp_path: Path, out: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "function", "message"),
     [
-        (
-            "f.py",
-            "def a(): 0\ndef b(): 0\n",
-            None,
-            "2 public functions: name one with --function: a, b",
-        ),
+        ("f.py", "def a(): 0\ndef b(): 0\n", None,
+         "2 public functions: name one with --function: a, b"),
         ("f.py", "def _a(): 0\n", None, "0 public functions"),
         ("f.py", "def a(): 0\n", "b", "no function 'b'"),
         ("f.py", "def a(:\n", None, "is not valid Python"),
@@ -220,7 +216,7 @@ def test_packages_that_nobody_installs(tmp_path: Path, out: Path) -> None:
         ("f.onnx", "no model", None, "f.onnx"),
         ("f.onnx", "", "a", "is not a Python file"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_packed(
     tmp_path: Path, name: str, text: str, function: str | None, message: str
 ) -> None:

@@ -18,11 +18,7 @@ INTEGERS = ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "IN
 
 
 def best(
-    values: Any,
-    count: int,
-    *labels: str,
-    datatype: str = "FP32",
-    batched: bool = False,
+    values: Any, count: int, *labels: str, datatype: str = "FP32", batched: bool = False
 ) -> list[Any]:
     """The classes of *values*, of a tensor that must be BYTES."""
     tensor = Tensor(datatype, np.array(values, DATATYPES[datatype].dtype))

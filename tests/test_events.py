@@ -63,11 +63,8 @@ SHOWN = [
     (ModelLoadCancelled(A, "unloaded"), "cancelled", "a:1: unloaded"),
     (ModelOutgrown(A, 3072, 1024), "outgrown", "a:1 holds 3.0 KiB, 2.0 KiB more than it claimed"),
     (ModelUnloading(A, "unloaded by hand", 0), "unloading", "a:1: unloaded by hand"),
-    (
-        ModelUnloading(A, "unloaded by hand", 2),
-        "unloading",
-        "a:1: unloaded by hand, waiting for 2 running",
-    ),
+    (ModelUnloading(A, "unloaded by hand", 2), "unloading",
+     "a:1: unloaded by hand, waiting for 2 running"),
     (ModelUnloaded(A, 5, "unloaded by hand"), "unload", "a:1, 5 B freed: unloaded by hand"),
     (ModelEvicted(A, 5, "room for b:1"), "evict", "a:1, 5 B freed: room for b:1"),
     (ModelExpired(A, 5, "not used for 5 min"), "expire", "a:1, 5 B freed: not used for 5 min"),
@@ -79,45 +76,23 @@ SHOWN = [
             "a:1 take 2.0 KiB together, there is room for 1.0 KiB: with more they would stay"
         ),
     ),
-    (
-        ModelPrepared(A, 2**30, 6.123),
-        "prepare",
-        "a:1 will load faster: 1.0 GiB on disk, made in 6.1 s",
-    ),
-    (
-        ModelPrepared(A, 0, 0.1),
-        "prepare",
-        "a:1 will load faster: the same file was prepared before",
-    ),
-    (
-        ModelNotPrepared(A, "the disk is full"),
-        "unprepared",
-        "a:1 does not load faster: the disk is full",
-    ),
-    (
-        OptionIgnored(A, "options of CUDA", "no GPU is used"),
-        "ignored",
-        "a:1 runs without options of CUDA: no GPU is used",
-    ),
-    (
-        MemoryDrifted("cpu", 2**20, 2**21),
-        "drift",
-        "the models on cpu are booked with 1.0 MiB, measured 2.0 MiB",
-    ),
+    (ModelPrepared(A, 2**30, 6.123), "prepare",
+     "a:1 will load faster: 1.0 GiB on disk, made in 6.1 s"),
+    (ModelPrepared(A, 0, 0.1), "prepare",
+     "a:1 will load faster: the same file was prepared before"),
+    (ModelNotPrepared(A, "the disk is full"), "unprepared",
+     "a:1 does not load faster: the disk is full"),
+    (OptionIgnored(A, "options of CUDA", "no GPU is used"), "ignored",
+     "a:1 runs without options of CUDA: no GPU is used"),
+    (MemoryDrifted("cpu", 2**20, 2**21), "drift",
+     "the models on cpu are booked with 1.0 MiB, measured 2.0 MiB"),
     (MemoryRefused(A, "a:1 needs 5 B"), "refused", "a:1 needs 5 B"),
-    (
-        EndpointMeasured("ModelLoadingTime", "a.tar.gz", seconds=0.01, nbytes=2**20),
-        "endpoint",
-        "a.tar.gz: ModelLoadingTime 10.0 ms, 1.0 MiB",
-    ),
+    (EndpointMeasured("ModelLoadingTime", "a.tar.gz", seconds=0.01, nbytes=2**20), "endpoint",
+     "a.tar.gz: ModelLoadingTime 10.0 ms, 1.0 MiB"),
     (TargetNamed(A, "v1/a\n.tar.gz"), "target", "a:1 is 'v1/a\\n.tar.gz'"),
     (EndpointWarned("a.tar.gz", "it is so"), "warning", "a.tar.gz: it is so"),
-    (
-        RunStalled(A, 2.04),
-        "stall",
-        STALLED,
-    ),
-]
+    (RunStalled(A, 2.04), "stall", STALLED),
+]  # fmt: skip
 
 
 def numbers(entries: tuple[Entry, ...]) -> list[int]:

@@ -112,13 +112,10 @@ def test_forms_of_a_model() -> None:
     [
         ({"image_order": "RGB"}, {}, "image_order, but no input takes images: "),
         ({"image_order": "BGR"}, {"x": spec((-1, 3))}, "image_order, but no input takes images: "),
-        (
-            {"image_scale": "2"},
-            {"x": spec(datatype="UINT8")},
-            "image_scale, but no input takes images as floats: ",
-        ),
+        ({"image_scale": "2"}, {"x": spec(datatype="UINT8")},
+         "image_scale, but no input takes images as floats: "),
     ],
-)
+)  # fmt: skip
 def test_options_without_effect(
     parameters: dict[str, str], inputs: dict[str, TensorSpec], what: str
 ) -> None:

@@ -90,39 +90,20 @@ def test_wanted_outputs(wanted: tuple[str, ...]) -> None:
         ),
         ({"a": A, "b": B, "d": A}, (), f"m:2 has no input 'd'; {TAKES}"),
         ({"A": A, "b": B}, (), f"m:2 has no input 'A'; {TAKES}"),
-        (
-            {"a": Tensor.of(np.zeros((4, 3))), "b": B},
-            (),
-            "input 'a' of m:2 takes FP32, got FP64",
-        ),
+        ({"a": Tensor.of(np.zeros((4, 3))), "b": B}, (), "input 'a' of m:2 takes FP32, got FP64"),
         ({"a": A, "b": A}, (), "input 'b' of m:2 takes INT64, got FP32"),
-        (
-            {"a": A, "b": B, "c": Tensor("FP32", np.zeros(1, np.float32))},
-            (),
-            "input 'c' of m:2 takes BYTES, got FP32",
-        ),
-        (
-            {"a": Tensor("FP32", np.zeros((4, 5), np.float32)), "b": B},
-            (),
-            "input 'a' of m:2 takes shape [-1, 3], got [4, 5]",
-        ),
-        (
-            {"a": Tensor("FP32", np.zeros(3, np.float32)), "b": B},
-            (),
-            "input 'a' of m:2 takes shape [-1, 3], got [3]",
-        ),
-        (
-            {"a": A, "b": Tensor("INT64", np.zeros((), np.int64))},
-            (),
-            "input 'b' of m:2 takes shape [2], got []",
-        ),
-        (
-            {"a": A, "b": B},
-            ("y", "x"),
-            "m:2 has no output 'x'; it has 'y' FP32 [-1], 'z' FP32 [-1], 'w' FP32 [-1]",
-        ),
+        ({"a": A, "b": B, "c": Tensor("FP32", np.zeros(1, np.float32))}, (),
+         "input 'c' of m:2 takes BYTES, got FP32"),
+        ({"a": Tensor("FP32", np.zeros((4, 5), np.float32)), "b": B}, (),
+         "input 'a' of m:2 takes shape [-1, 3], got [4, 5]"),
+        ({"a": Tensor("FP32", np.zeros(3, np.float32)), "b": B}, (),
+         "input 'a' of m:2 takes shape [-1, 3], got [3]"),
+        ({"a": A, "b": Tensor("INT64", np.zeros((), np.int64))}, (),
+         "input 'b' of m:2 takes shape [2], got []"),
+        ({"a": A, "b": B}, ("y", "x"),
+         "m:2 has no output 'x'; it has 'y' FP32 [-1], 'z' FP32 [-1], 'w' FP32 [-1]"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_fit(
     inputs: dict[str, Tensor], outputs: tuple[str, ...], message: str
 ) -> None:

@@ -223,11 +223,8 @@ GOOD = [
     ("allow_origins", "HTTPS://Lab.example.org:8888/", ("https://lab.example.org:8888",)),
     ("allow_origins", "https://a:443,http://b:80", ("https://a", "http://b")),
     ("restrict", "logging=off", (("logging", "off"),)),
-    (
-        "restrict",
-        {"functions": "0123456789abcdef", "model-repository": "off"},
-        (("functions", "0123456789abcdef"), ("model-repository", "off")),
-    ),
+    ("restrict", {"functions": "0123456789abcdef", "model-repository": "off"},
+     (("functions", "0123456789abcdef"), ("model-repository", "off"))),
     ("threads", "4", 4),
     ("cache", "1GiB", 2**30),
     ("cache", "off", 0),
@@ -242,7 +239,7 @@ GOOD = [
     ("strict_readiness", "off", False),
     ("shared_memory", "on", True),
     ("shared_memory", "off", False),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text", "value"), GOOD)

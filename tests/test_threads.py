@@ -587,9 +587,7 @@ def interrupt_soon(begun: threading.Event) -> None:
     threading.Thread(target=interrupt).start()
 
 
-def test_shielded_work_ends_before_an_interrupt_is_raised(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_shielded_work_ends_before_an_interrupt_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """An interrupt is told to the work, starts no other thread, and is raised after the work."""
     start = mock.Mock(side_effect=_thread.start_new_thread)
     monkeypatch.setattr(_thread, "start_new_thread", start)

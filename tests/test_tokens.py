@@ -9,13 +9,7 @@ import pytest
 
 from workbench import Workbench, tokens
 from workbench.errors import SettingError
-from workbench.tokens import (
-    check_reach,
-    choose,
-    is_local,
-    parse_token,
-    same,
-)
+from workbench.tokens import check_reach, choose, is_local, parse_token, same
 
 OWN = "a-token-of-my-own-0123"
 

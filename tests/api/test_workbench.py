@@ -232,12 +232,10 @@ def test_a_taken_port_raises_in_start(server: Workbench, sample_models: Path) ->
         ({"memory": "lots"}, "not an amount of memory"),
         ({"max_batch_size": -1}, "max_batch_size and instances must be 0 or more"),
         ({"max_queue_delay": "1ms"}, "max_queue_delay is for a model with a max_batch_size"),
-        (
-            {"max_batch_size": 4, "outputs": {"y": ("FP32", [2])}},
-            r"'y' has shape \[2\]: with a max_batch_size the first dimension is the batch, -1",
-        ),
+        ({"max_batch_size": 4, "outputs": {"y": ("FP32", [2])}},
+         r"'y' has shape \[2\]: with a max_batch_size the first dimension is the batch, -1"),
     ],
-)
+)  # fmt: skip
 def test_declarations_that_make_no_sense(declaration: dict[str, Any], message: str) -> None:
     """A declaration that makes no sense is a usage error that says how to write it."""
     given = {"inputs": X, "outputs": Y, "name": "f", **declaration}
@@ -462,14 +460,11 @@ def test_an_ensemble_without_a_folder(sample_models: Path) -> None:
         ({"config": {}, "version": 1}, UsageError, "is of all versions: leave out the version"),
         ({"config": "{", "files": {}}, InvalidRequest, "load parameter 'config':"),
         ({"config": {}}, ModelNotFound, "there is no model 'mine'"),
-        (
-            {"config": {}, "files": {"1/model.onnx": "/nowhere.onnx"}},
-            UsageError,
-            "the file '/nowhere.onnx' for '1/model.onnx': No such file or directory",
-        ),
+        ({"config": {}, "files": {"1/model.onnx": "/nowhere.onnx"}}, UsageError,
+         "the file '/nowhere.onnx' for '1/model.onnx': No such file or directory"),
         ({"files": {"1/model.onnx": b""}}, InvalidRequest, "files needs their configuration"),
     ],
-)
+)  # fmt: skip
 def test_a_load_that_brings_what_cannot_be(
     tmp_path: Path, arguments: dict[str, Any], error: type[Exception], told: str
 ) -> None:

@@ -121,11 +121,7 @@ def test_a_wait_for_another_load_can_be_stopped(tmp_path: Path) -> None:
     """A load that is cancelled does not wait for another one of the same file."""
     stop = CancellationToken()
     stop.set(RequestStopped("enough"))
-    with (
-        kept(tmp_path),
-        pytest.raises(RequestStopped, match="enough"),
-        kept(tmp_path, stop=stop),
-    ):
+    with kept(tmp_path), pytest.raises(RequestStopped, match="enough"), kept(tmp_path, stop=stop):
         pass  # pragma: no cover
     assert not kept_weights._loading
 

@@ -402,14 +402,11 @@ def test_only_listed_operators_are_steady(backend: OnnxBackend, tmp_path: Path, 
     [
         ("(float[1, n, 1] x) => (float[1, n, 2] y)", "DFT(x)", False),
         ("(float[1, n, 1] x, int64 a) => (float[1, ?, 2] y)", "DFT(x, a)", True),
-        (
-            "(float[1, 1, h, w] x, float[r, 4] a, int64[r] b) => (float[] y)",
-            "RoiAlign(x, a, b)",
-            True,
-        ),
+        ("(float[1, 1, h, w] x, float[r, 4] a, int64[r] b) => (float[] y)", "RoiAlign(x, a, b)",
+         True),
     ],
     ids=["DFT", "DFT of a length", "RoiAlign"],
-)
+)  # fmt: skip
 def test_what_is_as_long_as_numbers_say_is_not_steady(
     tmp_path: Path, ports: str, node: str, by_value: bool
 ) -> None:

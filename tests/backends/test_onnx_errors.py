@@ -37,20 +37,16 @@ ARENA = (
 @pytest.mark.parametrize(
     ("text", "need_nbytes"),
     [
-        (
-            ARENA + "Failed to allocate memory for requested buffer of size 32212254720\n",
-            32212254720,
-        ),
-        (
-            ARENA + "Available memory of 157286400 is smaller than requested bytes of 419430400",
-            419430400,
-        ),
+        (ARENA + "Failed to allocate memory for requested buffer of size 32212254720\n",
+         32212254720),
+        (ARENA + "Available memory of 157286400 is smaller than requested bytes of 419430400",
+         419430400),
         ("[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : std::bad_alloc", 0),
         ("CUDA failure 2: out of memory ; GPU=0 ; hostname=h", 0),
         ("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0", 0),
         ("CUDNN failure 4004: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED ; GPU=0", 0),
     ],
-)
+)  # fmt: skip
 def test_memory_that_ran_out(text: str, need_nbytes: int) -> None:
     """Memory that ran out is told apart, in a load and in a run, with what was asked for."""
     for error in (load_error(A, Exception(text)), run_error(A, Exception(text))):
@@ -81,28 +77,18 @@ def test_anything_else() -> None:
     ("what", "remedy"),
     [
         ("CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED", ""),
-        (
-            "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
-            "; install an NVIDIA driver of 580 or newer",
-        ),
-        (
-            "CUDA failure 3: initialization error",
-            "; start it with 'spawn': a fork of a process with CUDA has none",
-        ),
-        (
-            "CUDA error cudaErrorNoKernelImageForDevice:no kernel image is available",
-            "; this build of ONNX Runtime has no code for this kind of GPU",
-        ),
-        (
-            "CUDA failure 700: an illegal memory access was encountered",
-            "; no model can use the GPU until this process is restarted",
-        ),
-        (
-            "CUDA failure 719: unspecified launch failure",
-            "; no model can use the GPU until this process is restarted",
-        ),
+        ("CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version",
+         "; install an NVIDIA driver of 580 or newer"),
+        ("CUDA failure 3: initialization error",
+         "; start it with 'spawn': a fork of a process with CUDA has none"),
+        ("CUDA error cudaErrorNoKernelImageForDevice:no kernel image is available",
+         "; this build of ONNX Runtime has no code for this kind of GPU"),
+        ("CUDA failure 700: an illegal memory access was encountered",
+         "; no model can use the GPU until this process is restarted"),
+        ("CUDA failure 719: unspecified launch failure",
+         "; no model can use the GPU until this process is restarted"),
     ],
-)
+)  # fmt: skip
 def test_what_cuda_says(what: str, remedy: str) -> None:
     """A failure of CUDA is told without this host's name, and with a remedy if there is one."""
     told = str(run_error(A, cuda_failure(what)))

@@ -209,10 +209,8 @@ def test_every_option_says_its_default() -> None:
         (["serve", ".", "--budget", "much"], "budget: 'much' is not an amount of memory"),
         (["serve", ".", "--port", "-1"], "port: -1 is not between 0 and 65535"),
         (["serve", ".", "--port", "http"], "port: 'http' is not a whole number"),
-        (
-            ["serve", ".", "--host", "192.0.2.1", "--port", "0", "--token", "off"],
-            "cannot be listened on",
-        ),
+        (["serve", ".", "--host", "192.0.2.1", "--port", "0", "--token", "off"],
+         "cannot be listened on"),
         (["serve", ".", "--host", "0.0.0.0"], "lets other machines in: add token='auto'"),
         (["serve", ".", "--token", "short"], "token: use auto, off, or 16 to 256 characters"),
         (["token", "http://127.0.0.1:1"], "no server of yours at http://127.0.0.1:1 asks for"),
@@ -227,7 +225,7 @@ def test_every_option_says_its_default() -> None:
         (["samples", "--out", "x", "--count", "0"], "count"),
         (["demo", "nowhere"], "nowhere holds no sample models"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_end_with_status_2(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

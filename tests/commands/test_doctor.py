@@ -47,13 +47,11 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     ("packages", "cure"),
     [
         ({"onnxruntime_gpu": "1.31"}, []),
-        (
-            {"onnxruntime_gpu": "1.31", "onnxruntime": "1.30"},
-            ["pip uninstall -y onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"],
-        ),
+        ({"onnxruntime_gpu": "1.31", "onnxruntime": "1.30"},
+         ["pip uninstall -y onnxruntime onnxruntime-gpu && pip install onnxruntime-gpu"]),
         ({}, ["pip install onnxruntime-gpu"]),
     ],
-)
+)  # fmt: skip
 def test_one_onnx_runtime(packages: dict[str, str], cure: list[str]) -> None:
     """Two packages of ONNX Runtime overwrite each other; without one nothing runs."""
     assert cures(doctor.engine(versions(**packages))) == cure
@@ -99,8 +97,7 @@ def test_a_hidden_gpu() -> None:
 def test_an_old_driver_and_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver must be new enough for CUDA 13, and its libraries be there."""
     monkeypatch.setattr(
-        "workbench.commands.doctor.runtime.find_cuda",
-        lambda: doctor.runtime.LIBRARIES_MISSING,
+        "workbench.commands.doctor.runtime.find_cuda", lambda: doctor.runtime.LIBRARIES_MISSING
     )
     packages = versions(onnxruntime_gpu="1.31", pynvml="12.0")
     told = cures(doctor.nvidia(FakeGpus(CARD, "535.104.05"), packages))

@@ -89,8 +89,7 @@ def stopped() -> CancellationToken:
 
 
 @pytest.mark.parametrize(
-    ("expected_s", "way"),
-    [(BRIEF_S, "inline"), (0.002, "memory"), (0.02, None), (None, None)],
+    ("expected_s", "way"), [(BRIEF_S, "inline"), (0.002, "memory"), (0.02, None), (None, None)]
 )
 def test_how_a_request_is_run_on_the_spot(expected_s: float | None, way: str | None) -> None:
     """If it is brief; within the memory of runs if it is not very brief; else it is not read."""

@@ -121,13 +121,10 @@ def test_one_gpu_is_asked_for(device: str, variable: str | None, number: int) ->
         ("GPU-zzzz", None, f"fits none of the GPUs that this process may see: {ALL}"),
         ("GPU-aaaa", None, f"fits 2 of the GPUs that this process may see: {ALL}"),
         ("MIG-cccc", None, f"fits none of the GPUs that this process may see: {ALL}"),
-        (
-            "cuda:1",
-            "2",
-            f"fits none of the GPUs that this process may see: cuda:0 (GPU model 2, {UUIDS[2]})",
-        ),
+        ("cuda:1", "2",
+         f"fits none of the GPUs that this process may see: cuda:0 (GPU model 2, {UUIDS[2]})"),
     ],
-)
+)  # fmt: skip
 def test_a_gpu_that_is_not_there(device: str, variable: str | None, message: str) -> None:
     """What fits no GPU, or several, is refused in one line that names those there are."""
     with pytest.raises(SettingError) as caught:

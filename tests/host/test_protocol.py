@@ -27,14 +27,7 @@ from workbench.core import ServerCore
 from workbench.errors import RunFailed
 from workbench.host.linger import Linger
 from workbench.http import ShortCut
-from workbench.model import (
-    FunctionModel,
-    ModelId,
-    ModelSource,
-    Need,
-    Signature,
-    TensorSpec,
-)
+from workbench.model import FunctionModel, ModelId, ModelSource, Need, Signature, TensorSpec
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
 from workbench.tensor import Array, Tensor

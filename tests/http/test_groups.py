@@ -105,14 +105,10 @@ def test_a_coroutine_answers(core: ServerCore) -> None:
         ("PUT", "/things", 418, "GroupClosed for {}: shared-memory is closed: "),
         ("GET", "/things/%ff", 418, "ModelNotFound for {}: the name of the thing in the path is"),
         ("GET", "/things/a/b/c", 404, "there is nothing at this path"),
-        (
-            "DELETE",
-            "/things/a",
-            405,
-            "this path does not support that method; it supports GET, POST, H",
-        ),
+        ("DELETE", "/things/a", 405,
+         "this path does not support that method; it supports GET, POST, H"),
     ],
-)
+)  # fmt: skip
 def test_errors_are_the_groups_own(
     core: ServerCore, method: str, path: str, status: int, text: str
 ) -> None:

@@ -71,16 +71,12 @@ def test_a_trace_file_whose_name_is_no_text(sample_models: Path, tmp_path: Path)
     [
         ({"trace_level": ["TENSORS"]}, "this server traces timestamps only: 'trace_level' cannot"),
         ({"trace_level": ["TIMESTAMPS", "TENSORS"]}, "this server traces timestamps only: "),
-        (
-            {"trace_file": "x.log"},
-            "trace file location can not be updated through network protocol: it is the setting",
-        ),
-        (
-            {"trace_mode": "opentelemetry"},
-            "this server writes traces to a file: 'trace_mode' stays",
-        ),
+        ({"trace_file": "x.log"},
+         "trace file location can not be updated through network protocol: it is the setting"),
+        ({"trace_mode": "opentelemetry"},
+         "this server writes traces to a file: 'trace_mode' stays"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_traced(
     client: httpx.Client, path: str, settings: dict[str, Any], message: str
 ) -> None:

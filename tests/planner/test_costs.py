@@ -7,13 +7,7 @@ import math
 import pytest
 
 from workbench.errors import UsageError
-from workbench.events import (
-    EventLog,
-    ModelLoaded,
-    ModelLoadFailed,
-    ModelLoading,
-    ModelPrepared,
-)
+from workbench.events import EventLog, ModelLoaded, ModelLoadFailed, ModelLoading, ModelPrepared
 from workbench.model import ModelId
 from workbench.planner import ModelCost, measured
 from workbench.planner.costs import check_costs

@@ -14,11 +14,7 @@ from workbench.planner.plan import _reaches, _who
 
 MIB = 2**20
 A, B, C = (ModelId(name, 1) for name in "abc")
-COSTS = {
-    A: ModelCost(10 * MIB, 0.5),
-    B: ModelCost(20 * MIB, 1.0),
-    C: ModelCost(30 * MIB, 2.0),
-}
+COSTS = {A: ModelCost(10 * MIB, 0.5), B: ModelCost(20 * MIB, 1.0), C: ModelCost(30 * MIB, 2.0)}
 
 
 def trace(names: str) -> Trace:

@@ -177,38 +177,23 @@ def test_an_access_log(tmp_path: Path) -> None:
         ("model,time\na\n", None, "line 2: '' is not a time"),
         ("time,model\ninf,a\n", None, "line 2: 'inf' is not a time"),
         ("time,model\n1e300,a\n", None, "line 2: '1e300' is not a time"),
-        (
-            "time,model,bytes\n1,a,1e30\n",
-            None,
-            "in the column for the bytes is not a number from 0",
-        ),
+        ("time,model,bytes\n1,a,1e30\n", None,
+         "in the column for the bytes is not a number from 0"),
         ("time,model,bytes\n1,a,inf\n", None, "in the column for the bytes is not a number from 0"),
         ("time,model,bytes\n1,a,-1\n", None, "in the column for the bytes is not a number from 0"),
-        (
-            "time,model,version\n1,a,-3\n",
-            None,
-            "line 2: '-3' in the column for the version is not a number from 1",
-        ),
-        (
-            "time,model,version\n1,a,x\n",
-            None,
-            "line 2: 'x' in the column for the version is not a number",
-        ),
-        (
-            "time,model,seconds\n1,a,soon\n",
-            None,
-            "line 2: 'soon' in the column for the seconds is not a number",
-        ),
+        ("time,model,version\n1,a,-3\n", None,
+         "line 2: '-3' in the column for the version is not a number from 1"),
+        ("time,model,version\n1,a,x\n", None,
+         "line 2: 'x' in the column for the version is not a number"),
+        ("time,model,seconds\n1,a,soon\n", None,
+         "line 2: 'soon' in the column for the seconds is not a number"),
         ("", None, "no column for the time among nothing"),
         ("time,model\n1,a\n", {"bytes": "size"}, "no column for the bytes among time, model"),
-        (
-            "time,model,bytes\n1,a,1e19\n",
-            None,
-            "'1e19' in the column for the bytes is not a number",
-        ),
+        ("time,model,bytes\n1,a,1e19\n", None,
+         "'1e19' in the column for the bytes is not a number"),
         pytest.param(f"time,model\n1,{'a' * 200_000}\n", None, "is not a CSV file", id="long"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_log(
     tmp_path: Path, text: str, columns: dict[str, str] | None, message: str
 ) -> None:

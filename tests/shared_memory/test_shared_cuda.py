@@ -192,12 +192,8 @@ def test_a_region_in_use_is_unregistered(driver: FakeDriver, regions: Regions) -
         (HANDLE, 0, 32, "CUDA refuses the region: invalid resource handle"),
         (HANDLE, 2, 32, "CUDA refuses the region: invalid device ordinal"),
         (b"x" * 64, 1, 32, "CUDA refuses the region: invalid resource handle"),
-        (
-            OWN_HANDLE,
-            1,
-            32,
-            "than the one that made it: send binary data, or start both containers with --pid=host",
-        ),
+        (OWN_HANDLE, 1, 32,
+         "than the one that made it: send binary data, or start both containers with --pid=host"),
         (b"", 1, 32, "a CUDA handle has 64 bytes, this one has 0"),
         (HANDLE + b"x", 1, 32, "a CUDA handle has 64 bytes, this one has 65"),
         (HANDLE, -1, 32, f"the device is a whole number in 0..{2**31 - 1}, not -1"),
@@ -206,7 +202,7 @@ def test_a_region_in_use_is_unregistered(driver: FakeDriver, regions: Regions) -
         (HANDLE, 1, 0, f"the byte size is a whole number in 1..{2**63 - 1}, not 0"),
         (HANDLE, 1, 2**63, "not 9223372036854775808"),
     ],
-)
+)  # fmt: skip
 def test_refused(
     driver: FakeDriver, raw_handle: bytes, device: Any, nbytes: Any, message: str
 ) -> None:
