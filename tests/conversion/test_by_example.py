@@ -128,11 +128,8 @@ def asserts(x: Any) -> Any:
     [
         (fails, {"example": 1.0}, "fails, called with the example, raised ValueError: not this"),
         (asserts, {"example": 1.0}, "asserts, called with the example, raised AssertionError"),
-        (
-            sorted,
-            {"example": {"x": 1}},
-            "sorted has no parameter 'x'; it has iterable, key, reverse",
-        ),
+        (sorted, {"example": {"x": 1}},
+         "sorted has no parameter 'x'; it has iterable, key, reverse"),
         (lambda x: None, {"example": 1}, "the function returned nothing for the example"),
         (lambda x: {}, {"example": 1}, "the function returned nothing for the example"),
         (lambda x: object(), {"example": 1}, "returned an object for the example: it returns arr"),
@@ -147,7 +144,7 @@ def asserts(x: Any) -> Any:
         (hinted, {"example": MATRIX[:, :3], "inputs": {}}, "inputs= is not for a function with an"),
         (lambda x: x, {"example": np.zeros(2, "M8[s]")}, "example= of 'x': no V2 datatype carries"),
     ],
-)
+)  # fmt: skip
 def test_an_example_that_does_not_do(
     wb: Workbench, function: Callable[..., Any], given: dict[str, Any], told: str
 ) -> None:
