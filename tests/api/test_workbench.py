@@ -88,67 +88,12 @@ def test_the_same_as_over_http(server: Workbench, held_out: dict[str, Any]) -> N
     assert np.array_equal(over_http, np.asarray(server.infer("digits", images)))
 
 
-def test_several_inputs_and_outputs(server: Workbench) -> None:
-    """Several inputs are a dict by name, several outputs come as one."""
-    answer = server.infer("two", {"a": [[1, 2]], "b": [[3, 5]]})
-    assert isinstance(answer, dict)
-    assert {name: array.tolist() for name, array in answer.items()} == {
-        "sum": [[4, 7]],
-        "difference": [[-2, -3]],
-    }
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.array([[0.0] * 64], ">f4"),
-        np.zeros((1, 128), np.float32)[:, ::2],
-        np.zeros((64, 1), np.float32).T,
-        np.zeros((1, 64)),
-        [[0.0] * 64],
-        [[0] * 64],
-    ],
-    ids=["big-endian", "strided", "transposed", "float64", "list", "list of int"],
-)
-def test_any_layout_of_the_same_numbers(server: Workbench, array: Any) -> None:
-    """Byte order and strides of an array change nothing."""
-    expected = np.asarray(server.infer("digits", np.zeros((1, 64), np.float32)))
-    assert np.array_equal(np.asarray(server.infer("digits", array)), expected)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        (np.full((1, 64), 1e300), "1e\\+300 is out of the range of FP32"),
-        (np.zeros((1, 64), complex), "no V2 datatype carries"),
-        (np.zeros((1, 63), np.float32), r"takes shape \[-1, 64\], got \[1, 63\]"),
-        (np.zeros(63, np.float32), r"got \[63\]"),
-        ({"image": np.zeros((1, 64), np.float32)}, "has no input 'image'; it takes 'pixels'"),
-        ("text", "input 'pixels'"),
-        (None, "asked with None: pass its inputs"),
-        ([["a"] * 64], "input 'pixels'"),
-    ],
-)
-def test_inputs_that_do_not_fit(server: Workbench, inputs: Any, message: str) -> None:
-    """What does not fit the model is refused with what it takes."""
-    with pytest.raises(InvalidRequest, match=message):
-        server.infer("digits", inputs)
-
-
 def test_outputs_are_the_callers_own(server: Workbench, held_out: dict[str, Any]) -> None:
     """An output may be written to, and kept when the model is gone."""
     output = server.infer("wine", held_out["wine_x"][:1])
     assert isinstance(output, np.ndarray)
     assert output.flags.owndata
     output[0, 0] = 7
-
-
-def test_text(server: Workbench) -> None:
-    """Text goes in as str or bytes, and what is not all text comes out as bytes."""
-    assert np.asarray(server.infer("echo_bytes", ["grün", b"\xff"])).tolist() == [
-        "grün".encode(),
-        b"\xff",
-    ]
 
 
 def test_lifecycle(sample_models: Path) -> None:

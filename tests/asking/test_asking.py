@@ -79,13 +79,16 @@ class Graph:
     "x",
     [
         np.array(ROWS), np.array(ROWS, np.int8), np.array(ROWS, np.float16), ROWS,
+        np.array(ROWS, ">f4"), np.repeat(np.array(ROWS, np.float32), 2, 1)[:, ::2],
+        np.array(ROWS, np.float32, order="F"),
         pd.DataFrame(ROWS), pd.DataFrame(ROWS, columns=["x", "y"]).iloc[:, [0, 1]].rename(
             columns={"x": "width"}), pd.DataFrame(ROWS).convert_dtypes(),
         pd.DataFrame(ROWS).astype(object), np.array(ROWS, object), Graph(ROWS),
         Graph(ROWS, "torch.bfloat16"),
     ],
-    ids=["float64", "int8", "float16", "list", "table", "named table", "nullable table",
-         "table of objects", "objects", "tensor", "bfloat16"],
+    ids=["float64", "int8", "float16", "list", "big-endian", "strided", "transposed",
+         "table", "named table", "nullable table", "table of objects", "objects", "tensor",
+         "bfloat16"],
 )  # fmt: skip
 def test_anything_that_holds_the_numbers(wb: Workbench, x: Any) -> None:
     """Arrays of any type that fits, lists, tables and tensors of other libraries are taken."""
@@ -121,6 +124,9 @@ def test_missing_values_of_a_table_are_nan(wb: Workbench) -> None:
         ([[1.0, print]], "'x' of matrix:1: builtin_function_or_method is not FP32$"),
         ([[1j, 2.0]], "'x' of matrix:1: complex128 is not FP32$"),
         ((float(n) for n in range(2)), "'x' of matrix:1: generator is not FP32$"),
+        (np.zeros((1, 2), complex), "'x' of matrix:1: no V2 datatype carries"),
+        (np.full((1, 2), 1e300), r"1e\+300 is out of the range of FP32"),
+        ({"image": [[1.0, 2.0]]}, "matrix:1 has no input 'image'; it takes 'x'"),
         (None, "matrix:1 was asked with None: pass its inputs$"),
     ],
 )

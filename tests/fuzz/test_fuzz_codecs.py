@@ -147,23 +147,13 @@ BINARY = [
     json.dumps({"inputs": entries, **rest}).encode()
     for entries, rest in (
         ([entry_of("x", "FP32", [2], binary_data_size=8)], {}),
-        (
-            [
-                entry_of("x", "BYTES", [2], binary_data_size=8),
-                entry_of("z", "BOOL", [3], binary_data_size=3),
-            ],
-            {"id": "a"},
-        ),
-        (
-            [
-                {"name": "x", "datatype": "INT8", "shape": [1], "data": [1]},
-                entry_of("z", "BF16", [2, 2]),
-            ],
-            {"parameters": {"binary_data_output": True}},
-        ),
+        ([entry_of("x", "BYTES", [2], binary_data_size=8),
+          entry_of("z", "BOOL", [3], binary_data_size=3)], {"id": "a"}),
+        ([{"name": "x", "datatype": "INT8", "shape": [1], "data": [1]},
+          entry_of("z", "BF16", [2, 2])], {"parameters": {"binary_data_output": True}}),
         ([entry_of("x", "UINT64", [2**32, 0])], {"outputs": [{"name": "y", "parameters": SPAN}]}),
     )
-]
+]  # fmt: skip
 DIGITS = [b"%d" % n for n in (0, 2, 7, 2**20, 2**31, 2**32, 2**39, 2**62, 2**63, 2**64)]
 
 
@@ -356,33 +346,15 @@ def test_inflate(coding: bytes, data: st.DataObject, limit_nbytes: int) -> None:
         assert type(made) in (InvalidRequest, RequestTooLarge)
 
 
+WEIGHTS = [
+    b"gzip", b"deflate", b"*", b"br", b" ", b";", b"q=", b",", b"1", b"0", b".5", b"nan", b"-1",
+    b"inf", b"=", b"\xff", b"1_0",
+]  # fmt: skip
+
+
 @deterministic(200)
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                b"gzip",
-                b"deflate",
-                b"*",
-                b"br",
-                b" ",
-                b";",
-                b"q=",
-                b",",
-                b"1",
-                b"0",
-                b".5",
-                b"nan",
-                b"-1",
-                b"inf",
-                b"=",
-                b"\xff",
-                b"1_0",
-            ]
-        )
-    )
-)
-def test_accepted_codings(pieces: list[bytes]) -> None:  # fmt: skip
+@given(st.lists(st.sampled_from(WEIGHTS)))
+def test_accepted_codings(pieces: list[bytes]) -> None:
     """Any Accept-Encoding chooses a coding of ours or none."""
     assert compression.choose(b"".join(pieces)) in {b"", *CODINGS}
 

@@ -18,19 +18,8 @@ from workbench.tensor import DATATYPES
 LIMITS = Limits(RequestRules(), 2**16)
 TRITON = "application/vnd.sagemaker-triton.binary+json"
 MORE = [
-    b";",
-    b"q=",
-    b":",
-    b"1:2",
-    b"PK\3\4",
-    b"(",
-    b")",
-    b"descr",
-    b"|O",
-    b"<f8",
-    b"<U99",
-    b"10**9",
-]
+    b";", b"q=", b":", b"1:2", b"PK\3\4", b"(", b")", b"descr", b"|O", b"<f8", b"<U99", b"10**9",
+]  # fmt: skip
 
 
 def npy() -> bytes:

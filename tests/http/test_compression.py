@@ -130,7 +130,7 @@ def test_damaged(coding: bytes) -> None:
     assert refusal(bytes(body), coding).startswith(f"the body is not in {coding.decode()}: ")
 
 
-@pytest.mark.parametrize("junk", [b"x", b"\0", b"\0" * 100, b"\x1f\x8b", TEXT])
+@pytest.mark.parametrize("junk", [b"x", b"\0", b"\0" * 100, b"\x1f\x8b", TEXT, zlib.compress(TEXT)])
 @pytest.mark.parametrize("coding", CODINGS)
 def test_trailing_garbage(coding: bytes, junk: bytes) -> None:
     """What follows the data is refused, unless it is one more gzip file."""
@@ -139,12 +139,6 @@ def test_trailing_garbage(coding: bytes, junk: bytes) -> None:
         assert told == f"{len(junk)} bytes follow the body's deflate data"
     else:
         assert told.startswith(("the body is not in gzip: ", "the body ends within its gzip"))
-
-
-def test_two_deflates_are_one_too_many() -> None:
-    """Unlike gzip, deflate is one stream."""
-    one = zlib.compress(b"one")
-    assert refusal(one + one, b"deflate") == f"{len(one)} bytes follow the body's deflate data"
 
 
 # ── bounds ──────────────────────────────────────────────────────────────────
@@ -208,17 +202,6 @@ def test_many_members_take_no_longer_than_one(monkeypatch: pytest.MonkeyPatch) -
     body = gzip.compress(b"") * 4000 + gzip.compress(b"x")
     assert inflate(body, b"gzip", LIMIT) == b"x"
     assert fed_nbytes < 100 * len(body)
-
-
-@deterministic
-@given(st.binary(max_size=60), st.sampled_from(CODINGS), st.integers(0, 100))
-def test_any_body(body: bytes, coding: bytes, cut: int) -> None:
-    """Any body is data within the bound, or is refused, and nothing else is raised."""
-    for data in (body, packed(body, coding)[:cut], packed(body, coding) + body):
-        try:
-            assert len(inflate(data, coding, 50)) <= 50
-        except InvalidRequest as error:
-            str(error).encode()
 
 
 # ── out ─────────────────────────────────────────────────────────────────────
@@ -295,13 +278,3 @@ def test_round_trips(parts: list[bytes], coding: bytes) -> None:
 def test_accepted_codings(accepted: bytes, chosen: bytes) -> None:
     """The one of gzip and deflate that has more weight, or comes first; at 0 or nonsense none."""
     assert choose(accepted) == chosen
-
-
-@deterministic
-@given(
-    st.binary(max_size=40)
-    | st.text(st.sampled_from("gzipdeflat,;q=.01* "), max_size=40).map(str.encode)
-)
-def test_any_header(accepted: bytes) -> None:
-    """Any header chooses one of the two codings, or none."""
-    assert choose(accepted) in {b"", b"gzip", b"deflate"}
