@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.codecs import nesting
 from workbench.codecs.nesting import check_nesting
 from workbench.errors import InvalidRequest
 
@@ -72,19 +71,6 @@ def test_the_depth_is_exact(value: Any, limit: int, ascii_only: bool, indent: in
     depth = depth_of_value(value)
     assert depth == depth_of(text)
     assert refuses(text.encode(), limit) == (depth > limit)
-
-
-@pytest.mark.parametrize("nbytes", [1, 2, 3, 5])
-def test_strings_and_depths_go_on_from_block_to_block(
-    nbytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The depth is the same wherever the text is cut into the blocks that are checked together."""
-    monkeypatch.setattr(nesting, "_BLOCK_NBYTES", nbytes)
-    texts = ['[[1],[["a"]]]', '["[[[",[1]]', r'["\\",[[1]]]', r'["\"[[[",[1]]', r'["\\\"[[[",[1]]']
-    for text in texts:
-        depth = depth_of(text)
-        assert refuses(text.encode(), depth - 1)
-        assert not refuses(text.encode(), depth)
 
 
 def test_the_refusal() -> None:
