@@ -56,26 +56,6 @@ def test_interlaced_png(kind: str) -> None:
     check(png(kind, 13, 11, interlaced=True))
 
 
-@pytest.mark.parametrize(
-    ("kind", "channels", "depth_nbytes"),
-    [
-        ("grey 1", 1, 1),
-        ("grey 16", 1, 2),
-        ("grey 8 and a key", 1, 1),
-        ("palette 4", 3, 1),
-        ("palette 4 and alphas", 4, 1),
-        ("colour 8", 3, 1),
-        ("colour 8 and a key", 4, 1),
-        ("grey 8 and alpha", 4, 1),
-        ("colour 16 and alpha", 4, 2),
-    ],
-)
-def test_channels(kind: str, channels: int, depth_nbytes: int) -> None:
-    """Grey has one channel, colours three, transparency makes them four; 16 bits stay 16."""
-    file = check(png(kind, 2, 3))
-    assert (file.channels, file.depth_nbytes) == (channels, depth_nbytes)
-
-
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("RGB", 3), ("CMYK", 3)])
 @deterministic
 @given(

@@ -86,16 +86,6 @@ def test_a_photograph(datatype: str, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("datatype", ALL)
-def test_what_is_flat_stays_flat(datatype: str) -> None:
-    """An image of one value has it at any size too, up to its datatype's largest."""
-    most = {"INT8": 127, "UINT8": 255, "INT16": 32767}.get(datatype, 65535)
-    for value in (0, 1, 127, 255, 65535):
-        pixels = np.full((3, 4, 1), value, np.uint16)
-        made = ours(pixels, 7, 5, datatype)
-        assert np.allclose(made, min(value, most), rtol=1e-6, atol=0)
-
-
-@pytest.mark.parametrize("datatype", ALL)
 def test_the_same_size_is_the_same(datatype: str) -> None:
     """Nothing but saturation happens to an image that has its size already."""
     pixels = random_pixels((5, 6, 3), 2, deep=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.memory.eviction import POLICIES, EvictionPolicy, Occupant, Usage
+from workbench.memory.eviction import POLICIES, Occupant, Usage
 from workbench.model import ModelId
 from workbench.settings import declared
 
@@ -36,12 +36,7 @@ def test_the_setting_offers_the_policies() -> None:
 def test_lru_order() -> None:
     """Under LRU the order of use is that of leaving."""
     assert POLICIES["lru"].key is None
-    assert [occupant.last_use for occupant in in_order("lru", occupants(1, 3, 5, 9))] == [
-        1,
-        3,
-        5,
-        9,
-    ]
+    assert [o.last_use for o in in_order("lru", occupants(1, 3, 5, 9))] == [1, 3, 5, 9]
 
 
 def test_lfu_order() -> None:
@@ -91,14 +86,6 @@ def test_frequency() -> None:
 def test_never_evicts() -> None:
     """Only the policy *never* keeps everybody."""
     assert [name for name, policy in POLICIES.items() if not policy.evicts] == ["never"]
-
-
-def test_a_policy_of_ones_own() -> None:
-    """A policy is a value: any key over occupants makes one."""
-    largest = EvictionPolicy("largest", "the largest", lambda occupant: -occupant.nbytes)
-    models = [Occupant(ModelId(str(n), 1), n) for n in (3, 9, 5)]
-    assert [o.nbytes for o in sorted(models, key=largest.key)] == [9, 5, 3]
-    assert largest.evicts
 
 
 def test_an_occupant_is_idle_unless_said() -> None:

@@ -150,11 +150,6 @@ def test_no_waiting_for_what_cannot_come() -> None:
     assert decided(40, pinned, waiting) == Wait()
 
 
-def test_pinned_and_waiting_is_pinned() -> None:
-    """A pinned model is not waited for."""
-    assert isinstance(decided(50, occupant("a", 60, pinned=True, wait=True)), Reject)
-
-
 def test_nobody_is_evicted_under_never() -> None:
     """Where nobody is evicted, want of room is a rejection with the policy's reason."""
     assert decided(50, occupant("a", 60), policy=NEVER) == Reject(
@@ -172,13 +167,6 @@ def test_an_overdrawn_device() -> None:
     a, b = occupant("a", 70, use=1), occupant("b", 60, use=2)
     assert victims(decided(40, a, b)) == ["a"]
     assert victims(decided(41, a, b)) == ["a", "b"]
-
-
-def test_any_key_is_an_order() -> None:
-    """The order is the policy's own."""
-    largest = EvictionPolicy("largest", "the largest", lambda one: -one.nbytes)
-    made = [occupant("a", 20, use=1), occupant("b", 50, use=2), occupant("c", 30, use=3)]
-    assert victims(decided(50, *made, policy=largest)) == ["b"]
 
 
 MODELS = st.lists(
