@@ -12,7 +12,7 @@ import pytest
 import tritonclient.utils.shared_memory as shm
 from onnx_models import identity
 from tritonclient.http import InferInput, InferRequestedOutput
-from tritonclient.utils import InferenceServerException, serialize_byte_tensor
+from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
 from workbench.backends.onnx.session import OnnxSession
@@ -79,18 +79,6 @@ def test_triton_reads_from_a_region_and_answers_beside_it(sharing: Any, region: 
         assert result.as_numpy("y").tolist() == (ARRAY * factor).tolist()
 
 
-def test_triton_sends_bytes_through_regions(sharing: Any, region: Any) -> None:
-    """BYTES lie in a region as they do in a body."""
-    handle, key = region
-    sharing.register_system_shared_memory("mine", key, 128)
-    texts = np.array([b"", b"a\x00\xff"], object)
-    shm.set_shared_memory_region(handle, [serialize_byte_tensor(texts)])
-    given = InferInput("x", [2], "BYTES")
-    given.set_shared_memory("mine", 4 + 4 + 3)
-    result = sharing.infer("echo_bytes", [given])
-    assert result.as_numpy("y").tolist() == texts.tolist()
-
-
 @pytest.mark.parametrize(
     ("span", "status"),
     [(("nobody", 64, 0), "404"), (("mine", 64, 96), "400"), (("mine", 60, 0), "400")],
@@ -106,19 +94,6 @@ def test_triton_errors_of_regions(
     with pytest.raises(InferenceServerException) as caught:
         sharing.infer("echo_fp32", [given])
     assert caught.value.status() == status
-
-
-def test_triton_registers_what_is_not_there(sharing: Any, region: Any) -> None:
-    """An unknown key, more bytes than there are, and a name that is taken are refused."""
-    _, key = region
-    sharing.register_system_shared_memory("mine", key, 128)
-    for name, wrong, nbytes in (("a", "/nobody", 8), ("b", key, 129), ("mine", key, 8)):
-        with pytest.raises(InferenceServerException) as caught:
-            sharing.register_system_shared_memory(name, wrong, nbytes)
-        assert caught.value.status() == "400"
-    with pytest.raises(InferenceServerException) as caught:
-        sharing.get_system_shared_memory_status("a")
-    assert caught.value.status() == "404"
 
 
 def test_triton_may_share_only_where_it_is_allowed(triton: Any, region: Any) -> None:

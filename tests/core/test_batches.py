@@ -381,6 +381,10 @@ def no_thread(_: object) -> None:
     raise ServerNotRunning("the server is stopping")
 
 
+def none_starts(_: object) -> None:
+    raise ThreadsExhausted("the system starts no more threads now")
+
+
 def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who comes when no thread works any more is refused, and holds no lease."""
     rig.serve()
@@ -392,10 +396,6 @@ def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_no_thread_for_a_batch(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who gets no thread is told so, and the next one gets one."""
-
-    def none_starts(_: object) -> None:
-        raise ThreadsExhausted("the system starts no more threads now")
-
     rig.serve()
     runner = rig.runner()
     with monkeypatch.context() as patch:
@@ -408,10 +408,6 @@ def test_no_thread_for_a_batch(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_no_thread_for_another_instance(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """While an instance of the model works, it runs the requests that no other one can take."""
-
-    def none_starts(_: object) -> None:
-        raise ThreadsExhausted("the system starts no more threads now")
-
     rig.serve(instances=2)
     (running,) = rig.hold()
     runner = rig.runner()

@@ -437,18 +437,6 @@ def test_the_next_load_looks_first() -> None:
     assert gpu.watch.surplus_nbytes == gpu.watch.base_nbytes() == 0
 
 
-def test_what_a_cell_gives_back_is_not_the_models() -> None:
-    """What was booked by mistake is taken back once it is seen to be back."""
-    gpu = Gpu()
-    gpu.load(100)
-    gpu.run(500)  # a cell's, that ran meanwhile
-    gpu.watch.look()
-    gpu.take(-500)
-    gpu.watch.look()
-    assert gpu.grown == [(A, 500), (A, -500)]
-    assert gpu.watch.base_nbytes() == 0
-
-
 def test_a_driver_that_does_not_tell_of_us() -> None:
     """Where the driver does not list this process, nothing is booked, and nothing is a drift."""
     gpu = Gpu(None)
