@@ -183,18 +183,6 @@ def test_what_is_got_of_an_ensemble_can_be_loaded(tmp_path: Path) -> None:
         assert told in ignored(workbench)
 
 
-def test_foreign_parameters_are_kept_and_said_to_be_ignored(tmp_path: Path) -> None:
-    """A parameter that means nothing here is printed as it was given, and an event names it."""
-    model(tmp_path, config=FULL)
-    with served(tmp_path) as (workbench, triton):
-        triton.load_model("m")
-        given = triton.get_model_config("m")["parameters"]
-        assert given["not_ours"] == {"string_value": "kept"}
-        told = OptionIgnored(ModelId("m", 1), "parameter 'not_ours'", "it has no effect here")
-        assert ignored(workbench) == [told]
-    assert str(told) == "m:1 runs without parameter 'not_ours': it has no effect here"
-
-
 @pytest.mark.parametrize("said", [True, False])
 def test_pinned_memory_is_told_as_it_was_said(tmp_path: Path, said: bool) -> None:
     """No buffer is pinned here, whatever is said; what is said is kept."""

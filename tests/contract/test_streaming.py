@@ -9,7 +9,6 @@ import json
 import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -368,21 +367,6 @@ def test_many_streams(rig: Rig) -> None:
             list(answers)
     rig.until_idle()
     until(lambda: len(set(threading.enumerate()) - before) <= 8)
-
-
-def test_an_ensemble_takes_one_answer(rig: Rig, tmp_path: Path) -> None:
-    """A generator in an ensemble is refused when it runs: a step gives one answer."""
-    (tmp_path / "pipe").mkdir()
-    (tmp_path / "pipe" / "config.pbtxt").write_text(
-        """input { name: "n" data_type: TYPE_INT32 dims: [ 1 ] }
-        output { name: "y" data_type: TYPE_INT32 dims: [ -1 ] }
-        ensemble_scheduling { step { model_name: "count" model_version: -1
-        input_map { key: "n" value: "n" } output_map { key: "y" value: "y" } } }"""
-    )
-    rig.workbench.restart(tmp_path)
-    with pytest.raises(ManyAnswers, match="count:1 may give several answers"):
-        rig.workbench.infer("pipe", [1])
-    rig.until_idle()
 
 
 def test_a_generator_runs_alone() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench import Workbench
 from workbench.errors import ModelNotFound, VersionNotFound, WorkbenchError
 from workbench.http.app import _find, _places
 from workbench.http.calls import HttpCall
@@ -107,26 +104,14 @@ def test_versions_that_cannot_be(version: str) -> None:
         )
 
 
-@pytest.mark.parametrize("version", [2**63, 10**30])
-def test_a_version_that_is_too_high(version: int) -> None:
-    """The highest version is the highest that Triton's clients can name."""
+@pytest.mark.parametrize("version", [str(2**63), "9" * 31, "9" * 5000])
+def test_a_version_that_is_too_high(version: str) -> None:
+    """The highest is the highest that Triton's clients can name; of one too long for Python too."""
     assert parsed(f"/v2/models/m/versions/{2**63 - 1}").version == 2**63 - 1
     with pytest.raises(VersionNotFound) as caught:
         parsed(f"/v2/models/m/versions/{version}")
     assert str(caught.value) == (
-        f"model 'm' has no version '{version}': the highest that can be is {2**63 - 1}"
-    )
-
-
-@pytest.mark.parametrize("verb", ["", "/config", "/ready", "/stats", "/infer"])
-def test_a_version_of_many_digits(sample_models: Path, verb: str) -> None:
-    """A version with more digits than Python reads is a 404 as any other that cannot be."""
-    with Workbench(sample_models, device="cpu", load="explicit") as workbench:
-        url = f"{workbench.url}/v2/models/digits/versions/{'9' * 5000}{verb}"
-        answer = httpx.post(url, json={}) if verb == "/infer" else httpx.get(url)
-    assert answer.status_code == 404
-    assert answer.json()["error"] == (
-        f"model 'digits' has no version {'9' * 100!r}: the highest that can be is {2**63 - 1}"
+        f"model 'm' has no version {version[:100]!r}: the highest that can be is {2**63 - 1}"
     )
 
 
@@ -135,11 +120,6 @@ def test_a_version_of_other_bytes() -> None:
     with pytest.raises(VersionNotFound) as caught:
         parsed("/v2/models/m/versions/٣")
     assert str(caught.value).isascii()
-
-
-def test_the_largest_version() -> None:
-    """A version has up to 18 digits, which no number of 64 bits has fewer of."""
-    assert parsed(f"/v2/models/m/versions/{'9' * 18}").version == 10**18 - 1
 
 
 @pytest.mark.parametrize(

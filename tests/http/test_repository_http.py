@@ -162,16 +162,6 @@ def test_loading_names_with_slashes(http: httpx.Client) -> None:
         assert "there is no model 'a/b c/load'; available: " in told
 
 
-def test_load_that_fails(tmp_path: Path) -> None:
-    """A model that cannot be loaded is a 400 with the reason, not a failed poll."""
-    (tmp_path / "junk" / "1").mkdir(parents=True)
-    (tmp_path / "junk" / "1" / "model.onnx").write_bytes(b"junk")
-    with Workbench(tmp_path, load="explicit", device="cpu") as workbench:
-        response = httpx.post(f"{workbench.url}/v2/repository/models/junk/load")
-    assert response.status_code == 400
-    assert "model.onnx" in error_of(response)
-
-
 @pytest.mark.parametrize(
     ("verb", "parameters", "message"),
     [
