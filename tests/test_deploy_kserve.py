@@ -171,8 +171,8 @@ def started(name: str, replaced: dict[str, str], **environ: str) -> Iterator[Non
     """The command of a runtime in a process, with other paths and ports."""
     (container,) = RUNTIMES[name]["spec"]["containers"]
     command = [*container["command"][1:], *container["args"]]
-    for old, new in replaced.items():
-        command = [text.replace(old, new) for text in command]
+    old = re.compile("|".join(map(re.escape, replaced)))  # a new port may contain another old one
+    command = [old.sub(lambda found: replaced[found[0]], text) for text in command]
     process = subprocess.Popen(
         [sys.executable, "-m", "workbench", *command],
         env={**environ, "PYTHONPATH": str(FOLDER.parent.parent), "ORT_DISABLE_TELEMETRY": "1"},

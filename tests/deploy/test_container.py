@@ -129,7 +129,7 @@ def test_no_model_where_there_is_to_be_one(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=200,
     )
     assert done.returncode == 2
     assert done.stderr.startswith("workbench: Model not found in model store")
