@@ -19,7 +19,7 @@ import inside
 import numpy as np
 import pytest
 
-from doubles import FakeFiles, FakeLoader, FakeSession, fake_core, unwatched
+from doubles import Clock, FakeFiles, FakeLoader, FakeSession, fake_core, unwatched
 from workbench.core import ServerCore, runtime
 from workbench.errors import (
     InvalidRequest,
@@ -575,7 +575,7 @@ def test_keep_alive(tmp_path: Path) -> None:
 
 def test_loading_by_hand_tries_at_once(tmp_path: Path) -> None:
     """After a failed load requests fail for a moment, but whoever loads or pins gets a try."""
-    with opened(tmp_path) as (core, loader):
+    with opened(tmp_path, clock=Clock()) as (core, loader):
         loader.failures["a"] = LoadFailed("it is broken")
         for _ in range(2):
             with pytest.raises(LoadFailed, match="it is broken"):
