@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
@@ -15,7 +16,7 @@ import pytest
 from ensemble_texts import ensemble_text
 from inside import asked, lease, opened, submit, until
 
-from doubles import FakeFiles, FakeLoader, FakeSession
+from doubles import Clock, FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.lifecycle.pins import Pins
@@ -78,9 +79,9 @@ class Rig:
         folder.mkdir(parents=True)
         (folder / "model.onnx").write_bytes(b"")
 
-    def open(self, **settings: Any) -> ServerCore:
-        given = {"budget": "100B", "device": "cpu", **settings}
-        core = ServerCore(Settings.of(self.root, environ={}, **given), files=FakeFiles(self.loader))
+    def open(self, clock: Callable[[], float] = time.monotonic, **settings: Any) -> ServerCore:
+        given = Settings.of(self.root, environ={}, **{"budget": "100B", "device": "cpu"} | settings)
+        core = ServerCore(given, files=FakeFiles(self.loader), clock=clock)
         self._stack.enter_context(opened(core))
         return core
 
@@ -778,7 +779,8 @@ def test_an_unload_forgets_a_pin_also_if_the_model_is_not_there(rig: Rig) -> Non
 
 def test_an_old_one_that_never_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it must leave first, its runs are ended after the time that requests wait."""
-    core = rig.open(budget="70B", reload="memory", wait="500ms")
+    clock = Clock()  # so that only the load waits too long, for room
+    core = rig.open(budget="70B", reload="memory", wait="500ms", clock=clock)
     monkeypatch.setattr("workbench.core.lifecycle.loads._END_S", 0.0)
     core.load("a")
     gate = rig.gates[1.0] = threading.Event()
