@@ -185,6 +185,8 @@ class Batched:
         while True:
             with self._lock:
                 taken = self._queue.take(self._clock())
+                if taken.wait_s is None:
+                    self._changed.notify()  # another that waits, for what is left
                 if taken.batch or taken.expired:
                     batch = _Batch(taken.batch)
                     if self._batching.ordered:
