@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -207,6 +208,13 @@ def test_the_repository_goes(rig: Rig, tmp_path: Path) -> None:
     assert rig.look(3) == []
     (tmp_path.parent / "elsewhere").rename(tmp_path)
     assert rig.look(3) == []
+
+
+def test_a_watcher_that_is_closed_does_not_start(rig: Rig) -> None:
+    """A server may stop before all that it loads at its start is loaded."""
+    rig.watcher.close()
+    rig.watcher.start(1e6)
+    assert "workbench-watch" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_server_that_watches(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ class Watcher:
     _models: dict[str, _Watched] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _ticker: Ticker | None = field(default=None, init=False)
+    _closed: bool = field(default=False, init=False)
 
     def begin(self) -> None:
         """Take all models that are there now as loaded."""
@@ -61,16 +62,23 @@ class Watcher:
             self._models[name] = _Watched(files, files)
 
     def start(self, every_s: float, broken: Collection[str] = ()) -> None:
-        """Look every *every_s* in a daemon thread; *broken* models are tried again."""
+        """Look every *every_s* in a daemon thread; *broken* models are tried again.
+
+        Does nothing once closed.
+        """
         for name in broken:
             if name in self._models:
                 self._models[name].again_s = self.clock() + _FIRST_PAUSE_S
-        self._ticker = Ticker("workbench-watch", partial(self._tick, every_s), every_s)
-        self._ticker.wake()
+        with self._lock:
+            if not self._closed:
+                self._ticker = Ticker("workbench-watch", partial(self._tick, every_s), every_s)
+                self._ticker.wake()
 
     def close(self) -> None:
-        if self._ticker is not None:
-            self._ticker.end()
+        with self._lock:
+            self._closed = True
+            if self._ticker is not None:
+                self._ticker.end()
 
     def look(self) -> None:
         """Look once, and begin the loads and unloads that follow from it."""
