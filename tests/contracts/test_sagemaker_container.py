@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from inside import opened, until
@@ -120,3 +121,30 @@ def test_which_model_is_meant(core: ServerCore, url: str) -> None:
     container.load("b", url)
     with pytest.raises(InvalidRequest, match=r"There are 2 models, .*Target-Model header$"):
         container.only()
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [("", r"are 0 models, .*Model header$"), ("ab", r"models .* at /endpoints/NAME/invocations$")],
+)
+def test_where_models_of_the_repository_answer(tmp_path: Path, names: str, told: str) -> None:
+    """It is said where there are several of them, and where there are none it is not."""
+    core = fake_core(tmp_path, FakeLoader(dict.fromkeys(names, 10)))
+    with opened(core), pytest.raises(InvalidRequest, match=told):
+        Container(core).only()
+
+
+@pytest.mark.parametrize(("nbytes", "is_small"), [(2**16, True), (2**16 + 1, False)])
+def test_a_large_body_is_read_in_a_thread(
+    core: ServerCore, monkeypatch: pytest.MonkeyPatch, nbytes: int, is_small: bool
+) -> None:
+    """Only a body of up to 64 KiB is answered at once, or read where it came."""
+    now, start = mock.Mock(return_value=None), mock.Mock()
+    monkeypatch.setattr(core, "infer_now", now)
+    monkeypatch.setattr(core, "start", start)
+    container = Container(core)
+    invocation = Invocation("own", Received(bytes(nbytes)), container.limits)
+    assert container.invoke_now(invocation) is None
+    assert now.called == is_small
+    container.invoke(invocation)
+    assert (start.call_args.kwargs["nbytes"], start.call_args.kwargs["quick"]) == (nbytes, is_small)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from inside import opened
 
@@ -14,8 +15,10 @@ from workbench.core.placement import Placement
 from workbench.memory.device import Device, MemoryReading
 from workbench.model import ModelId
 from workbench.settings import Settings, Share
+from workbench.tensor import Tensor
 
 SIZES = {"a": 30, "b": 30}
+MIB = 2**20
 
 
 def test_requests_are_answered_before_the_loads_of_the_start(tmp_path: Path) -> None:
@@ -114,3 +117,61 @@ def test_work_that_waits_has_threads_of_its_own(tmp_path: Path, *, waits: bool) 
     with opened(fake_core(tmp_path, FakeLoader(dict(SIZES)))) as core:
         name = core.soon(lambda: threading.current_thread().name, waits=waits).result(30)
         assert ("wait" in name) == waits
+
+
+def test_cached_answers_leave_before_models_for_a_smaller_budget(tmp_path: Path) -> None:
+    """As many as are needed, and none for a budget in which all still fits."""
+    loader = FakeLoader({"a": 30 * MIB})
+    core = fake_core(tmp_path, loader, budget="100MiB", response_cache="40MiB")
+    with opened(core):
+        core.load("a")
+        runtime = core._running()
+        cache = runtime._responses
+        assert cache is not None
+        answer = {"y": Tensor.of(np.zeros(9 * MIB, np.uint8))}
+        for number in range(4):
+            cache.keep(None, bytes([number]), answer)
+        free = []
+        for budget in (80, 67.5, 50):
+            core.resize(int(budget * MIB))
+            free.append(runtime.residency.free_nbytes() / MIB)
+        assert free == [12.5, 0, 0]
+        assert [cache.find(None, bytes([n])) is not None for n in range(4)] == [False] * 2 + [
+            True
+        ] * 2
+        assert core.loaded() == {"a"}
+
+
+def test_a_close_gives_runs_the_time_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And then as much again, once they were asked to end."""
+    with opened(fake_core(tmp_path, FakeLoader(dict(SIZES)))) as core:
+        told: list[object] = []
+        residency = core._running().residency
+        close = residency.close
+        monkeypatch.setattr(residency, "close", lambda s: (told.append(s), close(0.0), False)[2])
+        monkeypatch.setattr(residency, "cancel", lambda: told.append("cancel"))
+        core.close(0.125)
+    assert told == [0.125, "cancel", 0.125]
+
+
+def test_what_the_next_core_takes_over(tmp_path: Path) -> None:
+    """Pins, the settings of the log, the urls of added models beside its own, and their files."""
+    for folder in ("models", "added"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "added" / "model.onnx").touch()
+    loader = FakeLoader(dict(SIZES))
+    core, to = (fake_core(tmp_path / "models", loader) for _ in range(2))
+    loader.sizes["new"] = 10
+    to._urls["own"] = "its own"
+    with opened(core):
+        core.pin("a")
+        core.add("new", tmp_path / "added", url="there")
+        core.hand_over(to)
+    assert to.log_settings is core.log_settings
+    assert to.pinned == (ModelId("a", 1),)
+    assert to.added() == {"own": "its own", "new": "there"}
+    with opened(to):
+        to.load("new")
+        assert to.loaded() == {"a", "new"}
