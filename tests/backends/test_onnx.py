@@ -668,3 +668,97 @@ def test_empty_inputs_of_transposed_convolutions(
     )
     of_two = str((1, 1, 4, *[4] * len(sizes)))
     assert (run.returncode, run.stdout.splitlines()) == (0, [of_empty, of_two]), run.stderr[-1000:]
+
+
+_DIVIDES = """
+import json
+import sys
+from pathlib import Path
+import numpy as np
+from onnx_models import source
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.errors import InvalidRequest
+from workbench.tensor import Tensor
+session = OnnxBackend().load(source(Path(sys.argv[1])))
+for given in sys.argv[2:]:
+    shapes = json.loads(given)
+    arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+    arrays |= {name: np.array(shapes[name]) for name in "f" if name in shapes}
+    arrays |= {name: np.array(shapes[name], np.int32) for name in "lt" if name in shapes}
+    try:
+        inputs = {name: Tensor.of(array) for name, array in arrays.items()}
+        print(session.run(inputs, ["y"])[0].shape)
+    except InvalidRequest as error:
+        print(error)
+"""
+_QKV = "float[b, s, h] q, float[b, s, h] k, float[b, s, h] v"
+_PAST = "float[b, n, p, d] pk, float[b, n, p, d] pv, int32[b] l, int32 t"
+_EXPERTS = "float[r, h] x, float[r, e] p, float[e, i, h] w, float[e, i] c, float[e, h, i] u"
+
+
+def _qkv(*shape: int) -> dict[str, object]:
+    return dict.fromkeys("qkv", shape)
+
+
+def _with_past(batch: int, hidden: int) -> dict[str, object]:
+    past = dict.fromkeys(("pk", "pv"), (batch, 1, 0, hidden))
+    return {**_qkv(batch, 2, hidden), **past, "l": [1] * batch, "t": 2}
+
+
+def _experts(rows: int, hidden: int) -> dict[str, object]:
+    shapes = (rows, hidden), (rows, 2), (2, 4, hidden), (2, 4), (2, hidden, 4)
+    return dict(zip("xpwcu", shapes, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "node", "told"),
+    [
+        (
+            "float[1, n, 1] x, int64 f",
+            "STFT (x, step, , f)",
+            [({"x": (1, 16, 1), "f": 0}, "'f'"), ({"x": (1, 16, 1), "f": 4}, "(1, 4, 3, 2)")],
+        ),
+        (
+            f"{_QKV}, {_PAST}",
+            "com.microsoft.GroupQueryAttention <num_heads=1, kv_num_heads=1> (q,k,v,pk,pv,l,t)",
+            [
+                (_with_past(0, 8), "[0, 2, 8]"),
+                (_with_past(1, 0), "[1, 2, 0]"),
+                (_with_past(1, 8), "(1, 2, 8)"),
+            ],
+        ),
+        (
+            _QKV,
+            "com.microsoft.MultiHeadAttention <num_heads=1> (q, k, v)",
+            [(_qkv(1, 2, 0), "[1, 2, 0]"), (_qkv(0, 2, 8), "(0, 2, 8)")],
+        ),
+        (
+            _QKV,
+            "com.microsoft.DecoderMaskedMultiHeadAttention <num_heads=1> (q, k, v)",
+            [(_qkv(1, 1, 0), "[1, 1, 0]"), (_qkv(0, 1, 8), "(0, 1, 8)")],
+        ),
+        (
+            _EXPERTS,
+            "com.microsoft.MoE <k=1> (x, p, w, c, u)",
+            [(_experts(3, 0), "[3, 0]"), (_experts(0, 8), "(0, 8)")],
+        ),
+    ],
+)
+def test_zeros_that_the_engine_divides_by(
+    tmp_path: Path, inputs: str, node: str, told: list[tuple[dict[str, object], str]]
+) -> None:
+    """A request with such a size or length is refused, since it would end the process."""
+    outputs = "y, a, b" if "Group" in node else "y"
+    body = f"step = Constant <value_int=4> () {outputs} = {node}"
+    path = written(tmp_path / "m.onnx", f"({inputs}) => (float y) {{ {body} }}")
+    run = subprocess.run(
+        [sys.executable, "-c", _DIVIDES, str(path), *(json.dumps(given) for given, _ in told)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert run.returncode == 0, run.stderr[-1000:]
+    for line, (_, words) in zip(run.stdout.splitlines(), told, strict=True):
+        assert words in line
+        assert words.startswith("(") or "the engine would divide by" in line

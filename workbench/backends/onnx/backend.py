@@ -138,6 +138,7 @@ class OnnxBackend:
             steady=not file.by_value,
             on_cpu=self._cuda_device is None,
             takes_no_empty=file.takes_no_empty,
+            divisors=file.divisors,
             unsure_nbytes=file.unsure_nbytes,
             origin=origin,
             shrinks=shrinkage(config.engine, self._cuda_device),

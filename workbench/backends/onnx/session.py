@@ -19,6 +19,7 @@ from typing import Any
 
 from workbench.backends.base import Runnable
 from workbench.backends.onnx.errors import run_error
+from workbench.backends.onnx.header import Divisor
 from workbench.backends.onnx.heap import keep_usual, restore_after, trim
 from workbench.backends.onnx.input_places import InputPlaces
 from workbench.backends.onnx.output_buffers import OutputBuffers
@@ -45,6 +46,7 @@ class OnnxSession(Runnable):
         steady: bool,
         on_cpu: bool,
         takes_no_empty: bool = False,
+        divisors: Sequence[Divisor] = (),
         unsure_nbytes: int = 0,
         origin: object = None,
         shrinks: str = "",
@@ -71,6 +73,7 @@ class OnnxSession(Runnable):
         # The options of running requests that have a cancellation token.
         self._stoppable: set[Any] = set()
         self._takes_no_empty = takes_no_empty
+        self._divisors = divisors
         self._converts = _has("BF16", signature.inputs) or _has("BYTES", signature.inputs)
         # where no output is text, a tensor is made without another look at its datatype
         self._tensor_of = tensor_of if _has("BYTES", signature.outputs) else Tensor
@@ -121,6 +124,8 @@ class OnnxSession(Runnable):
     ) -> list[Tensor]:
         if self._takes_no_empty:
             self._refuse_empty(inputs)
+        if self._divisors:
+            self._refuse_zeros(inputs)
         if into or self._gives_bf16:
             placed = {name: _aligned(tensor) for name, tensor in inputs.items()}
             return self._run_into(options, placed, outputs, into or {})
@@ -153,6 +158,22 @@ class OnnxSession(Runnable):
                 raise InvalidRequest(
                     f"input {name!r} of {self._model} is empty, shape {list(tensor.shape)}, which "
                     "the engine cannot take in a recurrent model or a transposed convolution"
+                )
+
+    def _refuse_zeros(self, inputs: Mapping[str, Tensor]) -> None:
+        """Refuse zeros by which a kernel would divide, which would end the process."""
+        for name, axis in self._divisors:
+            tensor = inputs.get(name)
+            if tensor is None:
+                continue
+            if axis is None and not tensor.array.all():
+                raise InvalidRequest(
+                    f"input {name!r} of {self._model} is 0, and the engine would divide by it"
+                )
+            if axis is not None and tensor.shape[axis:][:1] == (0,):
+                raise InvalidRequest(
+                    f"input {name!r} of {self._model} has the shape {list(tensor.shape)}, and the "
+                    "engine would divide by that 0"
                 )
 
     def _run_into(

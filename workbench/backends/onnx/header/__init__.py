@@ -8,7 +8,21 @@ a model without its weights is written for the engine to infer shapes (``outline
 """
 
 from workbench.backends.onnx.header.division import Division
-from workbench.backends.onnx.header.file import OnnxFile, OnnxFiles, read_onnx_file, read_outline
+from workbench.backends.onnx.header.file import (
+    Divisor,
+    OnnxFile,
+    OnnxFiles,
+    read_onnx_file,
+    read_outline,
+)
 from workbench.backends.onnx.header.graph import ValueInfo
 
-__all__ = ["Division", "OnnxFile", "OnnxFiles", "ValueInfo", "read_onnx_file", "read_outline"]
+__all__ = [
+    "Division",
+    "Divisor",
+    "OnnxFile",
+    "OnnxFiles",
+    "ValueInfo",
+    "read_onnx_file",
+    "read_outline",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +39,19 @@ _REWRITTEN_FACTOR = 3  # times the file: its bytes as read, as rewritten, and as
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 _VOLUME = (1, 1, 1)
 
+# The inputs by which a kernel divides (1.31): domain, operator, index, and which of the input's
+# dimensions is the divisor; ``None``: its value. A model has other sizes of these as weights.
+_DIVISORS = (
+    (b"", b"STFT", 3, None),
+    (b"com.microsoft", b"DecoderMaskedMultiHeadAttention", 0, -1),
+    (b"com.microsoft", b"GroupQueryAttention", 0, 0),
+    (b"com.microsoft", b"GroupQueryAttention", 0, -1),
+    (b"com.microsoft", b"GroupQueryAttention", 3, 0),
+    (b"com.microsoft", b"MoE", 0, -1),
+    (b"com.microsoft", b"MultiHeadAttention", 0, -1),
+)
+Divisor = tuple[str, int | None]
+
 
 @dataclass(frozen=True, slots=True)
 class OnnxFile:
@@ -51,7 +64,8 @@ class OnnxFile:
     it, if the session limits constant folding to *fold_limit_nbytes* (see ``estimate``).
     *unsure_nbytes*: what a session may hold beside *resident_nbytes*: constants of unknown size.
     *by_value*: the memory of a run may depend on the numbers in its inputs, not only on their
-    shapes (see ``is_steady``). *takes_no_empty*: an empty input could end the process. *stamps*
+    shapes (see ``is_steady``). *takes_no_empty*: an empty input could end the process. So could a
+    0 in *divisors*: an input, and which of its dimensions, or ``None`` for its value. *stamps*
     change when one of its files does. *divisions* could end the process, and must be guarded.
     """
 
@@ -67,6 +81,7 @@ class OnnxFile:
     unsure_nbytes: int = 0
     by_value: bool = False
     takes_no_empty: bool = False
+    divisors: tuple[Divisor, ...] = ()
     stamps: tuple[Stamp, ...] = ()
     defaults: tuple[ValueInfo, ...] = ()
     divisions: tuple[Division, ...] = ()
@@ -186,6 +201,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         unsure_nbytes=estimate.unsure_nbytes,
         by_value=not is_steady(graph, functions, overridable),
         takes_no_empty=any(map(_takes_no_empty, (graph, *functions))),
+        divisors=tuple(_divisors(graph, [info.name for info in (*inputs, *defaults)])),
         divisions=divisions,
     )
 
@@ -201,6 +217,18 @@ def _takes_no_empty(graph: Graph) -> bool:
         or any(map(_takes_no_empty, node.graphs))
         for node in graph.nodes
     )
+
+
+def _divisors(graph: Graph, inputs: Sequence[str]) -> Iterator[Divisor]:
+    """Of the *inputs* of the model those by which a node divides."""
+    for node in graph.nodes:
+        for domain, op, index, axis in _DIVISORS:
+            if (node.domain, node.op) == (domain, op) and index < len(node.inputs):
+                name = node.inputs[index].decode("utf-8", "replace")
+                if name in inputs:
+                    yield name, axis
+        for inner in node.graphs:
+            yield from _divisors(inner, inputs)
 
 
 def _has_empty_frames(graph: Graph) -> bool:
