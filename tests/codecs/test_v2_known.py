@@ -184,6 +184,24 @@ def test_a_text_that_is_not_utf_8() -> None:
     assert kept(text, len(text)) is None
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32-le"])
+def test_elements_in_another_encoding(encoding: str) -> None:
+    """Within a text, elements have no encoding and no byte order mark of their own."""
+    whole = text_of("[1, 2]")
+    known = learned(whole)
+    body = whole.replace(b"[1, 2]", "[3, 4]".encode(encoding))
+    assert known.read("m", None, body, len(body)) is None
+    with pytest.raises(InvalidRequest, match="the request is not "):
+        decode(body)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be", "utf-32"])
+def test_a_request_in_another_encoding(encoding: str) -> None:
+    """A whole request may have it: it begins with a bracket or with a byte order mark."""
+    request, _ = decode(text_of("[1, 2]").decode().encode(encoding))
+    assert request.inputs["x"].array.tolist() == [1.0, 2.0]
+
+
 def test_each_has_its_own_time() -> None:
     """A request that came again was made when it came."""
     known = learned(text_of("[1, 2]"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
+from codecs import BOM_UTF8
 from collections.abc import Iterable
 from typing import Any
 
@@ -47,10 +48,10 @@ def first_of_each(pairs: Iterable[tuple[str, Json]]) -> Members:
     return members
 
 
-def parse_to_objects(body: bytes) -> Json:
+def parse_to_objects(body: bytes | str) -> Json:
     """The value of *body* as Python's objects, NaN and infinities as literals included.
 
-    Raises as ``json.loads``, and ``RecursionError``.
+    Bytes may be UTF-16 or UTF-32, too. Raises as ``json.loads``, and ``RecursionError``.
     """
     return json.loads(body, object_pairs_hook=first_of_each)
 
@@ -66,12 +67,17 @@ _parser = _ThreadParser() if HAS_SIMDJSON else None
 
 
 def parse_strictly(body: bytes) -> Json:
-    """The value of *body*: views of it, or Python's objects. Raises ``ValueError``."""
+    """The value of *body*: views of it, or Python's objects.
+
+    Raises ``ValueError``, also for what is not UTF-8 or begins with a byte order mark.
+    """
     if _parser is None:
         try:
-            return parse_to_objects(body)
+            return parse_to_objects(body.decode())
         except RecursionError as error:
             raise ValueError(str(error)) from None
+    if body.startswith(BOM_UTF8):
+        raise ValueError("a byte order mark is no JSON")
     parser = _parser.kept if len(body) <= _KEPT_NBYTES else simdjson.Parser()
     try:
         return parser.parse(body)

@@ -14,6 +14,7 @@ import json
 import math
 import sys
 import threading
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
@@ -59,7 +60,7 @@ def parse(body: bytes, max_nesting: int = 100) -> Json:
     """
     check_nesting(body, max_nesting)
     try:
-        return parse_strictly(body)
+        return parse_strictly(body.removeprefix(BOM_UTF8))
     except ValueError as error:
         if not body.strip():
             raise InvalidRequest("the request is not JSON: it is empty") from None
