@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,7 @@ COSTS = st.builds(
     lambda nbytes, beside, load_s: ModelCost(nbytes, load_s, nbytes + beside),
     st.integers(1, 50),
     st.integers(0, 5),
-    st.sampled_from([0.1, 0.25, 0.7, 1.3]),
+    st.sampled_from([0.0, 0.1, 0.25, 0.7, 1.3]),
 )
 
 
@@ -62,6 +64,55 @@ def test_figures() -> None:
     assert curve.cold.tolist() == [[3, 2], [1, 1]]
     assert curve.cold_rate.tolist() == [3 / 8, 0.0]
     assert curve.p99_s.tolist() == [4.0, 0.0]
+
+
+def test_nothing_asked() -> None:
+    """Without requests none waits, whatever the budget; nor for a model that only has a name."""
+    nothing = survey(one_by_one([]), {}, [20, 10], POLICIES["lru"])
+    assert nothing.cold_rate.tolist() == nothing.p99_s.tolist() == [0.0, 0.0]
+    asked = one_by_one([0, 0, 0])
+    named = replace(asked, models=(*asked.models, IDS[1]))
+    costs = dict.fromkeys(IDS, ModelCost(10, 1.0))
+    curve = survey(named, costs, [5, 10], POLICIES["lru"])
+    assert curve.cold.tolist() == [[0, 0], [1, 0]]
+    assert curve.refused.tolist() == [[3, 0], [0, 0]]
+    assert curve.cold_rate.tolist() == [1.0, 0.0]
+    assert curve.p99_s.tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("later", "p99_s"), [(200, 4.0), (201, 1.0), (400, 1.0), (401, 0.0), (500, 0.0)]
+)
+def test_one_of_a_hundred_may_wait_longer(later: int, p99_s: float) -> None:
+    """Two of two hundred may, beside the one that waits as long as the p99: as in a replay."""
+    costs = {IDS[0]: ModelCost(10, 4.0), IDS[1]: ModelCost(10, 1.0)}
+    trace = one_by_one([0, 1, 0, 1, 0, 1, *[1] * (later - 4)])
+    curve = survey(trace, costs, [10], POLICIES["lru"])
+    assert curve.cold.tolist() == [[3, 3]]
+    assert curve.p99_s.tolist() == [p99_s]
+    waits_s = replay(trace, costs, 10, POLICIES["lru"]).waits_s[trace.later]
+    assert len(waits_s) == later
+    assert np.quantile(waits_s, 0.99, method="higher") == p99_s
+
+
+def test_progress_ends_with_all() -> None:
+    """It tells requests, rises, and its last number is that of all requests."""
+    told: list[int] = []
+    trace = one_by_one([0, 1] * 15_000)
+    costs = dict.fromkeys(IDS, ModelCost(10, 1.0))
+    survey(trace, costs, [10, 20], POLICIES["lru"], progress=told.append)
+    assert told == [0, 5000, 10_000, 15_000, 20_000, 25_000, 30_000]
+
+
+@pytest.mark.parametrize("load_s", [0.0, 1.0])
+def test_what_costs_least_leaves_first(load_s: float) -> None:
+    """The model that loads fastest leaves, though it was used last, and first if in no time."""
+    seconds = (2.0, load_s, 1.5)
+    costs = {model: ModelCost(10, each_s) for model, each_s in zip(IDS, seconds, strict=False)}
+    trace = one_by_one([0, 1, 2, 0])
+    curve = survey(trace, costs, [20], POLICIES["cost"])
+    assert curve.cold.tolist() == [[1, 1, 1]]
+    assert replay(trace, costs, 20, POLICIES["cost"]).loads == 3
 
 
 def test_unknown() -> None:

@@ -61,7 +61,8 @@ class Curve:
             return np.zeros(len(self.budgets))
         order = np.argsort(self.load_s)[::-1]
         slower = np.cumsum(self._later_cold[:, order], 1)  # that wait as long, or longer
-        allowed = np.floor(0.01 * self._later_answered + 1e-9)
+        # those above the p99, as numpy counts them for that of a replay
+        allowed = np.maximum(self._later_answered - 1, 0) // 100
         first = (slower > allowed[:, None]).argmax(1)
         waits: np.ndarray[Any, np.dtype[np.float64]]
         waits = np.where(slower[:, -1] > allowed, self.load_s[order][first], 0.0)
@@ -69,8 +70,8 @@ class Curve:
 
     @property
     def _later_cold(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """*cold*, less the first request for each model that was not refused."""
-        later: np.ndarray[Any, np.dtype[np.int64]] = np.maximum(self.cold - (self.refused == 0), 0)
+        """*cold*, less the first request for each model; of a model that is refused none is."""
+        later: np.ndarray[Any, np.dtype[np.int64]] = np.maximum(self.cold - 1, 0)
         return later
 
     @property
