@@ -22,7 +22,7 @@ from onnx_models import scaled, written
 from workbench.artifacts import pack
 from workbench.commands.cli import main
 from workbench.contracts.sagemaker import layouts
-from workbench.contracts.sagemaker.checking import Finding, check, holds, instance_types
+from workbench.contracts.sagemaker.checking import Finding, _shown, check, holds, instance_types
 from workbench.errors import FileRefused, LoadFailed, UsageError, WorkbenchError
 from workbench.nbytes import parse_nbytes
 
@@ -319,6 +319,23 @@ def test_what_would_not_deploy(sample_models: Path, out: Path) -> None:
     assert found.cure == "mend one of them"
 
 
+def test_a_request_of_zeros(tmp_path: Path, out: Path) -> None:
+    """Without an example the model is asked by zeros, texts and false; it need not answer."""
+    graph = "(string[n] s, bool[2] b, float[n, 3] x) => (string[n] t, bool[2] c, float[n, 3] y)"
+    written(tmp_path / "all.onnx", f"{graph} {{ t = Identity(s) c = Identity(b) y = Identity(x) }}")
+    pack(tmp_path / "all.onnx", out)
+    found = findings(out)["example"]
+    assert found.text.startswith("a request of zeros is answered with ")
+    assert (found.cure, found.wrong) == ("", False)
+    graph = "(string[n] s) => (float[n] y) { y = Cast <to = 1> (s) }"
+    written(tmp_path / "numbers.onnx", graph)
+    pack(tmp_path / "numbers.onnx", out)
+    found = findings(out)["example"]
+    assert found.text.startswith("a request of zeros gets ")
+    assert found.cure == "pack it with --example, a request that it answers"
+    assert not found.wrong
+
+
 @pytest.mark.parametrize(
     ("files", "told"),
     [
@@ -373,6 +390,11 @@ def test_instances_hold_what_the_budget_lets_them() -> None:
     assert holds(table["types"]["ml.m5.large"], 2**30) == 4
     assert holds(table["types"]["ml.g5.12xlarge"], 10 * 2**30) == 4
     assert holds(table["types"]["ml.t2.medium"], 2**40) == 0
+
+
+def test_counts_beyond_a_thousand() -> None:
+    """Other things than memory decide how many fit then, so the number is not told."""
+    assert [_shown(count) for count in (0, 100, 1000, 1001)] == ["0", "100", "1000", "1000+"]
 
 
 def test_memory_of_code_is_measured(tmp_path: Path, out: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import http.client
+import io
 import json
 import shutil
 import sys
@@ -20,7 +21,7 @@ import httpx
 import numpy as np
 import pytest
 from inside import until
-from onnx_models import identity, loop
+from onnx_models import identity, loop, written
 
 from doubles import Clock
 from workbench import Workbench
@@ -912,6 +913,8 @@ def test_v2_bodies(container: httpx.Client, artifact: Path) -> None:
     told = invoke(container, "a b", json.dumps({"inputs": [entry]})).json()
     assert told["outputs"] == [{**entry, "name": "y"}]
     assert told["model_name"] == "a b"
+    told = container.post("/endpoints/m/invocations", json={"inputs": [entry]}).json()
+    assert told["model_name"] == "m"  # the server's own is called as there
 
 
 def test_texts_have_the_platforms_name(
@@ -976,6 +979,37 @@ def test_content_types_both_ways(container: httpx.Client, artifact: Path) -> Non
     answer = invoke(container, "a", "1\n2", accept="application/json;q=0.5, text/csv", **CSV)
     assert (answer.headers["content-type"], answer.text) == ("text/csv", "1.0\n2.0\n")
     assert invoke(container, "a", "1\n2", **CSV).json() == [1, 2]
+
+
+@pytest.mark.parametrize("accept", [None, "", "*/*"])
+def test_the_default_media_type(tmp_path: Path, artifact: Path, accept: str | None) -> None:
+    """``default_accept`` is the media type of answers if a request accepts any, and none else.
+
+    An answer that cannot have it is JSON.
+    """
+    two = tmp_path / "two" / "model.onnx"
+    written(two, "(float[n] x) => (float[n] y, float[n] z) { y = Neg(x) z = Identity(x) }")
+    headers = {} if accept is None else {"accept": accept}
+    with (
+        Workbench(device="cpu", default_accept="application/x-npy") as server,
+        httpx.Client(base_url=server.url, headers={"accept": ""}) as client,
+    ):
+        for name, folder in (("a", artifact), ("two", two.parent)):
+            load(client, name, folder)
+        for _ in range(2):  # the second one by the short cut
+            answer = invoke(client, "a", **headers)
+            assert answer.headers["content-type"] == "application/x-npy"
+            assert np.load(io.BytesIO(answer.content)).tolist() == [1, 2]
+        assert invoke(client, "a", accept="application/json").json() == [1, 2]
+        answer = invoke(client, "two", **headers)
+        assert answer.json() == {"y": [-1, -2], "z": [1, 2]}
+        entry = {"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}
+        answer = invoke(client, "two", json.dumps({"inputs": [entry]}), **headers)
+        assert [each["data"] for each in answer.json()["outputs"]] == [[-1, -2], [1, 2]]
+        body = json.dumps({"inputs": [entry], "outputs": [{"name": "z"}]})
+        answer = invoke(client, "two", body, **headers)
+        assert np.load(io.BytesIO(answer.content)).tolist() == [1, 2]
+        refused(invoke(client, "two", accept="application/x-npy"), 406)
 
 
 # ── names ───────────────────────────────────────────────────────────────────

@@ -105,12 +105,11 @@ def decode(
         header_nbytes = _header_nbytes(media_type, len(body))
     if header_nbytes == 0:
         request, form = v2.decode_raw(model, None, body, signature)
-        return request, PayloadForm(choose(received.accept, _V2), form)
+        return request, _v2_form(received.accept, request, signature, form)
     is_v2 = media_type.name == media.JSON and b'"inputs"' in body and _V2_INPUTS.search(body)
     if header_nbytes is not None or is_v2:
-        name = choose(received.accept, _V2)
         request, form = v2.decode_request(model, None, body, header_nbytes, limits.rules)
-        return request, PayloadForm(name, form)
+        return request, _v2_form(received.accept, request, signature, form)
     if media_type.name not in READ:
         raise UnknownMediaType(
             f"a body of media type {media_type.name!r} is not read; these are: {', '.join(READ)}"
@@ -131,10 +130,29 @@ def decode(
 @lru_cache(maxsize=256)  # a client sends the same Accept all the time
 def _plain_form(accept: str, n_outputs: int) -> PayloadForm:
     """The form of an answer that is nothing but arrays. Raises ``NotAcceptable``."""
-    name = choose(accept, PLAIN)
-    if name in _OF_ONE and n_outputs != 1:
-        raise NotAcceptable(f"{name} holds one output, and the model has {n_outputs}")
-    return PayloadForm(name)
+    return PayloadForm(_holding(n_outputs, accept, PLAIN))
+
+
+def _v2_form(
+    accept: str, request: InferRequest, signature: Signature, form: v2.ReplyForm
+) -> PayloadForm:
+    """The form of the answer to a V2 *request*. Raises ``NotAcceptable``."""
+    n_outputs = len(request.outputs or signature.outputs)
+    return PayloadForm(_holding(n_outputs, accept, _V2), form)
+
+
+def _holding(n_outputs: int, accept: str, offers: tuple[str, ...]) -> str:
+    """The one of *offers* that *accept* likes best of those that hold so many outputs.
+
+    Raises ``NotAcceptable``.
+    """
+    name = choose(accept, offers)
+    if n_outputs == 1 or name not in _OF_ONE:
+        return name
+    try:
+        return choose(accept, tuple(each for each in offers if each not in _OF_ONE))
+    except NotAcceptable:
+        raise NotAcceptable(f"{name} holds one output, and the answer has {n_outputs}") from None
 
 
 def _plain_inputs(
