@@ -245,7 +245,7 @@ def test_cells_that_are_no_values(datatype: str, body: str) -> None:
         ("text/csv", b"\xff\xfe", "is not utf-8 text"),
         ("text/csv", "1;2", "not CSV of FP32"),
         ("text/libsvm", "", "has no row"),
-        ("text/libsvm", "1 1:1 7:3", "the answer has 2 features"),
+        ("text/libsvm", "1 1:1 7:3", "the model has 2 features"),
         ("text/libsvm", "1 a:1", "'a:1' is not index:value"),
         ("text/libsvm", "1 1:a", "'1:a' is not index:value"),
         ("application/json", "", "is not JSON"),
