@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -33,6 +34,8 @@ from workbench.errors import (
     ServerNotRunning,
     UsageError,
 )
+from workbench.model import Signature, TensorSpec
+from workbench.tensor import Tensor
 
 SHORT = Pace(warm_up_s=0.02, window_s=0.06, most_windows=3)
 
@@ -87,6 +90,32 @@ def test_a_server_that_tells_no_inputs() -> None:
     connection.close()
 
 
+@pytest.mark.parametrize(
+    ("rows", "given", "batch", "sent", "count"),
+    [
+        (-1, None, None, 1, 1),
+        (-1, None, 8, 8, 8),
+        (-1, 5, None, 5, 5),
+        (-1, 5, 8, 8, 8),
+        (3, None, None, 3, 1),
+        (3, None, 1, 3, 1),
+        (3, 3, None, 3, 1),
+    ],
+)
+def test_what_a_request_holds(
+    rows: int, given: int | None, batch: int | None, sent: int, count: int
+) -> None:
+    """A request has the batch that is asked for; of a model without batches it is one element."""
+    signature = Signature("", {"x": TensorSpec("x", "FP32", (rows, 2))}, {})
+    connection: Any = SimpleNamespace(
+        signature=lambda _model: signature,
+        tensors=lambda _model, inputs: {"x": Tensor.of(inputs["x"])},
+    )
+    own = None if given is None else {"x": np.zeros((given, 2), np.float32)}
+    inputs = Inputs(connection, "m", own)
+    assert (inputs.of(batch)["x"].shape, inputs.count(batch)) == ((sent, 2), count)
+
+
 def test_the_server_sees_another_process(wb: Workbench) -> None:
     """The requests come over HTTP, each as a client would send it, and all are counted."""
     before = sum(row.requests.succeeded for row in wb.models)
@@ -137,15 +166,19 @@ def test_in_process(wb: Workbench) -> None:
         measure(wb, "digits", lambda x: wb.infer("digits", x), clients=(), rates=(5.0,))
 
 
-def test_any_error_is_counted_in_process(wb: Workbench) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(RecursionError("too deep"), "RecursionError: too deep"), (InvalidRequest("no"), " no")],
+)
+def test_any_error_is_counted_in_process(wb: Workbench, error: Exception, told: str) -> None:
     """What raises there is a failed request whatever its type; no client is lost."""
 
     def surprised(x: object) -> object:
-        raise RecursionError("too deep")
+        raise error
 
     found = measure(wb, "digits", surprised, clients=(2,))
     assert found.points[0].load.failed > 2
-    assert "RecursionError: too deep" in repr(found)
+    assert told in repr(found)
 
 
 def test_half_of_the_requests_fail(wb: Workbench) -> None:

@@ -115,6 +115,8 @@ def test_boto3_works_unchanged(ask: Ask, server: Workbench) -> None:
     assert report.loaded_model_count == 3
     assert report.statistics["a.tar.gz"].hits == 2
     assert report.statistics["a.tar.gz"].misses == report.statistics["a.tar.gz"].loads == 1
+    told = report.statistics["a.tar.gz"]
+    assert min(told.waiting_s, told.downloading_s, told.loading_s) > 0
     assert report.hit_ratio == 2 / 5
     assert "a.tar.gz" in str(report)
 

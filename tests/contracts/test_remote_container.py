@@ -37,21 +37,34 @@ def test_an_unload_is_over_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert now_s - begun_s == 10.0
 
 
-def test_a_load_that_succeeds_later_is_no_failed_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model whose load failed, and then succeeded, is not unloaded as what failed to load."""
-    loads, unloaded = [500, 200], []
+@pytest.mark.parametrize(
+    ("loads", "unloads", "of_failed"),
+    [
+        ([500], [404] * 20, 5),
+        ([500], [404, 200, 200, 404], 2),  # of which the second is of "other"
+        ([500, 200], [404] * 20, 1),
+        ([500, 409], [404] * 20, 5),
+    ],
+)
+def test_how_often_a_failed_load_is_unloaded(
+    monkeypatch: pytest.MonkeyPatch, loads: list[int], unloads: list[int], of_failed: int
+) -> None:
+    """A load that failed is unloaded at most 5 times: until the unload, or another load, succeeds.
+
+    A load that is answered by 409 may have found what the failed one left behind.
+    """
+    asked, statuses = [], {"POST": iter(loads), "DELETE": iter(unloads)}
 
     def ask(method: str, path: str, *_: Any) -> ContainerReply:
-        if method == "POST":
-            return ContainerReply(loads.pop(0))
-        unloaded.append(path)
-        return ContainerReply(404)  # too early, as multi-model-server answers
+        asked.append((method, path))
+        return ContainerReply(next(statuses[method], 404))
 
     container = RemoteContainer("http://there", lambda work: Future[Any]())
     monkeypatch.setattr(container, "_ask", ask)
-    assert [container.load("m", "", "m.tar.gz").status for _ in range(2)] == [500, 200]
-    container.unload("other", "other.tar.gz", 10.0)
-    assert unloaded == ["/models/m", "/models/other"]
+    assert [container.load("m", "", "m.tar.gz").status for _ in loads] == loads
+    for _ in range(9):
+        container.unload("other", "other.tar.gz", 10.0)
+    assert asked.count(("DELETE", "/models/m")) == of_failed
 
 
 @pytest.mark.parametrize(

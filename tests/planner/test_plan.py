@@ -263,6 +263,8 @@ def test_how_many_wait_in_words() -> None:
         "each request waits", "75% of the requests wait", "every 2nd request waits",
         "every 7th request waits",
     ]  # fmt: skip
+    told = [_who(1, requests) for requests in (3, 11, 21, 112)]
+    assert told == [f"every {nth} request waits" for nth in ("3rd", "11th", "21st", "112th")]
 
 
 def test_models_that_take_no_memory() -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 from workbench.codecs.payloads import Payload, Received
 from workbench.contracts.sagemaker.container import Container, Invocation
@@ -236,7 +236,7 @@ ModelContainer = OwnContainer | RemoteContainer
 
 
 def _path(model_name: str) -> str:
-    return f"/models/{quote(model_name, safe='')}"
+    return f"/models/{model_name}"
 
 
 def _of(target: str) -> dict[str, str]:
