@@ -149,3 +149,21 @@ def test_answers_stay_the_same(
                 assert list(reply.raw_output_contents) == list(made.raw_input_contents)
             assert len(parsed) < 4  # what was seen before was not parsed anew
         assert call("ModelInfer", request(np.ones(1, np.float32), model_name=name, id="7")).id
+
+
+def test_a_scalar_that_becomes_a_vector(
+    tmp_path: Path, caller_of: Callable[[Workbench], Caller]
+) -> None:
+    """A request of shape [1] to a scalar is of shape [1] also to the model's next files."""
+    made = request(np.ones(1, np.float32))
+    path = tmp_path / "m" / "1" / "model.onnx"
+    onnx_models.identity(path, dims=())
+    with Workbench(tmp_path, grpc_port=0, device="cpu") as workbench:
+        call = caller_of(workbench)
+        workbench.load("m")
+        for dims in ((), ("n",), (1,), ()):
+            onnx_models.identity(path, dims=dims)
+            workbench.load("m")
+            for _ in range(3):
+                (output,) = call("ModelInfer", made).outputs
+                assert list(output.shape) == [1]

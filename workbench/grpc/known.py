@@ -24,14 +24,14 @@ class KnownRequest:
 
     def __init__(self, head: bytes, asked: InferMessage, request: InferRequest) -> None:
         ((self._input, tensor),) = request.inputs.items()
-        self._datatype, self._shape = tensor.datatype, tensor.array.shape
+        self._datatype = tensor.datatype
+        self._shape = tuple(asked.message.inputs[0].shape)  # also where a scalar came as [1]
         self._head = head
         self._outputs = request.outputs
         anything = tensor.datatype not in ("BYTES", "BOOL") and sys.byteorder == "little"
         self._dtype = DATATYPES[tensor.datatype].dtype if anything else None
         self.asked = asked
-        self.fit = request.fit
-        self.scalars_of_one = request.scalars_of_one
+        self.fit = None if request.scalars_of_one else request.fit
 
     @classmethod
     def of(cls, data: bytes, asked: InferMessage, request: InferRequest) -> KnownRequest | None:
@@ -61,5 +61,4 @@ class KnownRequest:
         request = InferRequest(self.asked.name, {self._input: tensor}, self.asked.version)
         request.outputs = self._outputs
         request.fit = self.fit
-        request.scalars_of_one = self.scalars_of_one
         return request
