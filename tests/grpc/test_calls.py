@@ -15,6 +15,8 @@ from threading import Event
 from typing import Any
 
 import grpc
+import httpx
+import onnx_models
 import pytest
 from click.testing import CliRunner
 from grpc_calls import NAME, Caller, asked, message
@@ -27,6 +29,7 @@ from workbench.door import Door
 from workbench.errors import PortInUse, ServerNotRunning, SettingError, ThreadsExhausted
 from workbench.grpc.server import _FEW, GrpcServer, _Threads
 from workbench.grpc.v2 import V2
+from workbench.protos import message_class
 
 CANCELLED, LATE = grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED
 
@@ -208,9 +211,48 @@ def test_closed_groups(caller_of: Callable[[Workbench], Caller]) -> None:
         call = caller_of(workbench)
         denied = grpc.StatusCode.PERMISSION_DENIED
         assert call.refused("RepositoryIndex", message("RepositoryIndexRequest"))[0] is denied
-        assert call.refused("ModelInfer", asked("f"))[0] is denied
+        unknown = grpc.StatusCode.UNAUTHENTICATED
+        assert call.refused("ModelInfer", asked("f"))[0] is unknown
         assert call("ModelInfer", asked("f"), **bearer(TOKEN)).model_name == "f"
-        assert call.refused("ModelInfer", asked("f"))[0] is denied  # again
+        assert call.refused("ModelInfer", asked("f"))[0] is unknown  # again
+
+
+def test_functions_have_a_token_beside_the_servers(
+    tmp_path: Path, caller_of: Callable[[Workbench], Caller]
+) -> None:
+    """As over HTTP, functions are run with their own token, and all else with the server's."""
+    onnx_models.identity(tmp_path / "m" / "1" / "model.onnx")
+    own, statuses = "a-token-of-the-functions", dict[tuple[str, str], list[int | str]]()
+    settings: Any = {"token": TOKEN, "restrict": {"functions": own}, "grpc_port": 0}
+    with Workbench(tmp_path, device="cpu", **settings) as workbench:
+        spec = {"x": ("FP32", [-1])}
+        workbench.register(lambda x: x, name="f", inputs=spec, outputs={"y": ("FP32", [-1])})
+        call = caller_of(workbench)
+        stream = call.channel.stream_stream(f"/{NAME}/ModelStreamInfer")
+        reply_of = message_class("grpc_service", "inference.ModelStreamInferResponse").FromString
+        for model in ("f", "m"):
+            for token in (TOKEN, own):
+                answer = httpx.post(
+                    f"{workbench.url}/v2/models/{model}/infer",
+                    json={"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}]},
+                    headers={"Authorization": f"Bearer {token}"},
+                )
+                told: list[int | str] = [answer.status_code]
+                try:
+                    call("ModelInfer", asked(model), **bearer(token))
+                    told.append("OK")
+                except grpc.RpcError as error:
+                    told.append(error.code().name)
+                (reply,) = stream(iter([asked(model)]), **bearer(token))
+                told.append(reply_of(reply).error_message[:26])
+                statuses[model, token] = told
+    allowed, refused = [200, "OK", ""], [401, "UNAUTHENTICATED", "this request needs a token"]
+    assert statuses == {
+        ("f", TOKEN): refused,
+        ("f", own): allowed,
+        ("m", TOKEN): allowed,
+        ("m", own): refused,
+    }
 
 
 def test_strangers_learn_of_no_closed_group(caller_of: Callable[[Workbench], Caller]) -> None:

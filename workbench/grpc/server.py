@@ -58,7 +58,8 @@ class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not type
         carrying = partial(carries, details.invocation_metadata)
         try:
             self._door.check_known(carrying)
-            self._door.authorize(carrying, group)
+            if group is not None:
+                self._door.authorize(carrying, group)
         except AccessDenied as error:
             return refusing(error)
         return handler

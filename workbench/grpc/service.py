@@ -79,13 +79,14 @@ def carries(metadata: Metadata, token: str) -> bool:
 class Service:
     """The service called *name* of ``<file>.proto``, and the handlers of its methods.
 
-    *groups* gives the groups of methods for the setting ``restrict``.
+    *groups* gives the groups of methods for the setting ``restrict``; ``None`` for methods that
+    authorize each request themselves.
     """
 
     name: str
     file: str
     methods: Mapping[str, grpc.RpcMethodHandler]
-    groups: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str | None] = field(default_factory=dict)
 
 
 Handler = Callable[[Any, Rpc], Any]  # from a message to one, or to the fields of one, if any

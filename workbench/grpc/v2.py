@@ -24,6 +24,7 @@ from workbench.errors import (
     ServerNotRunning,
     ThreadsExhausted,
     VersionNotFound,
+    WorkbenchError,
 )
 from workbench.grpc import shared_memory
 from workbench.grpc.convert import (
@@ -92,7 +93,8 @@ class V2:
             "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
         }
-        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, raw), _GROUPS)
+        groups = {**_GROUPS, **dict.fromkeys(raw if self._restricts else ())}
+        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, raw), groups)
 
     # ── what there is ──
 
@@ -203,7 +205,9 @@ class V2:
         asked.check()
         if self._by_metadata:
             asked.name = self._name(asked.name, call)
-        asked.functions = not self._restricts or self._door.opens("functions", call.carries)
+        if self._restricts:
+            self._door.authorize(call.carries, self._restriction(asked))
+            asked.functions = self._door.opens("functions", call.carries)
         if asked.functions:  # otherwise checked where the request waits for its model
             requests: list[InferRequest] = []
 
@@ -216,6 +220,14 @@ class V2:
                 self._remember(data, asked, requests[0])
                 return response
         return None
+
+    def _restriction(self, asked: InferMessage) -> str:
+        """The group of the setting ``restrict`` for running the model that is *asked* for."""
+        try:
+            # the name may belong to another model when the request runs: it is checked again there
+            return "functions" if self._core.calls_function(asked.name, asked.version) else ""
+        except WorkbenchError:  # the request reports it, to clients with the token only
+            return ""
 
     def _remember(self, data: bytes, asked: InferMessage, request: InferRequest) -> None:
         """Recognise requests like *data* from now on, unless a call's metadata matters."""
