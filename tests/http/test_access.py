@@ -489,6 +489,44 @@ def test_a_group_with_a_token_of_its_own(serve: Serve) -> None:
     assert [ask(workbench, INFER, token, BODY) for token in (TOKEN, GROUP_TOKEN)] == [200, 401]
 
 
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        (INFER, ""),
+        ("/v2/models/double/generate", ""),
+        ("/endpoints/double/invocations", ""),
+        ("/models/code/invoke", ""),
+        ("/invocations", "code"),
+        ("/invocations?model_name=code", ""),
+    ],
+)
+def test_functions_with_a_token_of_their_own(
+    serve: Serve, tmp_path: Path, path: str, target: str
+) -> None:
+    """By whichever route they are run, it is asked for in place of the server's token."""
+    workbench = serve(token=TOKEN, restrict={"functions": GROUP_TOKEN}, artifact_code=True)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "inference.py").write_text(
+        "def model_fn(folder):\n    return 2\n\n\ndef predict_fn(x, model):\n    return x * model\n"
+    )
+    load = json.dumps({"model_name": "code", "url": str(tmp_path)})
+    assert ask(workbench, "/models", TOKEN, load) == 200
+    bodies = {"infer": BODY, "generate": '{"x": [2]}'}
+    statuses = [
+        httpx.post(
+            workbench.url + path,
+            headers={
+                "Authorization": f"Bearer {token}",
+                "Content-Type": "application/json",
+                **({"X-Amzn-SageMaker-Target-Model": target} if target else {}),
+            },
+            content=bodies.get(path.rpartition("/")[2], "[2.0]"),
+        ).status_code
+        for token in (GROUP_TOKEN, TOKEN)
+    ]
+    assert statuses == [200, 401]
+
+
 # ── a socket in the file system ──
 
 

@@ -254,8 +254,9 @@ async def _answered(
     bound = place.of(method)
     route, settings = bound.route, plane.core.settings
     restriction = bound.group.restriction(route)
-    if route.runs_model and access.restricts("functions"):
-        restriction = await _function_restriction(plane, HttpCall(parameters=parameters))
+    if route.model is not None and access.restricts("functions"):
+        call = HttpCall(parameters=parameters, headers=asked.headers, query=asked.query)
+        restriction = await _function_restriction(plane, route.model, call)
     access.authorize(asked, restriction)
     if method not in place.routes and _is_unknown_verb(place, parameters):
         return bound.group.errors.of_status(404, bound.group.unmatched)
@@ -281,12 +282,17 @@ async def _answered(
     return await _reply(plane, bound, call)
 
 
-async def _function_restriction(plane: DataPlane, call: HttpCall) -> str:
-    """The group of the setting ``restrict`` for running the model that *call* names."""
+async def _function_restriction(
+    plane: DataPlane, model: Callable[[HttpCall], str], call: HttpCall
+) -> str:
+    """The group of the setting ``restrict`` for running the *model* that *call* names."""
     core = plane.core
+
+    def calls() -> bool:
+        return core.calls_function(model(call), call.version)
+
     try:
         # the name may belong to another model when the request runs: it is checked again there
-        calls = partial(core.calls_function, call.name, call.version)
         return "functions" if await asyncio.wrap_future(core.soon(calls)) else ""
     except WorkbenchError:  # the route reports it, to clients with the token only
         return ""

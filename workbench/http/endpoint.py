@@ -71,6 +71,11 @@ async def _invoke(runtime: EndpointService, call: HttpCall) -> Reply:
     return Reply(200, (*_headers(answer), variant, _request_id()), (answer.body,))
 
 
+def _own_model(call: HttpCall) -> str:
+    """The model that the endpoint is called after; nothing for one of its artifacts."""
+    return "" if target_of(call) else call.parameters[_NAME]
+
+
 async def invoke_target(runtime: EndpointService, call: HttpCall, target: str) -> Reply:
     """What the container answers to *call* of the model *target*, which is loaded if need be."""
     request = await runtime.read(lambda: _read(call, target))
@@ -206,8 +211,8 @@ _ERROR = obj({"Message": TEXT}, _OF_MODEL)
 
 
 def _route(path: str, handler: Any, name: str, summary: str) -> Route:
-    where = f"POST {_PATH}/{path}"
-    return Route(where, handler, name, summary, "endpoint_payload", _ERRORS, "endpoint_payload")
+    where, payload = f"POST {_PATH}/{path}", "endpoint_payload"
+    return Route(where, handler, name, summary, payload, _ERRORS, payload, model=_own_model)
 
 
 ENDPOINT = Group(

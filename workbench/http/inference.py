@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from operator import attrgetter
 
 from workbench.codecs.generate import decode_request, encode_response
 from workbench.core import Describe
@@ -37,6 +38,7 @@ from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
 
 _RUNS = (*v2.READS, 413, 500, 501, 507)
+_NAME = attrgetter("name")
 
 
 async def _infer(plane: DataPlane, call: HttpCall) -> Reply:
@@ -203,11 +205,11 @@ INFERENCE = Group(
     "Inference",
     (
         Route(f"POST {v2.MODEL}/infer", _infer, "infer", "Run a model on tensors", "infer", _RUNS,
-            "infer", runs_model=True),
+            "infer", model=_NAME),
         Route(f"POST {v2.MODEL}/generate", _generate, "generate", "Run it on flat JSON",
-            "generate", _RUNS, "generate", runs_model=True),
+            "generate", _RUNS, "generate", model=_NAME),
         Route(f"POST {v2.MODEL}/generate_stream", _generate_stream, "generate_stream",
-            "The same, as server-sent events", "events", _RUNS, "generate", runs_model=True),
+            "The same, as server-sent events", "events", _RUNS, "generate", model=_NAME),
     ),
     v2.MODEL_ERRORS,
     service=lambda plane: plane,

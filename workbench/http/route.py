@@ -71,7 +71,8 @@ class Route:
     in brackets may be left out. *handler* is a coroutine function, or runs as *runs* says. *name*
     is the operation's; *returns* and *body* are names among the group's responses and bodies,
     *errors* statuses. *restrict* is its group for the setting ``restrict``, if it differs from that
-    of its ``Group``; a route that *runs_model* may also belong to ``functions``.
+    of its ``Group``. A route that runs a *model*, whose name in the core this returns, belongs to
+    ``functions`` if that is one.
     """
 
     where: str
@@ -83,7 +84,7 @@ class Route:
     body: str = ""
     runs: RunsOn = RunsOn.THREAD
     restrict: str | None = None
-    runs_model: bool = False
+    model: Callable[[HttpCall], str] | None = None
 
     @property
     def method(self) -> str:

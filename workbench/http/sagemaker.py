@@ -95,6 +95,15 @@ def _unload(service: _ContainerService, call: HttpCall) -> Reply:
     return v2.json({"status": f'Model "{call.parameters[NAME]}" unregistered'})
 
 
+def _named(call: HttpCall) -> str:
+    """The core's name of the model that the path, a header or the query names.
+
+    Raises ``InvalidRequest`` if none does.
+    """
+    named = call.parameters.get(NAME) or target_of(call) or call.argument("model_name")
+    return core_name(named or "")
+
+
 async def _invoke(service: _ContainerService, call: HttpCall) -> Reply:
     return await _invoked(service.container, call, core_name(call.parameters[NAME]))
 
@@ -168,10 +177,10 @@ SAGEMAKER = Group(
             "container_status", (404, 503), runs=RunsOn.WAITING_THREAD,
             restrict="model-repository"),
         Route(f"POST {INVOKE}", _invoke, "container_invoke", "Run a model",
-            "container_payload", _RUNS, "container_payload"),
+            "container_payload", _RUNS, "container_payload", model=_named),
         Route("POST /invocations", _invocations, "invocations",
             "Run the model that X-Amzn-SageMaker-Target-Model names, or the only one",
-            "container_payload", _RUNS, "container_payload"),
+            "container_payload", _RUNS, "container_payload", model=_named),
     ),
     ErrorEncoder(refused, _told, "container_error"),
     service=_ContainerService,
