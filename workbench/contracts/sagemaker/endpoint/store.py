@@ -51,7 +51,7 @@ class ArtifactStore:
             if not self._follow_links and not self._is_inside(place):
                 raise self._missing(target)
             stamp, nbytes = _stamp(place)
-        except (OSError, RuntimeError):  # the latter of links in a circle
+        except (OSError, ValueError, RuntimeError):  # no file's name; the last of links in a circle
             raise self._missing(target) from None
         return StoredArtifact(str(path), place, _model_name(str(path), stamp), nbytes)
 
@@ -72,7 +72,7 @@ class ArtifactStore:
     def _is_there(self, target: str) -> bool:
         try:
             return (self._prefix / target.lstrip("/")).is_file()
-        except OSError:  # such as a name that no file can have
+        except (OSError, ValueError):  # such as a name that no file can have
             return False
 
     def fetch(self, artifact: StoredArtifact) -> tuple[Path, int]:
