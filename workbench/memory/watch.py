@@ -79,8 +79,8 @@ class Change:
     def measure(self, taken_nbytes: int, peak_nbytes: int) -> None:
         """Note the end of the load: its peak was *peak_nbytes*, and it holds *taken_nbytes*.
 
-        A size below half or above twice the estimate, and what is unsure, is not used: then other
-        code took or freed memory. A small difference is ignored too.
+        A size below half the estimate, or above twice the estimate and *unsure_nbytes*, is not
+        used: then other code took or freed memory. A small difference is ignored too.
         """
         estimate_nbytes = self.booked_nbytes
         most_nbytes = 2 * estimate_nbytes + self.unsure_nbytes + _LOAD_NOISE_NBYTES

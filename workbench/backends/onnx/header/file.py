@@ -39,8 +39,8 @@ _REWRITTEN_FACTOR = 3  # times the file: its bytes as read, as rewritten, and as
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 _VOLUME = (1, 1, 1)
 
-# The inputs by which a kernel divides (1.31): domain, operator, index, and which of the input's
-# dimensions is the divisor; ``None``: its value. A model has other sizes of these as weights.
+# Kernels that divide by a number which a request may set to 0 (1.31): domain, operator, index of
+# the input, and which of its dimensions is the divisor; ``None``: its value.
 _DIVISORS = (
     (b"", b"STFT", 3, None),
     (b"com.microsoft", b"DecoderMaskedMultiHeadAttention", 0, -1),
@@ -220,7 +220,10 @@ def _takes_no_empty(graph: Graph) -> bool:
 
 
 def _divisors(graph: Graph, inputs: Sequence[str]) -> Iterator[Divisor]:
-    """Of the *inputs* of the model those by which a node divides."""
+    """The divisors among the *inputs* of the model that a node reads itself.
+
+    Those that come through other nodes are not found; sizes that weights give are not 0.
+    """
     for node in graph.nodes:
         for domain, op, index, axis in _DIVISORS:
             if (node.domain, node.op) == (domain, op) and index < len(node.inputs):
