@@ -126,6 +126,15 @@ def test_the_table_is_of_replays(served: Workbench) -> None:
     assert [[needed / 2**20, share]] in drawn
 
 
+def test_clients_that_wait_for_their_answers(served: Workbench) -> None:
+    """Where requests overlapped, the plan says for whom a replay shows too many cold starts."""
+    told = "replayed at its time: if clients wait for each answer"
+    assert told not in repr(served.plan())
+    together = Trace.of(each._replace(at_s=1.0, seconds=1.0) for each in served.trace)
+    for shown in (repr(served.plan(together)), served.plan(together)._repr_html_()):
+        assert told in shown
+
+
 def test_models_that_are_gone(served: Workbench) -> None:
     """Requests for models that are not served any more are counted, and left out of the plan."""
     requests = [*served.trace]

@@ -19,8 +19,12 @@ if TYPE_CHECKING:
     from workbench.views.picture import Picture
 
 _SURVEYED = (
-    "all numbers, and the dots, are exact replays of the requests at their times; the lines are a "
+    "all numbers, and the dots, are exact replays of the requests; the lines are a "
     "quick survey, as if each request waited for the answer before, as in a loop, on one device"
+)
+_AT_ITS_TIME = (
+    "each request is replayed at its time: if clients wait for each answer, less memory than now "
+    "shows too many cold starts"
 )
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#17a2a2")  # one a policy
 
@@ -96,6 +100,8 @@ def _notes(plan: Plan) -> list[str]:
     whom = f"{n:,} request{'s' * (n != 1)} for {models} model{'s' * (models != 1)}"
     asked = f"{whom} in {took}" if span_s else whom
     notes = [f"{asked}; the first for each model is cold with any budget, and left out"]
+    if not plan.trace.is_one_by_one and n > 1:
+        notes.append(_AT_ITS_TIME)
     if plan.parts > 1:
         notes.append(f"budgets are of all {plan.parts} devices together")
     if plan.unknown:
