@@ -131,8 +131,8 @@ def test_clients_that_wait_for_their_answers(served: Workbench) -> None:
     told = "replayed at its time: if clients wait for each answer"
     assert told not in repr(served.plan())
     together = Trace.of(each._replace(at_s=1.0, seconds=1.0) for each in served.trace)
-    for shown in (repr(served.plan(together)), served.plan(together)._repr_html_()):
-        assert told in shown
+    shown = served.plan(together)._repr_mimebundle_()
+    assert all(told in shown[kind] for kind in ("text/plain", "text/html"))
 
 
 def test_models_that_are_gone(served: Workbench) -> None:
