@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inside import until
 
 from workbench.contracts.sagemaker.endpoint import ContainerReply, Endpoint, ModelClaim
 from workbench.contracts.sagemaker.endpoint import store as store_module
@@ -51,6 +52,9 @@ class Room:
         with self._lock:
             self.taken.remove(target)
         return ContainerReply(200)
+
+    def has(self, model_name: str, target: str) -> bool:
+        return target in self.taken
 
 
 @pytest.fixture
@@ -200,6 +204,23 @@ def test_a_model_that_is_there_already(started: Started) -> None:
     assert endpoint.report.states == {"a.tgz": "loaded"}
 
 
+def test_a_model_that_the_container_has_lost(started: Started) -> None:
+    """Each request that is told so asks again; the model is loaded once for all of them."""
+    container = Room(2)
+    endpoint = started(container)
+    claims = [endpoint.claim("a.tgz") for _ in range(2)]
+    claims[0].ready.result(20)
+    container.taken.clear()
+    lost = ContainerReply(404)
+    assert endpoint.recovers(claims[0], lost)
+    use(endpoint, "a")
+    assert endpoint.recovers(claims[1], lost)
+    for claim in claims:
+        endpoint.release(claim)
+    use(endpoint, "a")
+    assert container.taken == ["a.tgz"]
+
+
 def test_an_unload_that_fails(prefix: Path) -> None:
     """It is told, with what the container said, and the endpoint goes on."""
 
@@ -308,6 +329,19 @@ def test_copies_of_models_that_do_not_load(
     with pytest.raises(ContainerRefused):
         use(endpoint, "a")
     assert copies(small_disk) == ["a"] * stays
+
+
+def test_an_older_content_that_is_in_use(started: Started, prefix: Path) -> None:
+    """Its model and its copy leave once its last request is answered."""
+    container = Room(2)
+    endpoint = started(container)
+    claim = endpoint.claim("a.tgz")
+    claim.ready.result(20)
+    os.utime(prefix / "a.tgz", (1, 1))
+    use(endpoint, "a")
+    assert container.taken == ["a.tgz"] * 2
+    endpoint.release(claim)
+    until(lambda: container.taken == ["a.tgz"] and len(endpoint._store.copies) == 1)
 
 
 def test_copies_of_older_contents(started: Started, prefix: Path) -> None:

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from workbench import errors
 from workbench.backends.function import FunctionSession
+from workbench.codecs.payloads import Received
 from workbench.contracts.sagemaker import core_name, refusal_of
-from workbench.contracts.sagemaker.code import ArtifactCode
+from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request
 from workbench.contracts.sagemaker.context import request_text
 from workbench.contracts.sagemaker.names import platform_name
 from workbench.contracts.sagemaker.paging import Page, page_of
 from workbench.contracts.sagemaker.refusals import Refusal
-from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, WorkbenchError
+from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, RunFailed, WorkbenchError
+from workbench.inference import InferResponse
 from workbench.model import ModelId, check_name
 from workbench.tensor import Tensor
 
@@ -243,3 +245,19 @@ def test_what_code_is_told_of_a_request() -> None:
         ]
     )
     assert told == b"accept: */*"
+
+
+def test_what_code_gets_without_media_types() -> None:
+    """A request that names none is JSON, and so is its answer."""
+    request = code_request("m", Received(b"1", "", "", ()))
+    told = [request.inputs[name].array[0] for name in ("content_type", "accept")]
+    assert told == [b"application/json"] * 2
+
+
+@pytest.mark.parametrize("name", ["text/\u00e9", "text/plain\r\nset-cookie: x=1"])
+def test_a_media_type_that_an_answer_cannot_have(name: str) -> None:
+    """Code gives its answer a media type, and nothing that would be a header of its own."""
+    values = {"body": b"x", "content_type": name.encode("latin-1"), "headers": b""}
+    outputs = {key: Tensor.of([value], "BYTES") for key, value in values.items()}
+    with pytest.raises(RunFailed, match="m:1 answered with an invalid media type"):
+        code_payload(InferResponse(ModelId("m", 1), outputs))
