@@ -24,7 +24,7 @@ from workbench.bench.benchmark import bench
 from workbench.bench.process import Pace
 from workbench.bench.report import Bench
 from workbench.bench.sweep import Sweep, sweep_of
-from workbench.bench.targets import Inputs
+from workbench.bench.targets import Inputs, repeated
 from workbench.bench.variant import Variant
 from workbench.commands.cli import main
 from workbench.errors import (
@@ -114,6 +114,13 @@ def test_what_a_request_holds(
     own = None if given is None else {"x": np.zeros((given, 2), np.float32)}
     inputs = Inputs(connection, "m", own)
     assert (inputs.of(batch)["x"].shape, inputs.count(batch)) == ((sent, 2), count)
+
+
+@pytest.mark.parametrize("given", [np.float32(1), np.zeros((0, 2))])
+def test_inputs_without_rows(given: Any) -> None:
+    """A batch cannot be made of them; that is said."""
+    with pytest.raises(UsageError, match="input 'x' has no rows, of which a batch could be made"):
+        repeated({"x": Tensor.of(given)}, 3)
 
 
 def test_the_server_sees_another_process(wb: Workbench) -> None:

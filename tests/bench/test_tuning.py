@@ -12,7 +12,7 @@ import pytest
 from workbench import Workbench
 from workbench.bench.client import Load
 from workbench.bench.sweep import Point, Sweep, measured
-from workbench.bench.tuning import config_text, tune
+from workbench.bench.tuning import config_text, tune, tune_shown
 from workbench.bench.variant import Variant
 from workbench.errors import UsageError
 from workbench.model import Signature, TensorSpec
@@ -119,6 +119,41 @@ def test_nothing_is_fast_enough(tmp_path: Path) -> None:
     assert repr(found).startswith("no configuration of m keeps within a p99 of 1 ms")
     assert list(tmp_path.iterdir()) == []
     assert server.now == server.own
+
+
+def test_only_a_variant_is_fast_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is too slow as it is configured has no figure from before."""
+
+    class Slow(Target):
+        def measure(self, *given: Any) -> Load:
+            fast = "dynamic_batching" in self._server.now
+            return replace(super().measure(*given), p99_s=0.01 if fast else 0.2)
+
+    monkeypatch.setattr("workbench.bench.tuning.Wire", Slow)
+    server: Any = Server()
+    found = tune(server, "m", 0.1, SWEEP)
+    assert found.before is None
+    assert found.chosen == Variant(batching=True, instances=2)
+    assert "(none before)" in found.sentence
+
+
+def test_the_folder_of_the_model(tmp_path: Path) -> None:
+    """The file is written in the first folder that has the model; the connection is closed."""
+    for place in ("b/m", "c/m"):
+        (tmp_path / place).mkdir(parents=True)
+
+    class Opened(Server):
+        is_open = True
+
+        def __enter__(self) -> None: ...
+
+        def __exit__(self, *_: object) -> None:
+            self.is_open = False
+
+    server: Any = Opened()
+    found = tune_shown(server, "m", 0.1, SWEEP, [tmp_path / name for name in "abc"])
+    assert found.path == tmp_path / "b" / "m" / "config.pbtxt"
+    assert not server.is_open
 
 
 def test_what_kept_within_the_limit_only_at_first(

@@ -384,7 +384,7 @@ def _cold(met: Later) -> str:
     if met.refusals:
         are = "is" if met.refusals == 1 else "are"
         parts.append(f"{met.refusals} {are} refused for want of room")
-    return " and ".join(parts) or "none waits"
+    return " and ".join(parts)
 
 
 def _who(cold: int, requests: int) -> str:
