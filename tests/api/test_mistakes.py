@@ -50,6 +50,7 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda wb: wb.load(5), "the name of a model is a str, such as 'digits', not int"),
     (lambda wb: wb.load(["digits"]), "the name of a model is a str, such as 'digits', not list"),
     (lambda wb: wb.load("digits", "1"), "the version of a model is an int, such as 1, not '1'"),
+    (lambda wb: wb.load("digits", True), "the version of a model is an int, such as 1, not True"),
     (lambda wb: wb.load("digits", 1.0), "the version of a model is an int, such as 1, not 1.0"),
     (lambda wb: wb.load("digits", versoin=1), "no argument 'versoin'; did you mean 'version'?"),
     (lambda wb: wb.load("digits", files=5), "files are bytes or paths by '<version>/<name>'"),

@@ -218,14 +218,19 @@ def test_an_input_that_may_be_left_out(wb: Workbench) -> None:
         lambda x, by=(2.0,): x * by[0], name="scaled", outputs={"y": ("FP32", [-1])},
         inputs={"x": ("FP32", [-1]), "by": ("FP32", [1])},
     )  # fmt: skip
-    assert wb.infer("scaled", [1.0, 2.0]).tolist() == [2.0, 4.0]
+    for values in ([1.0, 2.0], pd.Series([1.0, 2.0]), pd.DataFrame({"x": [1.0, 2.0]})):
+        assert wb.infer("scaled", values).tolist() == [2.0, 4.0]
+    assert wb.infer("scaled", []).tolist() == []
     assert wb["scaled"]([1.0]).tolist() == [2.0]
     assert wb.infer("scaled", x=[1.0], by=3.0).tolist() == [3.0]
     with pytest.raises(InvalidRequest, match="two:1 takes several inputs: pass a dict of a, b"):
         wb.infer("two", [1.0])
 
 
-@pytest.mark.parametrize("text", ["grün", ["grün"], np.array(["grün"]), pd.Series(["grün"])])
+@pytest.mark.parametrize(
+    "text",
+    ["grün", ["grün"], np.array(["grün"]), pd.Series(["grün"]), pd.DataFrame({"t": ["grün"]})],
+)
 def test_text_comes_back_as_text(wb: Workbench, text: Any) -> None:
     """One text or several go in; text comes out, or bytes if these are asked for."""
     assert wb.infer("texts", text).tolist() == [["grün"]]

@@ -74,7 +74,7 @@ def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str
         inputs = _as_table(inputs, tuple(signature.inputs))
     if inputs is None:
         raise InvalidRequest(f"{model} was asked with None: pass its inputs")
-    if not isinstance(inputs, np.ndarray | Mapping) and _is_table(inputs):
+    if _is_table(inputs):
         inputs = _from_table(model, signature, inputs)
     if not isinstance(inputs, Mapping):
         main = signature.main_input
