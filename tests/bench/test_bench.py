@@ -292,7 +292,7 @@ def test_what_cannot_be_measured(wb: Workbench) -> None:
 def test_as_a_method(wb: Workbench) -> None:
     """``wb.bench`` measures this server, over HTTP or in Python."""
     for wire in ("http", "python"):
-        found = wb.bench("wine", clients=(1,), wire=wire, seconds=0.05)
+        found = wb.bench("wine", clients=(1,), wire=wire, seconds=0.1)
         assert found.points[0].load.answers > 0
     with pytest.raises(UsageError, match="neither 'http' nor 'python'"):
         wb.bench("wine", wire="pigeon")
@@ -300,7 +300,7 @@ def test_as_a_method(wb: Workbench) -> None:
 
 def test_on_the_command_line(wb: Workbench) -> None:
     """``workbench bench MODEL --url`` measures any V2 server; a mistake is one line."""
-    flags = ["--clients", "1,2", "--seconds", "0.05", "--token", wb.token]
+    flags = ["--clients", "1,2", "--seconds", "0.1", "--token", wb.token]
     done = CliRunner().invoke(main, ["bench", "wine", "--url", wb.url, *flags])
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("wine answers up to ")

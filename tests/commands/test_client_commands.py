@@ -52,6 +52,8 @@ def run(cache: Path) -> Run:
 
 def test_which_servers_run(wb: Workbench, run: Run) -> None:
     """``ps`` tells the address, the process, the models and the memory of each server."""
+    for name in wb.names:
+        wb.unload(name)
     wb.load("wine")
     head, row = run("ps").output.splitlines()
     assert head.split("  ")[0] == "url"
@@ -223,7 +225,7 @@ def test_files_that_are_no_arrays(wb: Workbench, run: Run, tmp_path: Path, conte
 
 def test_a_measurement_of_given_inputs(wb: Workbench, run: Run) -> None:
     """``bench`` sends what is given; V2's JSON is sent in the datatypes that it names."""
-    arguments = ("--clients", "1", "--seconds", "0.05", "--json", json.dumps(V2))
+    arguments = ("--clients", "1", "--seconds", "0.1", "--json", json.dumps(V2))
     told = run("bench", "wine", "--url", wb.url, "--token", wb.token, *arguments)
     assert told.exit_code == 0, told.output
     assert "wine answers up to" in told.output

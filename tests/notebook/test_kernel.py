@@ -369,7 +369,7 @@ def test_a_measurement_that_is_interrupted(kernel: Kernel, busy: str, *, asks: b
     kernel.interrupt(message)
     assert kernel.run(look) == before
     assert "99 % of these requests warm" in kernel.run("print(wb.plan())")
-    assert "elements/s" in kernel.run("print(wb.bench('wine', clients=1, seconds=0.05))")
+    assert "elements/s" in kernel.run("print(wb.bench('wine', clients=1, seconds=0.1))")
 
 
 def test_a_snapshot_is_a_picture_for_files(kernel: Kernel) -> None:
