@@ -204,6 +204,17 @@ def test_a_model_that_is_there_already(started: Started) -> None:
     assert endpoint.report.states == {"a.tgz": "loaded"}
 
 
+def test_a_folder_makes_room_too(started: Started, prefix: Path) -> None:
+    """A model leaves memory for another one, also if its artifact is a folder, without a copy."""
+    (prefix / "folder").mkdir()
+    (prefix / "folder" / "model.onnx").write_bytes(b"abc")
+    container = Room(1)
+    endpoint = started(container)
+    done(endpoint, endpoint.claim("folder"))
+    use(endpoint, "a")
+    assert container.taken == ["a.tgz"]
+
+
 def test_a_model_that_the_container_has_lost(started: Started) -> None:
     """Each request that is told so asks again; the model is loaded once for all of them."""
     container = Room(2)

@@ -120,6 +120,16 @@ def test_contents_that_are_not_last() -> None:
     assert KnownRequest.of(turned, asked, asked.read(None)) is None
 
 
+@pytest.mark.parametrize(
+    "data",
+    [b"\x3a\x05abc", b"\x3a", b"\x3a" + b"\x80" * 6 + b"\0", b"\x82\x01\x01", b"\x08\x01"],
+    ids=["breaks off", "no length", "a length of 7 bytes", "a field above 15", "a number"],
+)
+def test_messages_of_another_form(data: bytes) -> None:
+    """They are left to protobuf, which reads them, or says what is wrong."""
+    assert convert.split(data) is None
+
+
 def test_answers_stay_the_same(
     tmp_path: Path, caller_of: Callable[[Workbench], Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
