@@ -109,6 +109,15 @@ def test_what_is_not_remembered(made: Any) -> None:
     assert known_of(made) is None
 
 
+def test_outputs_are_those_that_were_asked_for() -> None:
+    """A request that names some outputs gets the same ones when it comes again."""
+    made = request(np.zeros(3, np.float32))
+    made.outputs.add(name="y")
+    known = known_of(made)
+    assert known is not None
+    assert known.read(made.SerializeToString()).outputs == ("y",)
+
+
 def test_contents_that_are_not_last() -> None:
     """Where the contents are not the last of the message, nothing is known of it."""
     data = request(np.arange(3, dtype=np.float32)).SerializeToString()

@@ -136,7 +136,11 @@ def test_a_model_from_load_to_unload(rig: Rig) -> None:
     assert mesh.ask("modelSize", modelId="a").sizeInBytes == 300
     assert mesh.ask("predictModelSize", modelId="a", modelPath=path).sizeInBytes == 300
     assert b"y" in mesh.infer("a", asked())
-    assert b"y" in mesh.infer("a", asked(), metadata=True)
+    for _ in range(20):  # so that the request would be known where no metadata counts
+        assert b"y" in mesh.infer("a", asked(), metadata=True)
+    with pytest.raises(grpc.RpcError) as raised:
+        mesh.infer("b", asked(), metadata=True)
+    assert raised.value.code() is grpc.StatusCode.NOT_FOUND
     mesh.sizes["a"] = 300
     rig.check_books()
     mesh.remove("a")
@@ -440,9 +444,10 @@ def named_otherwise(root: Path, model: Path) -> Path:
 
 
 def versions_of_other_names(root: Path, model: Path) -> Path:
-    for version in ("1", "12"):
+    for version in ("9", "12"):
         (root / version).mkdir()
-        (root / version / "mnist.onnx").symlink_to(model)
+    (root / "9" / "mnist.onnx").write_bytes(b"an old one, which is not loaded")
+    (root / "12" / "mnist.onnx").symlink_to(model)
     return root
 
 
@@ -482,6 +487,14 @@ def runtime() -> Iterator[tuple[Workbench, ModelMesh]]:
         mesh.poll()
         yield workbench, mesh
         mesh.close()
+
+
+def test_a_folder_with_a_configuration(tmp_path: Path) -> None:
+    """It is served as a whole: the configuration says which file is the model."""
+    (tmp_path / "config.pbtxt").write_text('default_model_filename: "net.onnx"')
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "net.onnx").touch()
+    assert find_model(tmp_path) == tmp_path
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
