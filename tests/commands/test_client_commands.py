@@ -276,6 +276,8 @@ def test_no_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         (("infer", "m", "--json", "{"), "{ cannot be read"),
         (("infer", "m"), "give the inputs by one of --json, --npy and --image"),
         (("top", "--every", "x"), "Invalid value for '--every'"),
+        (("top", "--every", "inf"), "Invalid value for '--every': inf is not in the range"),
+        (("top", "--every", "-1"), "Invalid value for '--every': -1.0 is not in the range"),
     ],
 )
 def test_a_wrong_option_is_told_first(

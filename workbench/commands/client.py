@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from workbench.core.status.snapshot import Snapshot
 
 _POLL_S = 0.5
+_LONGEST_S = 3600.0  # between two looks
 _TOP_EVENTS = 8  # models of which it shows the last event
 _TOP_KEPT = 200  # events
 
@@ -190,7 +191,13 @@ def events(wb: Connection, *, follow: bool) -> None:
 
 
 @click.command()
-@click.option("--every", default=1.0, show_default=True, help="seconds between two looks")
+@click.option(
+    "--every",
+    type=click.FloatRange(0, _LONGEST_S),
+    default=1.0,
+    show_default=True,
+    help="seconds between two looks",
+)
 @click.option("--once", is_flag=True, help="print once; always so where there is no terminal")
 @on_server
 def top(wb: Connection, *, every: float, once: bool) -> None:
