@@ -87,7 +87,7 @@ def test_a_model_that_is_too_large_today() -> None:
 
 def test_what_a_pin_costs() -> None:
     """A pin saves the waits for its model, and costs those of the others more."""
-    plan = Plan(trace("abcacb" * 5), COSTS, 40 * MIB)
+    plan = Plan(trace("abcacb" * 5), COSTS, 50 * MIB)
     (pinned,) = plan.pin(C)
     assert pinned.model == C
     assert pinned.saved_s > 0
@@ -99,7 +99,9 @@ def test_what_a_pin_costs() -> None:
         with pytest.raises(UsageError, match="no cost of d:1"):
             plan.pin(unknown)
     (unused,) = Plan(trace("ab"), COSTS, 60 * MIB).pin(C)
-    assert (unused.saved_s, unused.others_wait_s) == (0.0, 0.0)
+    assert (unused.saved_s, unused.others_wait_s, unused.refused) == (0.0, 0.0, 0)
+    (refusing,) = Plan(trace("ab"), COSTS, 40 * MIB).pin(C)
+    assert refusing == (C, 0.0, 0.0, 1)  # nobody waits less because others are refused
     several = Plan(trace("ab"), {**COSTS, ModelId("a", 2): COSTS[A]}, 40 * MIB)
     with pytest.raises(UsageError, match="a has several versions: a:1, a:2"):
         several.pin("a")

@@ -92,11 +92,15 @@ class Met(NamedTuple):
 
 
 class Pinned(NamedTuple):
-    """What a pin of *model* changes: the seconds that it waits less, and the others wait more."""
+    """What a pin of *model* changes: the seconds that it waits less, and the others wait more.
+
+    They are those of the requests that are answered either way; so many more are *refused*.
+    """
 
     model: ModelId
     saved_s: float
     others_wait_s: float
+    refused: int
 
 
 @explains_arguments
@@ -308,14 +312,15 @@ class Plan:
         Raises ``UsageError`` for a model without a cost, and for a name of several versions.
         """
         known = [_known(model, self.costs) for model in models]
-        before = _waited_s(self.trace, self.today)
+        before = self.today
         pinned = []
         for model in known:
-            after = _waited_s(self.trace, self.what_if(pinned=dict.fromkeys((*self.pinned, model))))
-            own = self.trace.models.index(model) if model in self.trace.models else None
-            saved_s = before[own] - after[own] if own is not None else 0.0
-            others_s = float(after.sum() - before.sum() + saved_s)
-            pinned.append(Pinned(model, float(saved_s), others_s))
+            after = self.what_if(pinned=dict.fromkeys((*self.pinned, model)))
+            is_own = np.array([each == model for each in self.trace.models])[self.trace.which]
+            saved_s = np.nansum((before.waits_s - after.waits_s)[is_own])  # not of a refused one
+            others_s = np.nansum((after.waits_s - before.waits_s)[~is_own])
+            refused = after.refusals - before.refusals
+            pinned.append(Pinned(model, float(saved_s), float(others_s), refused))
         return tuple(pinned)
 
     def devices(self, memory: int | str, goal: Goal | None = None) -> int | None:
@@ -408,13 +413,6 @@ def _known(model: ModelId | str, costs: Mapping[ModelId, ModelCost]) -> ModelId:
     if len(found) > 1:
         raise UsageError(f"{model} has several versions: {', '.join(map(str, found))}")
     return found[0]
-
-
-def _waited_s(trace: Trace, outcome: Outcome) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """The seconds that the requests of each model waited, one number for each model."""
-    waited_s = np.zeros(len(trace.models))
-    np.add.at(waited_s, trace.which, np.nan_to_num(outcome.waits_s))
-    return waited_s
 
 
 def _reached(curve: Curve, goal: Goal) -> np.ndarray[Any, np.dtype[np.bool_]]:
