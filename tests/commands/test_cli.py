@@ -373,3 +373,14 @@ def test_a_file_that_is_no_journal(tmp_path: Path, content: bytes) -> None:
     assert told.exit_code == 2
     assert told.output.startswith(f"workbench: {tmp_path / 'file'} is no journal of this version: ")
     assert told.output.count("\n") == 1
+
+
+@pytest.mark.parametrize(("columns", "is_cut"), [("80", True), ("200", False)])
+def test_help_is_as_wide_as_the_terminal(columns: str, is_cut: bool) -> None:
+    """In a wide terminal what each command does is whole, in lines of up to 120 characters."""
+    command = [sys.executable, "-m", "workbench", "--help"]
+    env = {**os.environ, "COLUMNS": columns}
+    told = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    lines = told.splitlines()
+    assert max(map(len, lines)) <= min(int(columns), 120)
+    assert any(line.endswith("...") for line in lines[1:]) == is_cut

@@ -43,6 +43,7 @@ _PORT = "8000"  # what clients of other servers try first
 _EXIT_TIMEOUT = "25s"  # Kubernetes and SageMaker end a container 30 s after SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT  # as shells tell it
 _EVENT_WAIT_S = 0.5
+_WIDEST = 120  # characters of a line of help, in a terminal that is as wide
 
 
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,7 +135,10 @@ def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     click.echo(f"workbench: {message}", err=True)
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST},
+)
 @click.version_option(__version__, prog_name="workbench")
 def main() -> None:
     """Serve models from local memory, under a budget."""
