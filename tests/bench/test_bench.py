@@ -279,6 +279,8 @@ def test_what_cannot_be_measured(wb: Workbench) -> None:
     for rate in (0.0, -1.0, math.nan, math.inf, 1e9):
         with pytest.raises(UsageError, match="rates are more than 0 and at most 1,000,000"):
             Sweep(rates=(rate,))
+    with pytest.raises(UsageError, match="a model has at least one instance"):
+        sweep_of(instances="0")
     with pytest.raises(UsageError, match="nothing is to be measured"):
         Sweep(clients=())
 

@@ -87,6 +87,8 @@ class Sweep:
             raise UsageError(f"clients are numbers from 1 to {_MOST_CLIENTS}")
         if not all(batch is None or batch >= 1 for batch in self.batches):
             raise UsageError("a batch has at least one element")
+        if any(variant.instances == 0 for variant in self.variants):
+            raise UsageError("a model has at least one instance")
         if not all(0 < rate <= _MOST_RATE for rate in self.rates):
             raise UsageError(f"rates are more than 0 and at most {_MOST_RATE:,} requests a second")
         if len(self) > _MOST_POINTS:
