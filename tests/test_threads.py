@@ -176,27 +176,6 @@ def test_a_call_for_which_there_is_no_thread(monkeypatch: pytest.MonkeyPatch) ->
     threads.close()
 
 
-def test_an_error_of_a_call_keeps_nothing() -> None:
-    """What failing work was given is free as soon as nobody has its error any more."""
-    threads = CallThreads("calling")
-
-    def fail(_: object) -> None:
-        raise ValueError("scripted")
-
-    given = threading.Event()
-    alive = weakref.ref(given)
-    gc.collect()
-    gc.disable()
-    try:
-        with contextlib.suppress(ValueError):
-            threads.call(partial(fail, given))
-        del given
-        until(lambda: alive() is None)
-    finally:
-        gc.enable()
-    threads.close()
-
-
 def test_an_idle_thread_keeps_nothing() -> None:
     """What work was given is free as soon as it has ended."""
     pool = ThreadPool(1, "test")
@@ -209,9 +188,10 @@ def test_an_idle_thread_keeps_nothing() -> None:
     pool.close()
 
 
-def test_an_error_keeps_nothing() -> None:
+@pytest.mark.parametrize("waits", [False, True])
+def test_an_error_keeps_nothing(waits: bool) -> None:
     """What failing work was given is free as soon as nobody has its error any more."""
-    pool = ThreadPool(1, "test")
+    pool, threads = ThreadPool(1, "test"), CallThreads("calling")
 
     def fail(_: object) -> None:
         raise ValueError("scripted")
@@ -221,13 +201,17 @@ def test_an_error_keeps_nothing() -> None:
     gc.collect()
     gc.disable()
     try:
-        assert isinstance(pool.submit(fail, given).exception(30), ValueError)
+        with contextlib.suppress(ValueError):
+            if waits:
+                threads.call(partial(fail, given))
+            else:
+                pool.submit(fail, given).result(30)
         del given
-        until(lambda: pool._shared._idle == 1)
-        assert alive() is None
+        until(lambda: alive() is None)
     finally:
         gc.enable()
     pool.close()
+    threads.close()
 
 
 def test_close_does_what_was_submitted() -> None:

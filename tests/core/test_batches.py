@@ -287,13 +287,19 @@ def test_a_delay(rig: Rig) -> None:
     assert rig.runs == [[0.0, 1.0, 2.0, 3.0]]
 
 
-def test_a_full_batch_waits_for_no_delay_of_others(rig: Rig) -> None:
-    """What is left when one instance takes a batch is seen by another one that waits."""
+def two_that_wait(rig: Rig) -> list[Future[InferResponse]]:
+    """The requests for which two instances wait for company, one each."""
     rig.serve(delay_s=3600.0, instances=2)
     asked, runner = [rig.ask(1.0)], rig.runner()
     inside.until(lambda: runner._delaying == 1)
     asked.append(rig.ask(2.0))
     inside.until(lambda: runner._delaying == 2)
+    return asked
+
+
+def test_a_full_batch_waits_for_no_delay_of_others(rig: Rig) -> None:
+    """What is left when one instance takes a batch is seen by another one that waits."""
+    asked = two_that_wait(rig)
     asked.append(rig.ask(3.0, 4.0, 5.0, 6.0))
     for _ in range(2):
         assert rig.inside.acquire(timeout=30)
@@ -304,15 +310,11 @@ def test_a_full_batch_waits_for_no_delay_of_others(rig: Rig) -> None:
 
 def test_no_instance_waits_for_nobody(rig: Rig) -> None:
     """When one instance takes all requests, another that waited for company for them ends."""
-    rig.serve(delay_s=3600.0, instances=2)
-    asked, runner = [rig.ask(1.0)], rig.runner()
-    inside.until(lambda: runner._delaying == 1)
-    asked.append(rig.ask(2.0))
-    inside.until(lambda: runner._delaying == 2)
+    asked = two_that_wait(rig)
     asked.append(rig.ask(3.0, 4.0))
     rig.go(1)
     assert [rows(each) for each in asked] == [[2.0], [4.0], [6.0, 8.0]]
-    inside.until(lambda: not runner._working)
+    inside.until(lambda: not rig.runner()._working)
 
 
 def test_a_stop_ends_a_delay(rig: Rig) -> None:
@@ -323,7 +325,7 @@ def test_a_stop_ends_a_delay(rig: Rig) -> None:
     rig.core._running().requests.waits.close()
     with pytest.raises(ServerNotRunning):
         asked.result(30)
-    inside.until(lambda: not runner._working)
+    inside.until(lambda: not rig.runner()._working)
 
 
 def test_in_order(rig: Rig) -> None:
