@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from queue import SimpleQueue
 from unittest import mock
 
 import httpx
@@ -136,7 +137,7 @@ def test_an_interrupt_anywhere_in_a_call() -> None:
     threads.call(int)
     step = 1
     while interrupted(lambda step=step: threads.call(lambda: done.add(step)), step):  # type: ignore[misc]
-        until(lambda: threads._free == 1 and threads._jobs.empty())
+        until(lambda: threads._given == threads._done)
         before = set(done)
         assert threads.call(lambda: 7) == 7
         assert done == before
@@ -156,6 +157,23 @@ def test_a_call_after_an_interrupt_of_one_that_goes_on() -> None:
     gate.set()
     threads.close()
     until(lambda: not any(t.name == "calling" for t in threading.enumerate()))
+    with pytest.raises(ServerNotRunning, match="the server is stopping"):
+        threads.call(int)
+
+
+def test_a_call_that_meets_the_end() -> None:
+    """It is refused if it hands over its work after the last thread has ended."""
+    threads = CallThreads("calling")
+
+    class Closing(SimpleQueue[Callable[[], object] | None]):
+        def put(self, item: Callable[[], object] | None, *_: object) -> None:  # type: ignore[override]
+            if item is not None and threads._done:
+                threads.close()
+                until(lambda: not any(t.name == "calling" for t in threading.enumerate()))
+            super().put(item)
+
+    threads._jobs = Closing()
+    threads.call(int)
     with pytest.raises(ServerNotRunning, match="the server is stopping"):
         threads.call(int)
 

@@ -67,7 +67,7 @@ class _Work(Generic[T]):
         future = self.future
         if future is None:
             self.work()
-        elif future.set_running_or_notify_cancel():
+        else:
             _fulfil(future, self.work)
         del self, future  # see ``_fulfil``
 
@@ -77,7 +77,9 @@ class _Work(Generic[T]):
 
 
 def _fulfil(future: Future[T], work: Callable[[], T]) -> None:
-    """Do *work*; *future* gets what it returned or raised."""
+    """Do *work*, unless *future* is cancelled; it gets what was returned or raised."""
+    if not future.set_running_or_notify_cancel():
+        return
     try:
         result = work()
     except BaseException as error:  # the holder of the future gets it
@@ -101,15 +103,16 @@ def queue_when_done(future: Future[T]) -> SimpleQueue[Future[T]]:
 class CallThreads:
     """Threads that work for the main thread, which an interrupt may stop between any two steps.
 
-    So one call of C hands over the work, and only the threads count how many of them are free.
-    There is one thread, unless an interrupt ended the wait for work that goes on.
+    So one call of C hands over the work, and only the threads take a lock: in Python 3.14 an
+    interrupt can leave one held, after its ``__enter__`` and before the block. There is one
+    thread, unless an interrupt ended the wait for work that goes on.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._lock = threading.Lock()
         self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()  # ``None``: end
-        self._free = 0  # threads without work
+        self._threads = self._given = self._done = 0  # the last two are of jobs
+        self._counting = threading.Lock()
         self._closed = False
 
     def call(self, work: Callable[[], T], meanwhile: Callable[[], object] | None = None) -> T:
@@ -120,13 +123,16 @@ class CallThreads:
         """
         future: Future[T] = Future()
         ended = queue_when_done(future)
-        job = partial(_fulfil, future, partial(self._busy, partial(copy_context().run, work)))
-        with self._lock:
-            if self._closed:
-                raise ServerNotRunning(_ENDED)
-            if self._free <= self._jobs.qsize():
-                self._start_thread()
-            self._jobs.put(job)
+        job = partial(_fulfil, future, partial(self._count, partial(copy_context().run, work)))
+        if self._closed:
+            raise ServerNotRunning(_ENDED)
+        if self._threads <= self._given - self._done:
+            self._start_thread()
+        self._given += 1
+        self._jobs.put(job)
+        # another thread may have closed it meanwhile, and no thread be left to do the job
+        if self._closed and future.cancel():  # type: ignore[unreachable]
+            raise ServerNotRunning(_ENDED)
         every_s = None if meanwhile is None else _MEANWHILE_S
         while True:
             try:
@@ -142,14 +148,15 @@ class CallThreads:
 
     def close(self) -> None:
         """End the threads once they have done what they were given."""
-        with self._lock:
-            self._closed = True
-            self._jobs.put(None)
+        self._closed = True
+        self._jobs.put(None)
 
     def _start_thread(self) -> None:
+        self._threads += 1
         try:
             _thread.start_new_thread(self._begin, ())  # one call of C, unlike ``Thread.start``
         except RuntimeError as error:
+            self._threads -= 1
             raise _exhausted(self._name) from error
 
     def _begin(self) -> None:
@@ -159,22 +166,18 @@ class CallThreads:
             self._work()
 
     def _work(self) -> None:
-        with self._lock:
-            self._free += 1
         while (job := self._jobs.get()) is not None:
             job()
             del job  # a free thread keeps nothing of it
         self._jobs.put(None)  # for the next thread
 
-    def _busy(self, work: Callable[[], T]) -> T:
+    def _count(self, work: Callable[[], T]) -> T:
         """Do *work*; this thread is free again before anybody hears of the result."""
-        with self._lock:
-            self._free -= 1
         try:
             return work()
         finally:
-            with self._lock:
-                self._free += 1
+            with self._counting:
+                self._done += 1
 
 
 def shielded(
