@@ -95,7 +95,7 @@ async def _overhead_s(core: ServerCore, key: str) -> float:
     transport = Drain()
     protocol = _protocol(core, transport)
     session: Any = core._running().residency.session(core.resolve(case.model))  # noqa: SLF001
-    run, options = session._run, session._options  # noqa: SLF001
+    run, options = session._engine.run, session._options  # noqa: SLF001
     outputs = case.outputs or tuple(session.signature.outputs)
     requests = cycle([_segments(key, request) for request in case.requests])
     feeds = cycle([asked.inputs for asked in case.asked])

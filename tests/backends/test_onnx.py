@@ -267,7 +267,7 @@ def test_nothing_keeps_a_closed_session(backend: OnnxBackend, tmp_path: Path) ->
     """Once closed, nothing keeps the engine's own session: its memory is free."""
     session = backend.load(source(identity(tmp_path / "m.onnx")))
     session.run({"x": Tensor("FP32", np.zeros(1, np.float32))}, ["y"])
-    engines = weakref.ref(session._run.__self__)  # type: ignore[union-attr]
+    engines = weakref.ref(session._engine)
     assert engines() is not None
     session.close()
     gc.collect()
