@@ -144,13 +144,16 @@ class RequestStatistics:
         infer_s: float,
         output_s: float,
         batch_size: int = 1,
+        *,
+        at_s: float | None = None,
     ) -> None:
         """Count a successful request that took the sum of these seconds, in a batch of that size.
 
-        The batch size is -1 for all requests of a batch except one.
+        The batch size is -1 for all requests of a batch except one. It ended now, or *at_s*.
         """
         recent = self._recent
-        recent.append((queue_s, input_s, infer_s, output_s, batch_size, time.time()))
+        at_s = time.time() if at_s is None else at_s
+        recent.append((queue_s, input_s, infer_s, output_s, batch_size, at_s))
         if len(recent) >= _MANY:
             with self._lock:
                 self._add_up()
@@ -288,7 +291,7 @@ class RunPace:
             self._nbytes += (nbytes - self._nbytes) / 8
             # a single run may have been delayed by the system or by other threads
             most_s = 4 * self.least_s
-            self.least_s += (min(most_s, seconds) - self.least_s) / 8
+            self.least_s += ((seconds if seconds < most_s else most_s) - self.least_s) / 8  # noqa: FURB136
 
     def expected_s(self, nbytes: int) -> float:
         """The expected seconds of a run on *nbytes* of inputs; infinite before the first."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from workbench.backends.onnx.errors import run_error
 from workbench.backends.onnx.values import ELEMENT_TYPES
+from workbench.model import ModelId
 from workbench.tensor import Array, Tensor, aligned, aligned_like, datatype_of
 
 _SMALL_NBYTES = 2**12  # to copy a larger array takes longer than a binding saves
@@ -21,27 +23,28 @@ class _Bound(NamedTuple):
 
     binding: Any
     inputs: dict[str, Array]
-    outputs: list[Array]
+    outputs: list[tuple[str, Array]]  # and their datatypes
 
 
 class BoundRuns:
-    """The runs of an *engine*, a session of the module *ort*, on the *cpu*; thread-safe.
+    """The runs of *model* by its *engine*, a session of the module *ort*, on the CPU; thread-safe.
 
     The shapes of its outputs must follow from those of its inputs, and none of its tensors be text
     or BF16. No two runs at a time share memory, and the answers are copies.
     """
 
-    def __init__(self, ort: Any, engine: Any, cpu: Any) -> None:
+    def __init__(self, ort: Any, engine: Any, model: ModelId) -> None:
         self._ort = ort
         self._engine = engine
-        self._cpu = cpu
+        self._model = model
+        self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
         self._free: dict[Any, _Bound] = {}  # by the names, dtypes and shapes: see ``run``
         self._known: set[Any] = set()  # of these some may be in use
 
     def run(
-        self, outputs: Sequence[str], inputs: Mapping[str, Tensor], options: Any
-    ) -> list[Array]:
-        """As the engine's ``run``, but of tensors."""
+        self, inputs: Mapping[str, Tensor], outputs: Sequence[str], options: Any
+    ) -> list[Tensor]:
+        """The *outputs*, as the engine's ``run`` gives them."""
         key: Any = tuple(outputs)
         for name, tensor in inputs.items():
             array = tensor.array
@@ -57,15 +60,18 @@ class BoundRuns:
                 self._known.discard(key)  # a plain run raises the right error, if any
                 del bound  # that error keeps what is here
             else:
-                copies = [result.copy() for result in bound.outputs]
+                answers = [Tensor(datatype, array.copy()) for datatype, array in bound.outputs]
                 self._free[key] = bound
-                return copies
+                return answers
         feed = {name: aligned(tensor.array) for name, tensor in inputs.items()}
-        answers: list[Array] = self._engine.run(outputs, feed, options)
+        try:
+            arrays = self._engine.run(outputs, feed, options)
+        except Exception as error:  # its exceptions share no base below Exception
+            raise run_error(self._model, error) from error
         if key not in self._known and len(self._known) < _MOST:
             self._known.add(key)
-            self._bind(key, feed, dict(zip(outputs, answers, strict=True)))
-        return answers
+            self._bind(key, feed, dict(zip(outputs, arrays, strict=True)))
+        return [Tensor(datatype_of(array), array) for array in arrays]
 
     def close(self) -> None:
         """Drop the engine; no run may be in progress."""
@@ -85,4 +91,5 @@ class BoundRuns:
             for name, array in named.items():
                 element_type = ELEMENT_TYPES[datatype_of(array)]
                 bind(name, self._cpu, element_type, array.shape, array.ctypes.data)
-        self._free[key] = _Bound(binding, places, list(results.values()))
+        answers = [(datatype_of(array), array) for array in results.values()]
+        self._free[key] = _Bound(binding, places, answers)

@@ -14,7 +14,7 @@ A binding keeps the whole session alive, so none outlives that.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -74,8 +74,6 @@ class OnnxSession(Runnable):
         self._stoppable: set[Any] = set()
         self._takes_no_empty = takes_no_empty
         self._divisors = divisors
-        # where no output is text, a tensor is made without another look at its datatype
-        self._tensor_of = tensor_of if _has("BYTES", signature.outputs) else Tensor
         datatypes = {name: spec.datatype for name, spec in signature.outputs.items()}
         self._datatype_of = datatypes.__getitem__
         self._gives_bf16 = _has("BF16", signature.outputs)
@@ -83,10 +81,8 @@ class OnnxSession(Runnable):
         bindable = {} if _has("BYTES", signature.inputs) else signature.outputs
         specs = (*signature.inputs.values(), *signature.outputs.values())
         plain = not any(spec.datatype in ("BF16", "BYTES") for spec in specs)
-        self._binds = steady and on_cpu and plain
-        self._bound = BoundRuns(ort, self._engine, self._cpu)
-        self._run: Callable[..., list[Array]] | None = None
-        self._run = self._bound.run if self._binds else self._engine.run
+        binds = steady and on_cpu and plain
+        self._bound = BoundRuns(ort, self._engine, model) if binds else None
         # A GPU's output is copied into its buffer, and only its size is compared.
         self._buffers = OutputBuffers(bindable, steady=steady, exact=on_cpu)
         keep_usual(self)
@@ -133,16 +129,15 @@ class OnnxSession(Runnable):
         if into or self._gives_bf16:
             placed = {name: _aligned(tensor) for name, tensor in inputs.items()}
             return self._run_into(options, placed, outputs, into or {})
-        given: Mapping[str, Any] = inputs
-        if not self._binds:
-            feed = {name: aligned(tensor.array) for name, tensor in inputs.items()}
-            given = feed | converted(self._ort, inputs)
-        assert self._run is not None
+        if self._bound is not None:
+            return self._bound.run(inputs, outputs, options)
+        feed = {name: aligned(tensor.array) for name, tensor in inputs.items()}
+        given = feed | converted(self._ort, inputs)
         try:
-            arrays = self._run(outputs, given, options)
+            arrays = self._engine.run(outputs, given, options)
         except Exception as error:  # its exceptions share no base below Exception
             raise run_error(self._model, error) from error
-        return list(map(self._tensor_of, map(self._datatype_of, outputs), arrays))
+        return list(map(tensor_of, map(self._datatype_of, outputs), arrays))
 
     def cancel(self) -> None:
         """End all runs, also later ones, at their next node."""
@@ -152,8 +147,9 @@ class OnnxSession(Runnable):
 
     def close(self) -> None:
         """Drop the session, and give its memory back to the system."""
-        self._run = self._engine = None
-        self._bound.close()
+        self._engine = None
+        if self._bound is not None:
+            self._bound.close()
         restore_after(self)
         trim()
 
