@@ -107,8 +107,8 @@ class KnownText:
             at = stop + len(piece)
         if at != end:
             return None
-        for name, datatype, shape, size, nbytes, dtype, _ in self._tail:
-            inputs[name] = Tensor(datatype, np.frombuffer(body, dtype, size, at).reshape(shape))
+        for name, datatype, shape, _, nbytes, dtype, _ in self._tail:
+            inputs[name] = Tensor(datatype, np.ndarray(shape, dtype, body, at))
             at += nbytes
         return InferRequest(model, inputs, version, outputs, id_, parameters, classes, fit=self.fit)
 

@@ -273,16 +273,15 @@ class ShortCutProtocol(Protocol):
         defaults = self.server_state.default_headers  # uvicorn makes a new list of them each second
         if known[0] is not reply.headers or known[1] is not defaults or known[2] != reply.status:
             known = self._known_lines = (reply.headers, defaults, reply.status, self._lines(reply))
-        parts = reply.parts
-        nbytes = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        nbytes = 0
+        for part in reply.parts:
+            nbytes += len(part)
+        parts = (b"%b%d\r\n\r\n" % (known[3], nbytes), *reply.parts)
         if nbytes > _LARGE_NBYTES:
             self._outbox.send()
-            self.transport.writelines([b"%b%d\r\n\r\n" % (known[3], nbytes), *parts])
+            self.transport.writelines(parts)
             return
-        if len(parts) == 1:
-            text = b"%b%d\r\n\r\n%b" % (known[3], nbytes, parts[0])  # type: ignore[str-format]  # any buffer
-        else:
-            text = b"".join((b"%b%d\r\n\r\n" % (known[3], nbytes), *parts))
+        text = b"".join(parts)
         if len(self.connections) == 1 and not self._outbox.waiting:
             self.transport.write(text)
             self._linger.replied()
