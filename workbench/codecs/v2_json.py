@@ -49,6 +49,12 @@ _BUFFERS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
     "i": ("i", np.dtype(np.int64)),
     "u": ("u", np.dtype(np.uint64)),
 }
+# the dtypes of numbers, and these two, by datatype
+_NUMBERS = {
+    name: (kind.dtype, *_BUFFERS[kind.dtype.kind])
+    for name, kind in DATATYPES.items()
+    if kind.dtype.kind in _BUFFERS
+}
 _NAMED_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, None: math.nan}
 
 
@@ -211,13 +217,17 @@ def numbers(datatype: str, data: Any) -> Array:
     """
     if datatype == "BF16":
         return bf16_bits(numbers("FP32", data))
-    dtype = DATATYPES[datatype].dtype
-    letter, wide_dtype = _BUFFERS[dtype.kind]
+    dtype, letter, wide_dtype = _NUMBERS[datatype]
     if isinstance(data, list):
         wide = _wide(data, wide_dtype)
     else:  # without an object for each element
         wide = np.frombuffer(data.as_buffer(of_type=letter), wide_dtype)
-    return wide if dtype is wide_dtype else _narrowed(datatype, dtype, wide)
+    if dtype is wide_dtype:
+        return wide
+    if letter != "d":
+        return _narrowed(datatype, dtype, wide)
+    narrow: Array = _quiet.context.run(wide.astype, dtype)
+    return narrow
 
 
 def _wide(data: list[Json], dtype: np.dtype[Any]) -> Array:
@@ -265,10 +275,7 @@ _OF_NUMBERS = b"[]0123456789+-.eE, \t\r\n"
 
 
 def _narrowed(datatype: str, dtype: np.dtype[Any], wide: Array) -> Array:
-    """The numbers of *wide*, as wide as JSON has them, as *dtype*. Raises ``OverflowError``."""
-    if dtype.kind == "f":
-        narrow: Array = _quiet.context.run(wide.astype, dtype)
-        return narrow
+    """The integers of *wide*, as wide as JSON has them, as *dtype*. Raises ``OverflowError``."""
     if wide.size:
         limits = np.iinfo(dtype)
         for value in (wide.min(), wide.max()):

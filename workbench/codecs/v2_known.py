@@ -35,7 +35,7 @@ _MAX_NBYTES = 2**16  # in longer texts most of the time goes into the elements a
 _MAX_PIECES_NBYTES = 2**12  # texts that are kept
 _ID = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"')
 _DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*(\[)')
-_PLAIN = re.compile(rb"[ !#-\[\]-~]*")  # printable, but for quotes and backslashes
+_PLAIN = bytes(set(range(32, 127)) - set(b'"\\'))  # printable, but for quotes and backslashes
 _BRACKET = re.compile(rb"[\[\]]")
 # For elements that are not an array, or not such numbers: full parsing reports the mistake.
 _UNREADABLE = (AttributeError, OverflowError, RuntimeError, TypeError, ValueError)
@@ -75,9 +75,13 @@ class KnownText:
         ends = [end for _, end, _ in values]
         begins = [*(begin for begin, _, _ in values), len(text)]
         self._first = text[: begins[0]]
+        # the last piece is looked for from the end: its value may be long
+        finds = [*([bytes.find] * len(ends[1:])), bytes.rfind]
         self._rest = [
-            (value, text[end:begin])
-            for (_, _, value), end, begin in zip(values, ends, begins[1:], strict=True)
+            (value, text[end:begin], find)
+            for (_, _, value), end, begin, find in zip(
+                values, ends, begins[1:], finds, strict=False
+            )
         ]
         self._tail = tail
         self._tail_nbytes = sum(each.nbytes for each in tail)
@@ -93,8 +97,8 @@ class KnownText:
         at = len(self._first)
         id_, outputs, parameters, classes = self._same
         inputs: dict[str, Tensor] = {}
-        for value, piece in self._rest:
-            stop = body.find(piece, at, end)
+        for value, piece, find in self._rest:
+            stop = find(body, piece, at, end)
             if stop < 0:
                 return None
             if value is None:
@@ -212,7 +216,7 @@ def _array_at(text: bytes, begin: int) -> tuple[int, int, int]:
 
 def _plain_text(text: bytes) -> str | None:
     """The text between two quotes, if it is ASCII without escapes."""
-    return text.decode("ascii") if _PLAIN.fullmatch(text) else None
+    return None if text.translate(None, _PLAIN) else text.decode("ascii")
 
 
 def _read_array(value: _Input, text: bytes, inputs: dict[str, Tensor]) -> bool:
