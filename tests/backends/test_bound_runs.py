@@ -79,10 +79,11 @@ def test_a_run_in_progress_keeps_its_memory(session: OnnxSession) -> None:
 
 @pytest.mark.parametrize("length", [0, 1025])
 def test_what_is_not_bound(session: OnnxSession, length: int) -> None:
-    """Runs on large and on empty inputs keep nothing."""
+    """Runs on large and on empty inputs keep nothing, and take no place of others."""
     for _ in range(2):
         assert ask(session, x=tensor([1] * length)) == [[-1] * length]
     assert not bound(session)._free
+    assert not bound(session)._known
 
 
 def test_elements_are_never_converted(session: OnnxSession) -> None:

@@ -69,7 +69,6 @@ class BoundRuns:
         except Exception as error:  # its exceptions share no base below Exception
             raise run_error(self._model, error) from error
         if key not in self._known and len(self._known) < _MOST:
-            self._known.add(key)
             self._bind(key, feed, dict(zip(outputs, arrays, strict=True)))
         return [Tensor(datatype_of(array), array) for array in arrays]
 
@@ -84,6 +83,7 @@ class BoundRuns:
         # an output that is an input is not written
         if inputs.keys() & outputs or any(not 0 < a.nbytes <= _SMALL_NBYTES for a in arrays):
             return
+        self._known.add(key)
         binding = self._ort.SessionIOBinding(self._engine)
         places = {name: aligned_like(array) for name, array in inputs.items()}
         results = {name: aligned_like(array) for name, array in outputs.items()}
