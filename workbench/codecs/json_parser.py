@@ -13,6 +13,8 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable
 from typing import Any
 
+import orjson
+
 try:
     import simdjson
 except ImportError:
@@ -64,6 +66,15 @@ class _ThreadParser(threading.local):
 
 
 _parser = _ThreadParser() if HAS_SIMDJSON else None
+
+
+def parse_numbers(text: bytes) -> Json:
+    """As ``parse_strictly``, for a text that is to be an array of numbers.
+
+    Without simdjson by orjson, which takes a sixth of the time of Python's parser. It refuses the
+    literals and infinities that this one takes, and reads integers of more than 64 bits as floats.
+    """
+    return parse_strictly(text) if _parser is not None else orjson.loads(text)
 
 
 def parse_strictly(body: bytes) -> Json:

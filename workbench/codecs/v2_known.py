@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench.codecs import v2_json
-from workbench.codecs.json_parser import parse_strictly
+from workbench.codecs.json_parser import parse_numbers
 from workbench.codecs.v2 import ReplyForm, RequestRules, decode_request
 from workbench.codecs.v2_known_reply import KnownReply
 from workbench.inference import InferRequest
@@ -224,7 +224,7 @@ def _read_array(value: _Input, text: bytes, inputs: dict[str, Tensor]) -> bool:
     if text.find(b"[", 1) > 0 and text.count(b"[") > value.brackets:  # it may be nested deeper
         return False
     try:
-        array = v2_json.numbers(value.datatype, parse_strictly(text))
+        array = v2_json.numbers(value.datatype, parse_numbers(text))
     except _UNREADABLE:
         return False
     if array.size != value.size:
