@@ -27,7 +27,7 @@ def test_a_dashboard_without_its_kernel_says_so(context: Any, lab: Lab) -> None:
     write(lab.root / "restarted.ipynb", (START, "%workbench dashboard"))
     with opened(context, lab, "restarted.ipynb") as page:
         page.evaluate(RUN_ALL)
-        board = page.locator(".wbd")
+        board = page.locator(".wbd:visible")
         board.filter(has_text="1 of 7 models ready").wait_for()
         page.evaluate(SAVE)
         page.reload(wait_until="domcontentloaded")
@@ -35,7 +35,7 @@ def test_a_dashboard_without_its_kernel_says_so(context: Any, lab: Lab) -> None:
         page.get_by_label("Model", exact=True).select_option("digits")
         page.get_by_role("button", name="Load", exact=True).click()
         board.filter(has_text="2 of 7 models ready").wait_for()
-        stale = page.locator(".wbd .stale")
+        stale = page.locator(".wbd-head .stale")
         assert stale.evaluate("e => getComputedStyle(e).opacity") == "0"
         page.evaluate(RESTART)
         page.evaluate(HASTEN)

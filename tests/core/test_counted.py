@@ -133,6 +133,25 @@ def test_a_glance_has_the_models_to_look_at_first(core: ServerCore) -> None:
     assert set(names(core.glance(0, since_s=0.0))) == {"a", "b", "c"}  # all were used since then
 
 
+def test_what_requests_changed_is_read_after_a_glance(tmp_path: Path) -> None:
+    """Only models that were used since are read; one that was not seen asks for a new glance."""
+    sizes = {f"m{number:02}": 1 for number in range(20)}
+    with opened(fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")) as core:
+        for name in sizes:
+            ask(core, name)
+        before = core.glance(5, since_s=time.time() + 1)
+        used, *others = before.models
+        ask(core, used.id.name)
+        now = core.after(before, before.at_s)
+        assert now is not None
+        assert now.at_s > before.at_s
+        assert now.devices is before.devices
+        assert now.models[0].requests.succeeded == 2
+        assert all(is_kept is was for is_kept, was in zip(now.models[1:], others, strict=True))
+        ask(core, next(name for name in sizes if name not in {m.id.name for m in before.models}))
+        assert core.after(now, before.at_s) is None
+
+
 def test_a_glance_has_evicted_models_before_unused_functions(tmp_path: Path) -> None:
     """Functions are always there and take no memory: those that nobody asked for come last."""
     function = FunctionModel(lambda x: x, *[tuple(SIGNATURE.inputs.values())] * 2)

@@ -50,11 +50,11 @@ def test_a_thousand_models() -> None:
 def check_a_thousand(server: Workbench) -> None:
     dashboard = server.dashboard()
     dashboard.draw()
-    assert dashboard._models.value.count("<tr") == 31
-    assert "970 more models" in dashboard._models.value
+    assert dashboard._live.value.count("<tr") == 31
+    assert "970 more models" in dashboard._live.value
     assert "more models: %workbench events" in dashboard._events.value
     assert len(dashboard._controls.chooser.options) == 1000
-    parts = (dashboard._head, dashboard._chart, dashboard._models, dashboard._events)
+    parts = (dashboard._live, dashboard._chart, dashboard._events)
     assert sum(len(part.value) for part in parts) < 100_000
     check_finding(dashboard)
     assert not dashboard._told
@@ -69,12 +69,12 @@ def check_finding(dashboard: Dashboard) -> None:
         dashboard.draw()
         assert sorted(controls.chooser.options) == names
         assert controls.chosen == (names[0] if names else "")
-        assert all(f"{name}:1" in dashboard._models.value for name in names)
-        assert dashboard._models.value.count("<tr") == (len(names) + 1 if names else 0)
-    assert "no model with &#x27;none&#x27; in its name" in dashboard._models.value
+        assert all(f"{name}:1" in dashboard._live.value for name in names)
+        assert dashboard._live.value.count("<tr") == (len(names) + 1 if names else 0)
+    assert "no model with &#x27;none&#x27; in its name" in dashboard._live.value
     controls.find.value = "m"
     dashboard.draw()
-    assert "970 more models" in dashboard._models.value
+    assert "970 more models" in dashboard._live.value
     controls.find.value = ""
     dashboard.draw()
     assert len(controls.chooser.options) == 1000
@@ -100,7 +100,7 @@ def test_a_name_that_is_a_script(server: Workbench) -> None:
     dashboard._executor.shutdown(wait=True)
     dashboard.draw()
     picture = dashboard._picture()["text/html"]
-    values = [part.value for part in (dashboard._note, dashboard._answer, dashboard._models)]
+    values = [part.value for part in (dashboard._note, dashboard._answer, dashboard._live)]
     for html in (picture, *values):
         assert "<script" not in html
     assert "&lt;script&gt;" in picture
@@ -117,7 +117,7 @@ def test_a_model_that_fails_every_second(tmp_path: Path) -> None:
             with pytest.raises(LoadFailed):
                 server.load("bad")
             dashboard.draw()
-        assert ">broken<" in dashboard._models.value
+        assert ">broken<" in dashboard._live.value
         assert dashboard._events.value.count("data-of=") == 1
         assert len(dashboard._events.value) < 20_000
         assert not dashboard._told
@@ -137,13 +137,13 @@ def test_gpus_whose_driver_begins_to_fail(monkeypatch: pytest.MonkeyPatch) -> No
         dashboard = server.dashboard()
         dashboard.draw()
         for number, figures in enumerate(("50% busy · 100 of 700 W · 40 °C", "51% busy")):
-            assert f"cuda:{number}: GPU model {number}" in dashboard._head.value
-            assert figures in dashboard._head.value
+            assert f"cuda:{number}: GPU model {number}" in dashboard._live.value
+            assert figures in dashboard._live.value
             assert f">cuda:{number}: budget for models 64.0 MiB" in dashboard._chart.value
         nvml.failures["by_uuid"] = pynvml.NVML_ERROR_GPU_IS_LOST
         dashboard.draw()
-        assert dashboard._head.value.count("the driver does not report its memory in use") == 2
-        assert "busy" not in dashboard._head.value
+        assert dashboard._live.value.count("the driver does not report its memory in use") == 2
+        assert "busy" not in dashboard._live.value
         assert not dashboard._told
         assert server.infer("a", [1.0]).tolist() == [1.0]
         assert is_live(server)

@@ -63,9 +63,11 @@ def test_a_load_that_goes_on_is_drawn_again(
     assert dashboard._mark() != before
 
 
-@pytest.mark.parametrize(("spent_s", "pause_s"), [(0.0, 0.5), (0.001, 0.5), (0.002, 0.8), (1, 1.0)])
+@pytest.mark.parametrize(
+    ("spent_s", "pause_s"), [(0.0, 0.5), (0.001, 0.5), (0.0015, 0.75), (1, 1.0)]
+)
 def test_a_dear_draw_is_repeated_later(spent_s: float, pause_s: float) -> None:
-    """For requests draws take at most a 400th of a processor; an event is drawn at once."""
+    """For requests draws take at most a 500th of a processor; an event is drawn at once."""
     pace = Pace()
     assert pace.is_due("a", 1.0, 10.0)
     pace.spent(spent_s)
@@ -75,13 +77,39 @@ def test_a_dear_draw_is_repeated_later(spent_s: float, pause_s: float) -> None:
     assert pace.is_due("b", 2.0, 10.0 + pause_s + 1.51)
 
 
+def test_for_requests_alone_not_all_is_drawn() -> None:
+    """All is drawn after an event and five seconds after the last time, else what they change."""
+    pace, drawn = Pace(), []
+    times = ((0.0, "a"), (1.0, "a"), (4.9, "a"), (5.0, "a"), (6.0, "b"), (10.9, "b"), (11.0, "b"))
+    for at_s, mark in times:
+        assert pace.is_due(mark, at_s, at_s)
+        drawn.append(pace.is_whole)
+    assert drawn == [True, False, False, True, True, False, True]
+
+
+def test_requests_change_one_widget(server: Workbench) -> None:
+    """Their update is one message, for which nothing but their models is read."""
+    server.infer("wine", np.zeros((1, 13), np.float32))
+    dashboard = server.dashboard()
+    dashboard.draw()
+    sent: list[Any] = []
+    for widget in (dashboard._live, dashboard._chart, dashboard._events, dashboard._endpoint):
+        widget.observe(lambda change: sent.append(change["owner"]), "value")
+    before = dashboard._snapshot
+    server.infer("wine", np.zeros((1, 13), np.float32))
+    dashboard.draw(whole=False)
+    assert sent == [dashboard._live]
+    assert dashboard._snapshot.devices is before.devices
+    assert [m.requests.succeeded for m in dashboard._snapshot.models] == [2]
+
+
 def test_the_feed_says_what_a_draw_took(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the CPU time of its own thread."""
     times_s, told = iter((1.0, 1.25)), []
     monkeypatch.setattr(feed_module.time, "thread_time", lambda: next(times_s))
     monkeypatch.setattr(Pace, "spent", lambda _, cpu_s: told.append(cpu_s))
 
-    def draw() -> None:
+    def draw(_whole: bool) -> None:
         feed._closed.set()
 
     feed = Feed(lambda: (None, 0.0), draw)
@@ -94,7 +122,7 @@ def test_a_feed_outlives_an_error() -> None:
     """A draw that fails is logged, and the next one comes."""
     drawn, again = [], threading.Event()
 
-    def draw() -> None:
+    def draw(_whole: bool) -> None:
         drawn.append(1)
         if len(drawn) == 1:
             feed.wake()
@@ -112,9 +140,9 @@ def test_all_parts_are_drawn(server: Workbench) -> None:
     dashboard = server.dashboard()
     server.load("wine")
     dashboard.draw()
-    assert f"{server.url} and gRPC at {server.grpc_url}" in dashboard._head.value
+    assert f"{server.url} and gRPC at {server.grpc_url}" in dashboard._live.value
     assert "budget for models 64.0 MiB" in dashboard._chart.value
-    assert "wine" in dashboard._models.value
+    assert "wine" in dashboard._live.value
     assert "loaded wine:1" in dashboard._events.value
     assert dashboard._controls.chooser.options == server.names
     assert dashboard._controls.keep_alive.label == "until room is needed"
@@ -241,7 +269,7 @@ def test_a_chosen_mark_tells_why(server: Workbench) -> None:
 def test_a_chart_is_drawn_for_what_is_new(
     server: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is a third of an update: it is drawn for each second and each event, not for requests."""
+    """It is a third of an update: it is drawn when it moved and for an event, not for requests."""
     drawn: list[float] = []
     monkeypatch.setattr(
         "workbench.views.chart.memory_chart", lambda *now: drawn.append(now[3]) or "<svg/>"
@@ -269,7 +297,7 @@ def test_finding_reads_few_models(server: Workbench, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(server._core, "counted", None)
     dashboard._controls.find.value = "WI"
     dashboard.draw()
-    assert "wine:1" in dashboard._models.value
+    assert "wine:1" in dashboard._live.value
     assert not dashboard._told
 
 
@@ -334,7 +362,7 @@ def test_a_stopped_server_is_said_to_be_stopped(server: Workbench) -> None:
     server.infer("wine", np.zeros((1, 13), np.float32))
     server.stop()
     dashboard.draw()
-    assert "stopped at " in dashboard._head.value
+    assert "stopped at " in dashboard._live.value
     dashboard._act("load", "wine")
     assert set(dashboard._picture()) == {"text/html", "text/plain"}
     assert "data:image/svg+xml;base64," in dashboard._picture()["text/html"]
@@ -362,7 +390,7 @@ def test_one_dashboard_is_live(server: Workbench) -> None:
     assert first._closed
     assert not second._closed
     second.draw()
-    assert "32.0 MiB" in second._head.value
+    assert "32.0 MiB" in second._live.value
 
 
 def test_budgets_to_choose_have_the_present_one() -> None:

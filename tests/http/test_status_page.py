@@ -11,11 +11,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
 from workbench import Workbench
 from workbench.core.lifecycle import progress
 from workbench.core.lifecycle.sources import Sources
+from workbench.http.status_page import StatusPage
 from workbench.views import pace
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
@@ -103,6 +105,18 @@ def test_a_load_that_goes_on_is_shown(sample_models: Path, monkeypatch: pytest.M
             gate.set()
         loading.result(30)
         server.stop()
+
+
+def test_requests_change_what_tells_of_them(server: Workbench) -> None:
+    """For requests alone neither names nor events are read again; the head and the table are."""
+    page = StatusPage(server._core)
+    server.load("wine")
+    before = page._draw()
+    page._read_names = None  # type: ignore[assignment, method-assign]  # is not called
+    server.infer("wine", np.zeros((1, 13), np.float32))
+    now = page._draw(whole=False)
+    assert now["models"] != before["models"]
+    assert (now["events"], now["memory"]) == (before["events"], before["memory"])
 
 
 def test_a_head_request_for_the_stream_ends(server: Workbench) -> None:

@@ -311,7 +311,7 @@ def test_the_dashboard_outlives_interrupts(kernel: Kernel) -> None:
     told = kernel.run(
         "ready = [model.id.name for model in wb.models if model.state.name == 'READY']\n"
         "shown = f'{len(ready)} of {len(wb.names)}<'\n"
-        "print(shown in board._head.value or (ready, board._head.value), board._told)"
+        "print(shown in board._live.value or (ready, board._live.value), board._told)"
     )
     assert told == "True set()\n"
 

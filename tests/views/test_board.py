@@ -135,6 +135,28 @@ def test_history_begins_again_after_a_gap() -> None:
     assert [sample.at_s for sample in history.samples("cpu")] == [100.0, 101.0]
 
 
+@pytest.mark.parametrize(
+    ("second", "changed"),
+    [
+        ({}, False),
+        ({"base_nbytes": 2 * MIB - 10}, False),  # less than a hundredth of 100 MiB
+        ({"base_nbytes": 3 * MIB}, True),
+        ({"held_nbytes": 2}, True),
+    ],
+)
+def test_a_chart_changes_when_that_is_seen(second: dict[str, int], changed: bool) -> None:
+    """With the models' memory, with a hundredth of the budget, or when it moved by a hundredth."""
+    status = DeviceStatus(CPU, "a reason", 100 * MIB, base_nbytes=MIB, held_nbytes=1)
+    history = History()
+
+    def add(at_s: float, **figures: int) -> bool:
+        return history.add(Snapshot(at_s, (replace(status, **figures),), ()))  # type: ignore[arg-type]
+
+    assert [at_s for at_s in range(1000, 1300) if add(at_s)][-2:] == [1295, 1298]
+    assert not add(1300.0)
+    assert add(1300.5, **second) is changed
+
+
 def test_everything_is_escaped() -> None:
     """A name with a script is text in all parts, and is cut in a table."""
     model = replace(ready(NASTY), reason=NASTY)

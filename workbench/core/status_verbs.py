@@ -238,6 +238,14 @@ class StatusVerbs(Lifetime):
         """The last answered requests, in the order of their answers."""
         return self._runs.trace.read()
 
+    def after(self, known: Snapshot, since_s: float) -> Snapshot | None:
+        """As *known*, with what requests changed since; for while the ``mark`` stays.
+
+        ``None`` if a model that *known* leaves out was used after *since_s* (Unix seconds).
+        """
+        models = self._statuses().after(known.models, since_s)
+        return replace(known, at_s=time.time(), models=models) if models else None
+
     @property
     def mark(self) -> Hashable:
         """A value that changes with each event and each step of a load; cheap to read."""

@@ -99,7 +99,10 @@ class Dashboard:
             self._act, self._adjust, self._choose, self._send, self._feed.wake
         )
         self._marks = Marks(self._feed.wake)
-        self._head, self._chart, self._models, self._events = (widgets.HTML() for _ in range(4))
+        self._live, self._chart, self._events = (widgets.HTML() for _ in range(3))
+        head, models = (widgets.Box([self._live]) for _ in range(2))  # see ``board.LIVE_STYLE``
+        head.add_class("wbd-head")
+        models.add_class("wbd-models")
         self._note, self._answer, self._failure = (widgets.HTML() for _ in range(3))
         self._endpoint = widgets.HTML()
         trial = widgets.Accordion([widgets.VBox([self._controls.playground, self._answer])])
@@ -107,9 +110,9 @@ class Dashboard:
         trial.selected_index = None
         self._root = widgets.VBox(
             [
-                widgets.HTML(board.STYLE), self._head, self._chart, self._marks.row,
+                widgets.HTML(board.STYLE + board.LIVE_STYLE), head, self._chart, self._marks.row,
                 self._controls.bar,
-                self._note, self._failure, self._models, self._endpoint, trial, self._events,
+                self._note, self._failure, models, self._endpoint, trial, self._events,
             ]
         )  # fmt: skip
         for control in (self._marks.chooser, *self._controls.active):
@@ -154,22 +157,26 @@ class Dashboard:
 
     # ── drawing, by one thread at a time ──
 
-    def draw(self) -> None:
-        """Read the server, and show what changed. A part that fails shows one line."""
-        with self._drawing:  # what is displayed again is drawn by the kernel's thread too
-            self._draw()
+    def draw(self, whole: bool = True) -> None:
+        """Read the server, and show what changed. A part that fails shows one line.
 
-    def _draw(self) -> None:
+        Unless *whole*, only what requests change is read, 0.4 ms less: nothing else happened.
+        """
+        with self._drawing:  # what is displayed again is drawn by the kernel's thread too
+            self._draw(whole)
+
+    def _draw(self, whole: bool) -> None:
         self._take_results()
         failure = ""
         if self._server.is_running:
-            failure = self._safely(self._read)
+            failure = self._safely(partial(self._read, whole))
         elif not self._stopped:
             self._stopped = f"stopped at {clock_time(time.time())}"
-        self._failure.value = self._safely(self._show_controls)
-        self._head.value = failure or self._safely(self._head_html)
+        if whole:
+            self._failure.value = self._safely(self._show_controls)
+        head = failure or self._safely(self._head_html)
+        self._live.value = board.live(head, self._safely(self._models_html))
         self._chart.value = self._safely(self._chart_html)
-        self._models.value = self._safely(self._models_html)
         self._endpoint.value = self._safely(self._endpoint_html)
         self._events.value = self._safely(self._events_html)
 
@@ -177,9 +184,10 @@ class Dashboard:
         core = self._core()
         return (self._server.is_running, core.mark), core.last_answer_s
 
-    def _read(self) -> str:
+    def _read(self, whole: bool) -> str:
         since_s = self._snapshot.at_s - _LATE_S
-        self._snapshot = self._core().glance(
+        known = None if whole else self._core().after(self._snapshot, since_s)
+        self._snapshot = known or self._core().glance(
             board.MODELS,
             chosen=self._controls.chosen,
             since_s=since_s,

@@ -20,7 +20,7 @@ class Feed:
     """
 
     def __init__(
-        self, mark: Callable[[], tuple[Hashable, float]], draw: Callable[[], None]
+        self, mark: Callable[[], tuple[Hashable, float]], draw: Callable[[bool], None]
     ) -> None:
         self._get_mark = mark
         self._draw = draw
@@ -53,7 +53,7 @@ class Feed:
                 mark, answered_s = self._get_mark()
                 if pace.is_due((self._asked, mark), answered_s, time.monotonic()):
                     begun_s = time.thread_time()
-                    self._draw()
+                    self._draw(pace.is_whole)
                     pace.spent(time.thread_time() - begun_s)
             except Exception:
                 _log.exception("the dashboard could not be drawn")

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from workbench.contracts.triton import server_metadata
@@ -23,6 +24,8 @@ from workbench.http.shapes import JSON, TEXT, ref
 from workbench.views.pace import LIVE_S, Pace
 
 if TYPE_CHECKING:
+    from workbench.core.status.snapshot import Snapshot
+    from workbench.events import Entry
     from workbench.views.history import History
 
 
@@ -36,6 +39,9 @@ class StatusPage:
         self._history: History | None = None  # of which it shows the last minutes
         self._adding = threading.Lock()  # to it
         self._parts: Mapping[str, str] = {}
+        self._snapshot: Snapshot | None = None
+        self._names: Sequence[str] = ()
+        self._entries: Sequence[Entry] = ()
 
     def document(self) -> str:
         """All of it."""
@@ -43,19 +49,27 @@ class StatusPage:
 
         return status_page(self._draw())
 
-    def _draw(self) -> Mapping[str, str]:
+    def _draw(self, *, whole: bool = True) -> Mapping[str, str]:
+        """All parts; unless *whole*, only what requests change is read: nothing else happened."""
         from workbench.views.history import History
         from workbench.views.page import page_parts
 
-        core, names = self.core, self._names()
+        core, begun_s = self.core, time.thread_time()
         with self._adding:
-            now, history = core.counted(), self._history or History()
-            entries = core.events.since()
-            history.add(now, entries)
+            history, before = self._history or History(), self._snapshot
+            known = core.after(before, 0.0) if before and not whole else None
+            if known is None:
+                self._names, self._entries = self._read_names(), core.events.since()
+            self._snapshot = now = known or core.counted()
+            is_new = history.add(now, self._entries)
             self._history = history
-            return page_parts(now, names, entries, history)
+            stays = {"events"} if is_new else {"events", "memory"}
+            kept = {name: self._parts[name] for name in stays & self._parts.keys() if known}
+            self._parts = page_parts(now, self._names, self._entries, history, kept)
+            self._pace.spent(time.thread_time() - begun_s)
+            return self._parts
 
-    def _names(self) -> Sequence[str]:
+    def _read_names(self) -> Sequence[str]:
         try:
             return self.core.names()
         except WorkbenchError:  # the folder is gone; what is served is the same
@@ -81,7 +95,8 @@ class StatusPage:
         core = self.core
         async with self._drawing:
             if self._pace.is_due(core.mark, core.last_answer_s, time.monotonic()):
-                self._parts = await asyncio.wrap_future(core.soon(self._draw))
+                draw = partial(self._draw, whole=self._pace.is_whole)
+                return await asyncio.wrap_future(core.soon(draw))
             return self._parts
 
 

@@ -78,6 +78,17 @@ STYLE = f"""<style>
 .wbd .stale {{opacity:0; animation:wbd-stale 0s linear {STALE_S}s forwards}}
 </style>"""
 
+LIVE_STYLE = """<style>.wbd-head .live-models, .wbd-models .live-head {display:none}</style>"""
+"""Of ``live`` a box of class ``wbd-head`` shows the head only, one of ``wbd-models`` the models."""
+
+
+def live(head: str, models: str) -> str:
+    """Both parts that change with requests, for one message; each is shown in a place of its own.
+
+    A message costs 0.35 ms, however small it is.
+    """
+    return f'<div class="live-head">{head}</div><div class="live-models">{models}</div>'
+
 
 def head(
     snapshot: Snapshot, traffic: Traffic, *, names: int, link: str, title: str, note: str = ""
@@ -255,7 +266,8 @@ def _bar(nbytes: int, budget_nbytes: int) -> str:
     )
 
 
-def sparkline(recent: Sequence[int]) -> str:
+@lru_cache(_CELLS)  # it changes each ten seconds; 20 of 5 minutes cost 0.3 ms
+def sparkline(recent: tuple[int, ...]) -> str:
     """Bars, one a number, as a small SVG; nothing where all are 0."""
     most = max(recent, default=0)
     if not most:

@@ -23,6 +23,7 @@ WINDOW_S = 300.0
 """How much of the past is kept, in seconds."""
 
 _STEP_S = 1.0  # between two kept samples
+_FINE = 100  # a part of a chart's width or of the budget that is hardly seen
 _GAP_S = 30.0  # between two samples, after which the events must say what was in between
 _RATE_S = 5.0  # a rate is that of the last seconds
 MINUTE_S = 60.0  # a p99 and failures are those of the last minute
@@ -168,10 +169,7 @@ class History:
                     kept.extend(_past(snapshot, device, entries))
             if not kept or at_s - kept[-1].at_s >= _STEP_S:
                 sample = self._sample(at_s, device, snapshot.models)
-                if kept and kept[-1].held == sample.held:  # most are like the one before
-                    sample = replace(sample, held=kept[-1].held)
-                kept.append(sample)
-                is_new = True
+                is_new = _keep(sample, kept, device.budget_nbytes) or is_new
             while kept[0].at_s < at_s - WINDOW_S:
                 kept.popleft()
         self._last_s = at_s
@@ -227,6 +225,24 @@ class History:
     def colour(self, model: str) -> str:
         """The colour of a model that is, or was, among the largest of a device."""
         return number_colour(self._numbers.get(model, 0))
+
+
+def _keep(sample: DeviceSample, kept: deque[DeviceSample], budget_nbytes: int) -> bool:
+    """Add *sample* to those *kept*, if a chart with it looks other than one of them.
+
+    A chart and its message cost 0.75 ms; in one of five minutes a second is three pixels.
+    """
+    if kept:
+        last = kept[-1]
+        if last.held == sample.held:  # most are like the one before
+            sample = replace(sample, held=last.held)
+        is_same = sample.held is last.held and sample.models_nbytes == last.models_nbytes
+        grown_nbytes = abs(sample.other_nbytes - last.other_nbytes)
+        moved_s, shown_s = sample.at_s - last.at_s, sample.at_s - kept[0].at_s
+        if is_same and grown_nbytes <= budget_nbytes / _FINE and moved_s <= shown_s / _FINE:
+            return False
+    kept.append(sample)
+    return True
 
 
 def _models_nbytes(device: DeviceStatus) -> int:

@@ -11,7 +11,7 @@ IDLE_S = 5.0
 """After this time a view is drawn again though nothing changed: figures of the system did."""
 
 
-_SHARE = 1 / 400  # of a processor that draws for requests may take: more is felt in their p99
+_SHARE = 1 / 500  # of a processor that draws for requests may take: more is felt in their p99
 _SLOW_S = 1.0  # between two draws, at most, while requests come
 
 
@@ -26,18 +26,23 @@ class Pace:
     def __init__(self) -> None:
         self._mark: Hashable = None
         self._answered_s = 0.0
-        self._drawn_s = float("-inf")
+        self._drawn_s = self._whole_s = float("-inf")
         self._pause_s = LIVE_S
+        self.is_whole = True
+        """Whether all is to be drawn, and not only what requests change."""
 
     def is_due(self, mark: Hashable, answered_s: float, now_s: float) -> bool:
-        """Whether to draw at *now_s*.
+        """Whether to draw at *now_s*, and ``is_whole`` says what.
 
         The *mark* differs after every event; the last request was answered at *answered_s*.
         """
         since_s = now_s - self._drawn_s
         answers = answered_s != self._answered_s and since_s >= self._pause_s
-        if mark == self._mark and not answers and since_s < IDLE_S:
+        self.is_whole = mark != self._mark or now_s - self._whole_s >= IDLE_S
+        if not self.is_whole and not answers:
             return False
+        if self.is_whole:
+            self._whole_s = now_s
         self._mark, self._answered_s, self._drawn_s = mark, answered_s, now_s
         return True
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
+from types import MappingProxyType
 from urllib.parse import quote
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
@@ -36,18 +37,23 @@ def status_page(parts: Mapping[str, str]) -> str:
 
 
 def page_parts(
-    snapshot: Snapshot, names: Sequence[str], entries: Sequence[Entry], history: History
+    snapshot: Snapshot,
+    names: Sequence[str],
+    entries: Sequence[Entry],
+    history: History,
+    kept: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, str]:
     """What changes in the document, by the ids of its elements.
 
     *names* are of all models, *entries* of the log, oldest first, and *history* has *snapshot*.
+    Of *kept*, "memory" and "events" stay as they are.
     """
     models = _all_models(snapshot.models, names)
     return {
         "head": _head(snapshot, len(models), history.all_traffic),
-        "memory": _memory(snapshot, entries, history),
+        "memory": kept.get("memory") or _memory(snapshot, entries, history),
         "models": _models(models),
-        "events": board.events_list(entries),
+        "events": kept.get("events") or board.events_list(entries),
     }
 
 

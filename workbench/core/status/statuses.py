@@ -167,6 +167,21 @@ class Statuses:
         left_out = LeftOut(len(used_s) - len(shown.keys() | others), ready)
         return tuple(map(self.of, shown)), left_out
 
+    def after(self, known: Iterable[ModelStatus], since_s: float) -> tuple[ModelStatus, ...]:
+        """The models that were *known*, with what requests changed since; nothing else may have.
+
+        None of them if a model that was not known was used after *since_s* (Unix seconds).
+        """
+        statuses = {status.id: status for status in known}
+        for model, used_s in self._runs.last_uses().items():
+            was = statuses.get(model)
+            if was is None:
+                if used_s > since_s:
+                    return ()
+            elif used_s != was.requests.last_at_s:
+                statuses[model] = self.of(model)
+        return tuple(statuses.values())
+
     def index(
         self, versions: Iterable[tuple[str, tuple[int, ...] | WorkbenchError]]
     ) -> tuple[ModelStatus, ...]:
