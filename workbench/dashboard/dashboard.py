@@ -184,7 +184,7 @@ class Dashboard:
         core = self._core()
         return (self._server.is_running, core.mark), core.last_answer_s
 
-    def _read(self, whole: bool) -> str:
+    def _read(self, whole: bool = True) -> str:
         since_s = self._snapshot.at_s - _LATE_S
         known = None if whole else self._core().after(self._snapshot, since_s)
         self._snapshot = known or self._core().glance(

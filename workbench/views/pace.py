@@ -18,9 +18,10 @@ _SLOW_S = 1.0  # between two draws, at most, while requests come
 class Pace:
     """When to draw: at once after an event, soon after requests, else every ``IDLE_S``.
 
-    For requests a dear draw is repeated later, so that they do not feel it. An update of 2.5 ms
-    each second makes the p99 of one client 1.1 to 1.2 times as long
-    (``benchmarks/dashboard.py --live``), twice a second 1.4 times.
+    For requests a dear draw is repeated later, so that they do not feel it. An update of 2.7 ms
+    each second made the p99 of one client 1.3 to 1.5 times as long
+    (``benchmarks/dashboard.py --live``); one of 1.8 ms made it 0.94 and 1.05 times as long, in two
+    runs on a machine that others used.
     """
 
     def __init__(self) -> None:
