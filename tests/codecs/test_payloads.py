@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 
 from workbench.codecs.payloads import (
+    Decoder,
     Limits,
     Payload,
     PayloadForm,
-    Received,
-    decode,
     documents,
     encode,
     preferred,
@@ -56,7 +55,7 @@ def read(
     body: bytes | str, content_type: str = "", accept: str = "", of: Signature = ONE
 ) -> tuple[InferRequest, PayloadForm]:
     data = body.encode() if isinstance(body, str) else body
-    return decode("m", Received(data, content_type, accept), of, LIMITS)
+    return Decoder("m", content_type, accept, of, LIMITS).read(data)
 
 
 def array_in(body: bytes | str, content_type: str = "", of: Signature = ONE) -> Any:
@@ -589,3 +588,32 @@ def test_short_lines_take_little(monkeypatch: pytest.MonkeyPatch) -> None:
     body = b"[]\n" * 2**16
     with memory_taken.less_than(10 * len(body)):
         documents.read_json_lines(body, _PAIRS, 10)
+
+
+def test_what_is_known_of_a_shape() -> None:
+    """A short array that fits is not checked again; one that does not fit is, whatever came before.
+
+    Bodies of other shapes do not change what is known of a shape.
+    """
+    decoder = Decoder("m", "application/json", "", ONE, LIMITS)
+    bodies = (b"[[1, 2]]", b"[1, 2]", b"[[1, 2], [3, 4]]", b'{"x": [1, 2]}', b"[1, 2, 3]", b"[1]")
+    for body in bodies * 2:
+        request, _ = decoder.read(body)
+        fits = request.inputs["x"].shape[1:] == (2,)
+        assert request.fit == ((ONE, ("y0",)) if fits else None)
+
+
+@pytest.mark.parametrize("array", ["[[1, 2]]", "[]", "[[1, 2], [3]]", "[1, null]", "1"])
+@pytest.mark.parametrize("name", ["instances", "inputs", "x", "other", "\\u0078", "é"])
+def test_an_array_alone_in_an_object(name: str, array: str) -> None:
+    """A short one is read as in an object that is too long for that, or is refused with it."""
+    short, long = (f' {{"{name}":{space}{array} }}\n' for space in ("", " " * 2**11))
+    told = []
+    for body in (short, long):
+        try:
+            request, form = read(body)
+        except WorkbenchError as error:
+            told.append(f"{type(error).__name__}: {error}")
+        else:
+            told.append(f"{request.inputs['x'].array.tolist()} {form}")
+    assert told[0] == told[1]

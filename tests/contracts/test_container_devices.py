@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from doubles import FakeMeter
-from workbench.codecs.payloads import Received
-from workbench.contracts.sagemaker import Container, Invocation, core_name
+from workbench.contracts.sagemaker import Asked, Container, Invocation, core_name
 from workbench.core import ServerCore, lifetime
 from workbench.core.placement import Placement
 from workbench.memory.device import Device, MemoryReading
@@ -46,7 +45,7 @@ def test_the_gpu_of_code(
     try:
         container = Container(core)
         container.load("a", str(tmp_path))
-        request = Invocation(core_name("a"), Received(b""), container.limits)
+        request = Invocation(Asked(core_name("a"), container.limits), b"")
         assert b"".join(container.invoke(request).result(30).parts) == told
     finally:
         core.close()

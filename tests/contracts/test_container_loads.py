@@ -9,8 +9,7 @@ import pytest
 from inside import opened
 from onnx_models import scaled
 
-from workbench.codecs.payloads import Received
-from workbench.contracts.sagemaker import Container, Invocation, core_name
+from workbench.contracts.sagemaker import Asked, Container, Invocation, core_name
 from workbench.core import ServerCore
 from workbench.errors import ModelNotFound
 from workbench.settings import Settings
@@ -33,7 +32,7 @@ def test_an_invocation_before_a_load_begins(
             return start(*given, **more)
 
         monkeypatch.setattr(core, "start", later)
-        invocation = Invocation(name, Received(b"[1]", "application/json"), container.limits)
+        invocation = Invocation(Asked(name, container.limits), b"[1]")
         for invoke in (container.invoke_now, container.invoke):
             with pytest.raises(ModelNotFound, match=r"^Model not found: a$"):
                 invoke(invocation)

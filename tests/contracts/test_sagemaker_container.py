@@ -12,8 +12,7 @@ import pytest
 from inside import opened, until
 
 from doubles import FakeLoader, fake_core
-from workbench.codecs.payloads import Received
-from workbench.contracts.sagemaker import Container, Invocation, core_name
+from workbench.contracts.sagemaker import Asked, Container, Invocation, core_name
 from workbench.core import ServerCore
 from workbench.errors import (
     InvalidRequest,
@@ -88,7 +87,7 @@ def test_a_model_that_is_being_loaded(core: ServerCore, loader: FakeLoader, url:
             container.unload("a")
         for run in (container.invoke, container.invoke_now):
             with pytest.raises(ModelNotFound, match=r"^Model not found: a$"):
-                run(Invocation(A, Received(b""), container.limits))
+                run(Invocation(Asked(A, container.limits), b""))
         until(lambda: A in core.names())
         assert container.models() == {}
         gate.set()
@@ -143,7 +142,7 @@ def test_a_large_body_is_read_in_a_thread(
     monkeypatch.setattr(core, "infer_now", now)
     monkeypatch.setattr(core, "start", start)
     container = Container(core)
-    invocation = Invocation("own", Received(bytes(nbytes)), container.limits)
+    invocation = Invocation(Asked("own", container.limits), bytes(nbytes))
     assert container.invoke_now(invocation) is None
     assert now.called == is_small
     container.invoke(invocation)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from workbench import errors
 from workbench.backends.function import FunctionSession
-from workbench.codecs.payloads import Received
 from workbench.contracts.sagemaker import core_name, refusal_of
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request
 from workbench.contracts.sagemaker.context import request_text
@@ -249,7 +248,7 @@ def test_what_code_is_told_of_a_request() -> None:
 
 def test_what_code_gets_without_media_types() -> None:
     """A request that names none is JSON, and so is its answer."""
-    request = code_request("m", Received(b"1", "", "", ()))
+    request = code_request("m", b"1", "", "", ())
     told = [request.inputs[name].array[0] for name in ("content_type", "accept")]
     assert told == [b"application/json"] * 2
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import PIECES, Edit, deterministic, edited, edits, refused_or
 
-from workbench.codecs.payloads import Limits, Received, decode
+from workbench.codecs.payloads import Decoder, Limits
 from workbench.codecs.v2 import RequestRules
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import DATATYPES
@@ -70,8 +70,9 @@ def test_bodies(
         "fake", {"x": TensorSpec("x", datatype, shape)}, {"y": TensorSpec("y", "FP32", (1,))}
     )
     named = edited(content_type.encode(), of_type).decode("latin-1") if of_type else content_type
-    received = Received(edited(BODIES[content_type], changes), named, "*/*;q=0.5, text/csv")
-    read = refused_or(lambda: decode("m", received, signature, LIMITS))
+    body = edited(BODIES[content_type], changes)
+    decoder = Decoder("m", named, "*/*;q=0.5, text/csv", signature, LIMITS)
+    read = refused_or(lambda: decoder.read(body))
     if isinstance(read, tuple):
         for tensor in read[0].inputs.values():
             assert tensor.datatype == datatype or "inputs" in named

@@ -35,6 +35,11 @@ def invoke(name: str = "a%20b", body: bytes = b"[1, 2]", **headers: str) -> byte
     return request(body, f"/models/{name}/invoke", **headers)
 
 
+def by_header(name: str, **headers: str) -> bytes:
+    """A request to the model that a header names."""
+    return request(b"[1, 2]", "/invocations", X_Amzn_SageMaker_Target_Model=name, **headers)
+
+
 REQUESTS = {
     "json": invoke(),
     "csv both ways": invoke(body=b"1\n2", Content_Type="text/csv", Accept="text/csv"),
@@ -43,7 +48,14 @@ REQUESTS = {
     "nothing": invoke(body=b""),
     "another type": invoke(Content_Type="application/x-pickle"),
     "nothing is acceptable": invoke(Accept="image/png"),
+    "rows": invoke(body=b'{"instances": [1, 2]}'),
+    "by header": by_header("a b"),
     "no such model": invoke("c", X_Request_Id="18"),
+    "no such model by header": by_header("c", X_Request_Id="19"),
+    "no text in a header": by_header("a\xff"),
+    "no header": request(b"[1, 2]", "/invocations"),
+    "an empty header": by_header(""),
+    "several lines of Accept": request(b"[1]", "/models/a%20b/invoke", Accept="\r\nAccept: */*"),
     "no text for a name": invoke("%FF"),
     "a slash in the name": invoke("a%2Fb"),
     "a longer path": invoke("a/b"),
@@ -53,7 +65,7 @@ REQUESTS = {
     "too large": invoke(body=b"[" + b"1," * 2**20 + b"1]"),
     "a run that takes long": invoke("long"),
 }
-QUICK = list(REQUESTS)[:7]
+QUICK = list(REQUESTS)[:9]
 
 
 @pytest.mark.parametrize("name", REQUESTS)

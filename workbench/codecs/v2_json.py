@@ -255,7 +255,7 @@ def short_array(datatype: str, text: bytes) -> Array | None:
     """
     dtype = DATATYPES[datatype].dtype
     kind = dtype.kind
-    if kind not in _BUFFERS or datatype == "BF16" or len(text) > _SHORT_NBYTES:
+    if kind not in _BUFFERS or datatype == "BF16" or len(text) > SHORT_NBYTES:
         return None
     if text.translate(None, _OF_NUMBERS):
         return None
@@ -270,7 +270,7 @@ def short_array(datatype: str, text: bytes) -> Array | None:
         return None
 
 
-_SHORT_NBYTES = 2**11
+SHORT_NBYTES = 2**11
 _OF_NUMBERS = b"[]0123456789+-.eE, \t\r\n"
 
 

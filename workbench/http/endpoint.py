@@ -25,6 +25,7 @@ from workbench.http import v2
 from workbench.http.access import joined
 from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane, unless
+from workbench.http.invocations import TARGET
 from workbench.http.reply import Reply, json_reply
 from workbench.http.route import ErrorEncoder, Group, PathParameter, Route
 from workbench.http.shapes import TEXT, WHOLE, Json, obj
@@ -35,7 +36,7 @@ T = TypeVar("T")
 
 _NAME = "endpoint_name"
 _PATH = f"/endpoints/{{{_NAME}}}"
-_PREFIX = b"x-amzn-sagemaker-"
+_ATTRIBUTES = b"x-amzn-sagemaker-custom-attributes"
 _MOST_TRIES = 3
 _STREAMING = "invoke_endpoint, or Triton's generate_stream if the model gives several answers"
 
@@ -101,12 +102,12 @@ def _headers(answer: ContainerReply) -> tuple[tuple[bytes, bytes], ...]:
     if not answer.custom_attributes:
         return (kind,)
     attributes = answer.custom_attributes.encode("latin-1", "replace")
-    return (kind, (_PREFIX + b"custom-attributes", attributes))
+    return (kind, (_ATTRIBUTES, attributes))
 
 
 def target_of(call: HttpCall) -> str:
     """The model that the header X-Amzn-SageMaker-Target-Model names; nothing if it is not there."""
-    return call.header(_PREFIX + b"target-model").decode("utf-8", "replace")
+    return call.header(TARGET).decode("utf-8", "replace")
 
 
 def _read(call: HttpCall, target: str) -> Invoke:
@@ -118,7 +119,7 @@ def _read(call: HttpCall, target: str) -> Invoke:
         call.inflated(),
         said(b"content-type"),
         joined(call.headers, b"accept").decode("utf-8", "replace"),
-        said(_PREFIX + b"custom-attributes"),
+        said(_ATTRIBUTES),
         call.functions,
     )
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workbench.codecs import v2_json
-from workbench.codecs.payloads import Payload, Received
-from workbench.contracts.sagemaker import Container, Invocation, core_name, refusal_of
+from workbench.codecs.payloads import Payload
+from workbench.contracts.sagemaker import Asked, Container, Invocation, core_name, refusal_of
 from workbench.errors import ModelNotFound
-from workbench.http.access import Headers, joined
+from workbench.http.access import Headers
 from workbench.http.reply import Reply
 from workbench.http.route import PathParameter, PathPattern
 from workbench.http.shapes import TEXT
@@ -21,18 +21,26 @@ from workbench.settings import Settings
 NAME = "container_model"  # the parameter of paths
 MODEL = f"/models/{{{NAME}}}"
 INVOKE = f"{MODEL}/invoke"
+INVOCATIONS = "/invocations"
+TARGET = b"x-amzn-sagemaker-target-model"
 PARAMETERS = {NAME: PathParameter(b"[^/]+", "model", ModelNotFound, TEXT, example="my_model")}
 
 _ANY = ("", "*/*")  # of an Accept header
 _PATTERN = PathPattern.of(INVOKE, PARAMETERS)
+_BY_HEADER = INVOCATIONS.encode()
+_MOST_HEADS = 1024  # that are remembered
+_LONG = 1024  # bytes of one that is not
 _LONG_WAY = (b"content-encoding", b"inference-header-content-length")
 
 
-def media_types(container: Container, headers: Headers) -> tuple[str, str]:
-    """The media type of a request, and those that it accepts; JSON if there is no header."""
-    kind = dict(headers).get(b"content-type", b"").decode("latin-1")
-    accept = joined(headers, b"accept").decode("latin-1")
-    return kind, container.accepts if accept.strip() in _ANY else accept
+def asked_for(
+    container: Container, name: str, kind: bytes, accept: bytes, *, functions: bool = True
+) -> Asked:
+    """What a request for the core's model *name* asks for, by its Content-Type and its Accept."""
+    wanted = accept.decode("latin-1")
+    if wanted.strip() in _ANY:
+        wanted = container.accepts
+    return Asked(name, container.limits, kind.decode("latin-1"), wanted, functions=functions)
 
 
 def payload_reply(payload: Payload) -> Reply:
@@ -59,38 +67,69 @@ def refused(
     return replace(reply, status=refusal.status, parts=(v2_json.write(refusal.body),))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class InvokeHead:
-    """The path and the headers of an invocation, as values."""
+    """The path and the headers of an invocation, as values; *parameters* are those of the path."""
 
-    model_name: str
-    name: str  # the core's
-    content_type: str
-    accept: str
+    parameters: Mapping[str, str]
+    asked: Asked
     request_id: bytes
     headers: Headers
 
 
 class Invocations:
-    """The invocations of *container* that the short cut takes."""
+    """The invocations of *container* that the short cut takes.
 
-    def __init__(self, container: Container) -> None:
+    Those of models that a header names, too, unless *loads* says that they may have to be loaded.
+    """
+
+    def __init__(self, container: Container, *, loads: bool) -> None:
         self._container = container
+        self._loads = loads
+        self._asked_for = lru_cache(_MOST_HEADS)(self._read_asked)
 
     def read_head(self, url: bytes, headers: Headers) -> InvokeHead | None:
-        """The head of an invocation; ``None`` for any other request. Raises ``ModelNotFound``."""
-        parameters = _PATTERN.match(url)
-        found = dict(headers)
-        if parameters is None or any(name in found for name in _LONG_WAY):
+        """The head of an invocation; ``None`` for any other request.
+
+        Raises ``ModelNotFound``, ``InvalidRequest``.
+        """
+        kind = target = request_id = b""
+        accepts: list[bytes] = []  # several lines are one list
+        for name, value in headers:
+            if name == b"content-type":
+                kind = value
+            elif name == b"accept":
+                accepts.append(value)
+            elif name == TARGET:
+                target = value
+            elif name == b"x-request-id":
+                request_id = value
+            elif name in _LONG_WAY:
+                return None
+        if url != _BY_HEADER:
+            target = b""
+        elif self._loads or not target:
             return None
-        model_name, request_id = parameters[NAME], found.get(b"x-request-id", b"")
-        kind, accept = media_types(self._container, headers)
-        return InvokeHead(model_name, core_name(model_name), kind, accept, request_id, headers)
+        accept = b", ".join(accepts)
+        is_long = len(url) + len(target) + len(kind) + len(accept) > _LONG
+        find = self._read_asked if is_long else self._asked_for
+        parameters, asked = find(url, target, kind, accept)
+        return None if asked is None else InvokeHead(parameters, asked, request_id, headers)
+
+    def _read_asked(
+        self, url: bytes, target: bytes, kind: bytes, accept: bytes
+    ) -> tuple[Mapping[str, str], Asked | None]:
+        """The parameters of the path, and what is asked for there, or by the header *target*."""
+        found = {} if target else _PATTERN.match(url)
+        if found is None:
+            return {}, None
+        name = found[NAME] if found else target.decode("utf-8", "replace")
+        return found, asked_for(self._container, core_name(name), kind, accept)
 
     def answer_now(self, head: InvokeHead, body: bytes) -> Reply | None:
         """The reply, an error too, if it takes no waiting and little time, else ``None``."""
         try:
-            payload = self._container.invoke_now(self._invocation(head, body))
+            payload = self._container.invoke_now(Invocation(head.asked, body, head.headers))
         except Exception as error:  # the client must hear of it, whatever it is
             return self.failed(error, head)
         return None if payload is None else payload_reply(payload)
@@ -98,15 +137,12 @@ class Invocations:
     async def answer_later(self, head: InvokeHead, body: bytes) -> Reply:
         """The reply, an error too. To cancel it ends the request."""
         try:
-            running = self._container.invoke(self._invocation(head, body))
+            invocation = Invocation(head.asked, body, head.headers)
+            running = self._container.invoke(invocation)
             return payload_reply(await asyncio.wrap_future(running))
         except Exception as error:  # the client must hear of it, whatever it is
             return self.failed(error, head)
 
-    def _invocation(self, head: InvokeHead, body: bytes) -> Invocation:
-        received = Received(body, head.content_type, head.accept, head.headers)
-        return Invocation(head.name, received, self._container.limits)
-
     def failed(self, error: Exception, head: InvokeHead) -> Reply:
         """The reply to a request that ended with *error*."""
-        return refused(error, {NAME: head.model_name}, self._container.core.settings)
+        return refused(error, head.parameters, self._container.core.settings)

@@ -9,19 +9,21 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from workbench.codecs import v2_json
-from workbench.codecs.payloads import READ, Received
+from workbench.codecs.payloads import READ
 from workbench.contracts.sagemaker import PAGE, Container, Invocation, Refusal, core_name, page_of
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
 from workbench.http import v2
+from workbench.http.access import joined
 from workbench.http.calls import HttpCall
 from workbench.http.endpoint import EndpointService, invoke_target, target_of
 from workbench.http.infer import DataPlane, unless
 from workbench.http.invocations import (
+    INVOCATIONS,
     INVOKE,
     MODEL,
     NAME,
     PARAMETERS,
-    media_types,
+    asked_for,
     payload_reply,
     refused,
 )
@@ -129,8 +131,9 @@ async def _invoked(container: Container, call: HttpCall, name: str) -> Reply:
     text = call.body
     if call.header(b"content-encoding"):
         text = await _waited(container, call, call.inflated)
-    received = Received(text, *media_types(container, call.headers), call.headers)
-    invocation = Invocation(name, received, container.limits, functions=call.functions)
+    kind, accept = call.header(b"content-type"), joined(call.headers, b"accept")
+    asked = asked_for(container, name, kind, accept, functions=call.functions)
+    invocation = Invocation(asked, text, call.headers)
     payload = container.invoke_now(invocation)
     if payload is None:
         payload = await unless(call.gone, asyncio.wrap_future(container.invoke(invocation)))
@@ -178,7 +181,7 @@ SAGEMAKER = Group(
             restrict="model-repository"),
         Route(f"POST {INVOKE}", _invoke, "container_invoke", "Run a model",
             "container_payload", _RUNS, "container_payload", model=_named),
-        Route("POST /invocations", _invocations, "invocations",
+        Route(f"POST {INVOCATIONS}", _invocations, "invocations",
             "Run the model that X-Amzn-SageMaker-Target-Model names, or the only one",
             "container_payload", _RUNS, "container_payload", model=_named),
     ),

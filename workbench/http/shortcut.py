@@ -16,6 +16,7 @@ from workbench.http.status import error_reply
 
 Head = InferHead | InvokeHead
 
+_ENDS = (b"/infer", b"/invoke", b"/invocations")
 _URL_NBYTES = 2**14
 _PATTERN = PathPattern.of(f"{v2.MODEL}/infer", v2.PARAMETERS)
 
@@ -35,7 +36,8 @@ class ShortCut:
     def __init__(self, plane: DataPlane, access: Access) -> None:
         self._plane = plane
         self._access = access
-        self._invocations = Invocations(plane.container)
+        loads = plane.endpoint.is_multi_model
+        self._invocations = Invocations(plane.container, loads=loads)
         self.limit_nbytes = plane.core.settings.max_request
 
     def read_head(self, url: bytes, headers: Headers, server: Server = None) -> Head | None:
@@ -44,14 +46,14 @@ class ShortCut:
         *server* is the address of this end of the connection. A request that is not allowed is
         left to the application, which says why.
         """
-        if not url.endswith((b"/infer", b"/invoke")) or b"?" in url or b"#" in url:
+        if not url.endswith(_ENDS) or b"?" in url or b"#" in url:
             return None
         if len(url) > _URL_NBYTES or not url.isascii():  # the application refuses these
             return None
         if not self._has_bounded_body(headers) or not self._access.passes(headers, server):
             return None
         try:
-            if url.endswith(b"/invoke"):
+            if not url.endswith(b"/infer"):
                 return self._invocations.read_head(url, headers)
             target = _target_of(url)
             return None if target is None else self._plane.read_head(target, headers)

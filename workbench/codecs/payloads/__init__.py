@@ -3,11 +3,10 @@
 from workbench.codecs.payloads.formats import (
     PLAIN,
     READ,
+    Decoder,
     Limits,
     Payload,
     PayloadForm,
-    Received,
-    decode,
     encode,
     read_arrays,
 )
@@ -16,12 +15,11 @@ from workbench.codecs.payloads.media import choose, parse_media_type, preferred
 __all__ = [
     "PLAIN",
     "READ",
+    "Decoder",
     "Limits",
     "Payload",
     "PayloadForm",
-    "Received",
     "choose",
-    "decode",
     "encode",
     "parse_media_type",
     "preferred",

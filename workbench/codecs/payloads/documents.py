@@ -7,7 +7,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from operator import methodcaller
 from typing import Any
 
@@ -17,28 +18,34 @@ from workbench.codecs import v2_json
 from workbench.codecs.payloads.tensors import input_called, only_input, shape_for
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.model import Signature, TensorSpec
-from workbench.tensor import Tensor
+from workbench.tensor import Array, Tensor
 
 Json = Any
 
 _AS_IT_IS = "fiu"  # the kinds of numbers that JSON takes, except those
 _HALF = 2  # of two bytes
+_ROWS = "instances"
+_SPACE = rb"[ \t\r\n]*"
+_MEMBER = re.compile(  # an object with one array
+    _SPACE.join([rb"", rb"\{", rb'"([ !#-\[\]-~]*)"', rb":", rb"(\[.*\])", rb"\}", rb""]), re.DOTALL
+)
 _BLOCK_NBYTES = 2**20  # of lines that are read together: short ones take 45 times that
 
 
-def read_short_json(
-    body: bytes, signature: Signature, max_nesting: int
-) -> dict[str, Tensor] | None:
-    """The only input, if *body* is a short array of numbers for it."""
-    if len(signature.inputs) != 1:
-        return None
-    (spec,) = signature.inputs.values()
+def read_short_json(body: bytes, spec: TensorSpec, max_nesting: int) -> tuple[Array | None, bool]:
+    """The array for *spec*, the only input, if *body* is a short one; and whether it is of rows.
+
+    Or if *body* is an object with nothing else. No array for another body: ``read_json`` reads it.
+    """
     array = v2_json.short_array(spec.datatype, body)
-    if array is None or array.ndim > max_nesting:
-        return None
-    if not spec.accepts(array.shape):
-        array = array.reshape(shape_for(spec, array.shape))
-    return {spec.name: Tensor(spec.datatype, array)}
+    if array is not None:
+        return (array, False) if array.ndim <= max_nesting else (None, False)
+    if len(body) > v2_json.SHORT_NBYTES or not (member := _MEMBER.fullmatch(body)):
+        return None, False
+    array = v2_json.short_array(spec.datatype, member[2])
+    if array is None or not len(array) or array.ndim >= max_nesting:
+        return None, False
+    return array, member[1] == _ROWS.encode() and spec.name != _ROWS
 
 
 def read_json(
@@ -47,8 +54,8 @@ def read_json(
     """The inputs, and whether they came as rows, "instances". Raises ``InvalidRequest``."""
     value = v2_json.parse(body, max_nesting)
     members = v2_json.members(value)
-    if members is not None and "instances" in members and "instances" not in signature.inputs:
-        return _fitted(_rows(members["instances"], signature), signature), True
+    if members is not None and _ROWS in members and _ROWS not in signature.inputs:
+        return _fitted(_rows(members[_ROWS], signature), signature), True
     if members is not None and "inputs" in members and "inputs" not in signature.inputs:
         value = members["inputs"]
         members = v2_json.members(value)
@@ -155,7 +162,7 @@ def write_json(outputs: Mapping[str, Tensor], *, as_rows: bool) -> bytes:
 
 def write_json_lines(outputs: Mapping[str, Tensor]) -> bytes:
     """A line for each element of the batch. Raises as ``write_json``."""
-    return b"".join(_written(row) + b"\n" for row in _row_values(outputs))
+    return b"".join(_written(row) + b"\n" for row in _elements(_row_values(outputs)))
 
 
 def _value(name: str, tensor: Tensor) -> Json:
@@ -169,16 +176,16 @@ def _value(name: str, tensor: Tensor) -> Json:
     return shaped.tolist() if array.dtype.hasobject or not tensor.shape else shaped
 
 
-def _row_values(outputs: Mapping[str, Tensor]) -> Sequence[Json]:
-    """A value for each element of the batch: that of the only output, or all by name."""
+def _row_values(outputs: Mapping[str, Tensor]) -> Json:
+    """An array of a value for each element of the batch: of the only output, or all by name."""
     values = {name: _value(name, tensor) for name, tensor in outputs.items()}
     if len({tensor.shape[:1] for tensor in outputs.values()}) > 1 or not all(
         tensor.shape for tensor in outputs.values()
     ):
         raise InvalidRequest("the outputs have no rows in common: ask for JSON, or npz")
-    columns = [_elements(value) for value in values.values()]
-    if len(columns) == 1:
-        return columns[0]
+    if len(values) == 1:
+        return next(iter(values.values()))
+    columns = map(_elements, values.values())
     return [dict(zip(values, row, strict=True)) for row in zip(*columns, strict=True)]
 
 

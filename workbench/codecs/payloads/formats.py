@@ -7,9 +7,9 @@ alone: what is not in them, the model's signature says.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from workbench.codecs import v2, v2_binary
@@ -24,11 +24,11 @@ from workbench.codecs.payloads.documents import (
 )
 from workbench.codecs.payloads.media import MediaType, choose, parse_media_type
 from workbench.codecs.payloads.tables import read_csv, read_libsvm, write_csv
-from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input
+from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input, shape_for
 from workbench.errors import InvalidRequest, MalformedRequest, NotAcceptable, UnknownMediaType
-from workbench.inference import InferRequest, InferResponse
-from workbench.model import Signature, TensorSpec
-from workbench.tensor import Tensor
+from workbench.inference import InferRequest, InferResponse, check_request
+from workbench.model import ModelId, Signature, TensorSpec
+from workbench.tensor import Array, Tensor
 
 T = TypeVar("T")
 
@@ -56,18 +56,6 @@ class Limits:
     max_nbytes: int
 
 
-class Received(NamedTuple):
-    """A *body* of that *content_type*, JSON if it is empty, whose answer is to be as in *accept*.
-
-    Both as in the headers of these names. *headers* are all, for code that reads them.
-    """
-
-    body: bytes
-    content_type: str = ""
-    accept: str = ""
-    headers: Sequence[tuple[bytes, bytes]] = ()
-
-
 class Payload(NamedTuple):
     """The body of an answer, in *parts*, and its media type; the code of an artifact adds more."""
 
@@ -88,49 +76,103 @@ class PayloadForm(NamedTuple):
     as_rows: bool = False
 
 
-def decode(
-    model: str, received: Received, signature: Signature, limits: Limits
-) -> tuple[InferRequest, PayloadForm]:
-    """The request that was *received* for the *model* of that *signature*, and its answer's form.
+class Decoder:
+    """Reads bodies of one Content-Type for a *model*, to be answered as one Accept says.
 
-    Raises ``UnknownMediaType``, ``NotAcceptable``, ``InvalidRequest``.
+    Both as in the headers of these names; JSON if they are empty. What follows from them and from
+    the *signature* of the model is found out once, for all bodies.
     """
-    body, media_type = received.body, parse_media_type(received.content_type or media.JSON)
-    if media_type.name == media.JSON:
-        inputs = read_short_json(body, signature, limits.rules.max_nesting)
-        if inputs is not None:
-            return InferRequest(model, inputs), _plain_form(received.accept, len(signature.outputs))
-    header_nbytes = None
-    if media_type.name == media.TRITON:
-        header_nbytes = _header_nbytes(media_type, len(body))
-    if header_nbytes == 0:
-        request, form = v2.decode_raw(model, None, body, signature)
-        return request, _v2_form(received.accept, request, signature, form)
-    is_v2 = media_type.name == media.JSON and b'"inputs"' in body and _V2_INPUTS.search(body)
-    if header_nbytes is not None or is_v2:
-        request, form = v2.decode_request(model, None, body, header_nbytes, limits.rules)
-        return request, _v2_form(received.accept, request, signature, form)
-    if media_type.name not in READ:
-        raise UnknownMediaType(
-            f"a body of media type {media_type.name!r} is not read; these are: {', '.join(READ)}"
-        )
-    plain = _plain_form(received.accept, len(signature.outputs))
-    if media_type.name == media.OCTETS:
-        return v2.decode_raw(model, None, body, signature)[0], plain
-    try:
-        inputs, as_rows = _plain_inputs(body, media_type, signature, limits)
-    except MalformedRequest as error:
-        if received.content_type:
-            raise
-        told = f"{error}; without a Content-Type a body is read as JSON"
-        raise MalformedRequest(told) from None
-    return InferRequest(model, inputs), plain._replace(as_rows=True) if as_rows else plain
+
+    def __init__(
+        self, model: str, content_type: str, accept: str, signature: Signature, limits: Limits
+    ) -> None:
+        self.signature = signature
+        self._model = model
+        self._accept = accept
+        self._limits = limits
+        self._media_type = parse_media_type(content_type or media.JSON)
+        self._is_told = bool(content_type)
+        inputs = tuple(signature.inputs.values())
+        is_json = self._media_type.name == media.JSON
+        self._only = inputs[0] if is_json and len(inputs) == 1 else None
+        self._known = _KnownShape()
+
+    def read(self, body: bytes) -> tuple[InferRequest, PayloadForm]:
+        """The request in *body*, and the form of its answer.
+
+        Raises ``UnknownMediaType``, ``NotAcceptable``, ``InvalidRequest``.
+        """
+        only = self._only
+        if only is not None:
+            array, as_rows = read_short_json(body, only, self._limits.rules.max_nesting)
+            if array is not None:
+                return self._request(only, array), self._rows if as_rows else self._plain
+        return self._read_any(body)
+
+    def _request(self, spec: TensorSpec, array: Array) -> InferRequest:
+        """The request with *array* for *spec*, the only input."""
+        known = self._known
+        if array.shape != known.shape:
+            known = self._known = self._learn(spec, array)
+        if known.taken is not known.shape:
+            array = array.reshape(known.taken)
+        return InferRequest(self._model, {spec.name: Tensor(spec.datatype, array)}, fit=known.fit)
+
+    def _learn(self, spec: TensorSpec, array: Array) -> _KnownShape:
+        taken = shape_for(spec, array.shape)
+        inputs = {spec.name: Tensor(spec.datatype, array.reshape(taken))}
+        request, of = InferRequest(self._model, inputs), ModelId(self._model, 1)
+        try:
+            fit = self.signature, check_request(of, self.signature, request)
+        except InvalidRequest:  # which the run reports
+            return _KnownShape(array.shape, taken)
+        return _KnownShape(array.shape, taken, fit)
+
+    @cached_property
+    def _plain(self) -> PayloadForm:
+        """The form of an answer that is nothing but arrays. Raises ``NotAcceptable``."""
+        return PayloadForm(_holding(len(self.signature.outputs), self._accept, PLAIN))
+
+    @cached_property
+    def _rows(self) -> PayloadForm:
+        return self._plain._replace(as_rows=True)
+
+    def _read_any(self, body: bytes) -> tuple[InferRequest, PayloadForm]:
+        model, signature, limits = self._model, self.signature, self._limits
+        media_type, header_nbytes = self._media_type, None
+        if media_type.name == media.TRITON:
+            header_nbytes = _header_nbytes(media_type, len(body))
+        if header_nbytes == 0:
+            request, form = v2.decode_raw(model, None, body, signature)
+            return request, _v2_form(self._accept, request, signature, form)
+        is_v2 = media_type.name == media.JSON and b'"inputs"' in body and _V2_INPUTS.search(body)
+        if header_nbytes is not None or is_v2:
+            request, form = v2.decode_request(model, None, body, header_nbytes, limits.rules)
+            return request, _v2_form(self._accept, request, signature, form)
+        if media_type.name not in READ:
+            raise UnknownMediaType(
+                f"a body of media type {media_type.name!r} is not read; these are: "
+                f"{', '.join(READ)}"
+            )
+        plain = self._plain
+        if media_type.name == media.OCTETS:
+            return v2.decode_raw(model, None, body, signature)[0], plain
+        try:
+            inputs, as_rows = _plain_inputs(body, media_type, signature, limits)
+        except MalformedRequest as error:
+            if self._is_told:
+                raise
+            told = f"{error}; without a Content-Type a body is read as JSON"
+            raise MalformedRequest(told) from None
+        return InferRequest(model, inputs), self._rows if as_rows else plain
 
 
-@lru_cache(maxsize=256)  # a client sends the same Accept all the time
-def _plain_form(accept: str, n_outputs: int) -> PayloadForm:
-    """The form of an answer that is nothing but arrays. Raises ``NotAcceptable``."""
-    return PayloadForm(_holding(n_outputs, accept, PLAIN))
+class _KnownShape(NamedTuple):
+    """The *shape* of an array as it came, and as the model takes it; *fit* if the model does."""
+
+    shape: tuple[int, ...] = (-1,)
+    taken: tuple[int, ...] = (-1,)
+    fit: tuple[Signature, tuple[str, ...]] | None = None
 
 
 def _v2_form(
@@ -175,15 +217,15 @@ def read_arrays(
 
     Raises ``UnknownMediaType``, ``InvalidRequest``.
     """
-    readers: dict[str, Callable[[], Arrays]] = {
-        media.CSV: lambda: read_csv(body, media_type, spec.datatype),
-        media.LIBSVM: lambda: read_libsvm(body, media_type, (-1, *spec.shape[1:])[-1], max_nbytes),
-        media.NPY: lambda: read_npy(body),
-        media.NPZ: lambda: read_npz(body, max_nbytes),
-    }
-    if media_type.name not in readers:
-        raise UnknownMediaType(f"a body of media type {media_type.name!r} holds no arrays")
-    return readers[media_type.name]()
+    if media_type.name == media.CSV:
+        return read_csv(body, media_type, spec.datatype)
+    if media_type.name == media.LIBSVM:
+        return read_libsvm(body, media_type, (-1, *spec.shape[1:])[-1], max_nbytes)
+    if media_type.name == media.NPY:
+        return read_npy(body)
+    if media_type.name == media.NPZ:
+        return read_npz(body, max_nbytes)
+    raise UnknownMediaType(f"a body of media type {media_type.name!r} holds no arrays")
 
 
 def _header_nbytes(media_type: MediaType, nbytes: int) -> int:
@@ -205,17 +247,9 @@ def encode(response: InferResponse, form: PayloadForm) -> Payload:
             return Payload(media.JSON, (encoded.head,))
         content_type = f"{media.TRITON};{_HEADER_LENGTH}={len(encoded.head)}"
         return Payload(content_type, (encoded.head, *encoded.blobs))
-    outputs = response.outputs
     if form.name == media.JSON:
-        return Payload(media.JSON, (write_json(outputs, as_rows=form.as_rows),))
-    writers: dict[str, Callable[[], bytes | memoryview]] = {
-        media.JSON_LINES: lambda: write_json_lines(outputs),
-        media.CSV: lambda: write_csv(outputs),
-        media.NPZ: lambda: write_npz(outputs),
-        media.NPY: lambda: write_npy(*_only(outputs.items(), form.name)),
-        media.OCTETS: lambda: v2_binary.encode(_only(outputs.values(), form.name)),
-    }
-    return Payload(form.name, (writers[form.name](),))
+        return Payload(media.JSON, (write_json(response.outputs, as_rows=form.as_rows),))
+    return Payload(form.name, (_WRITERS[form.name](response.outputs),))
 
 
 def _only(values: Iterable[T], name: str) -> T:
@@ -224,3 +258,12 @@ def _only(values: Iterable[T], name: str) -> T:
     if len(found) != 1:
         raise NotAcceptable(f"{name} holds one output, and the answer has {len(found)}")
     return found[0]
+
+
+_WRITERS: dict[str, Callable[[Mapping[str, Tensor]], bytes | memoryview]] = {
+    media.JSON_LINES: write_json_lines,
+    media.CSV: write_csv,
+    media.NPZ: write_npz,
+    media.NPY: lambda outputs: write_npy(*_only(outputs.items(), media.NPY)),
+    media.OCTETS: lambda outputs: v2_binary.encode(_only(outputs.values(), media.OCTETS)),
+}

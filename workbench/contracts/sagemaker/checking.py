@@ -12,9 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from workbench.codecs.payloads import Received
 from workbench.contracts.sagemaker.code import is_code
-from workbench.contracts.sagemaker.container import Container, Invocation
+from workbench.contracts.sagemaker.container import Asked, Container, Invocation
 from workbench.contracts.sagemaker.endpoint.unpack import PACKING, unpack
 from workbench.contracts.sagemaker.layouts import OF_MACS, NoArtifact, find_artifact, wrapper_of
 from workbench.contracts.sagemaker.names import core_name
@@ -147,9 +146,9 @@ def _example(container: Container, folder: Path, signature: Signature) -> Findin
         return Finding("example", "there is none", "pack it with --example FILE.json")
     else:
         body, media_type = _zeros(signature), "application/json"
-    invocation = Invocation(core_name(_MODEL), Received(body, media_type), container.limits)
+    asked = Asked(core_name(_MODEL), container.limits, media_type)
     try:
-        payload = container.invoke(invocation).result()
+        payload = container.invoke(Invocation(asked, body)).result()
     except WorkbenchError as error:
         cure = "mend one of them" if own else "pack it with --example, a request that it answers"
         return Finding("example", f"{what} gets {type(error).__name__}: {error}", cure, wrong=own)

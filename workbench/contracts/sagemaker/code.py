@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, signature
 from pathlib import Path
@@ -25,7 +25,6 @@ from workbench.codecs.payloads import (
     PLAIN,
     Payload,
     PayloadForm,
-    Received,
     choose,
     encode,
     parse_media_type,
@@ -229,11 +228,16 @@ def is_code(signature: Signature) -> bool:
     return len(inputs) == len(_INPUTS) and tuple(inputs.values()) == _INPUTS
 
 
-def code_request(name: str, received: Received) -> InferRequest:
+def code_request(
+    name: str,
+    body: bytes,
+    content_type: str,
+    accept: str,
+    headers: Sequence[tuple[bytes, bytes]],
+) -> InferRequest:
     """The request for the code of the model *name*."""
-    content_type = received.content_type or "application/json"
-    accept, headers = preferred(received.accept), request_text(received.headers)
-    given = (received.body, content_type.encode(), accept.encode(), headers)
+    kind = content_type or "application/json"
+    given = (body, kind.encode(), preferred(accept).encode(), request_text(headers))
     inputs = {
         spec.name: Tensor.of([each], "BYTES") for spec, each in zip(_INPUTS, given, strict=True)
     }

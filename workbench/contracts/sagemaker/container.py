@@ -8,13 +8,13 @@ none is: there is no room then, until the platform unloads one.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.codecs.payloads import Limits, Payload, PayloadForm, Received, decode, encode
+from workbench.codecs.payloads import Decoder, Limits, Payload, PayloadForm, encode
 from workbench.codecs.v2 import RequestRules
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request, is_code
 from workbench.contracts.sagemaker.layouts import Artifact, find_artifact
@@ -30,7 +30,7 @@ from workbench.errors import (
 )
 from workbench.events import TargetNamed
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import ModelId
+from workbench.model import ModelId, Signature
 
 _SINGLE = "model"
 _SMALL_NBYTES = 2**16  # a body that takes much less than a millisecond to read
@@ -188,10 +188,11 @@ class Container:
 
         Raises as ``ServerCore.infer_now``, and for media types.
         """
-        self._check_loaded(invocation.name)
-        if invocation.nbytes > _SMALL_NBYTES:
+        name = invocation.asked.name
+        self._check_loaded(name)
+        if len(invocation.body) > _SMALL_NBYTES:
             return None
-        response = self.core.infer_now(invocation.name, None, invocation.read)
+        response = self.core.infer_now(name, None, invocation.read)
         return None if response is None else invocation.write(response)
 
     def invoke(self, invocation: Invocation) -> Future[Payload]:
@@ -200,14 +201,15 @@ class Container:
         Raises ``ModelNotFound`` for a model of the platform's that is not loaded, or is being
         loaded or unloaded.
         """
-        self._check_loaded(invocation.name)
+        name, nbytes = invocation.asked.name, len(invocation.body)
+        self._check_loaded(name)
         return self.core.start(
-            invocation.name,
+            name,
             None,
             invocation.read,
             write=invocation.write,
-            nbytes=invocation.nbytes,
-            quick=invocation.nbytes <= _SMALL_NBYTES,
+            nbytes=nbytes,
+            quick=nbytes <= _SMALL_NBYTES,
         )
 
     def _check_loaded(self, name: str) -> None:
@@ -216,37 +218,71 @@ class Container:
             raise ModelNotFound(f"Model not found: {platform_name(name)}")
 
 
-class Invocation:
-    """One request to the core's model *name*: what was *received*, and how it is answered."""
+class Asked:
+    """What requests of equal heads ask for: to run the core's model *name*.
+
+    *content_type* and *accept* are as in the headers of these names, JSON if they are empty. Only
+    where *functions* is true may functions run for it.
+    """
 
     def __init__(
-        self, name: str, received: Received, limits: Limits, *, functions: bool = True
+        self,
+        name: str,
+        limits: Limits,
+        content_type: str = "",
+        accept: str = "",
+        *,
+        functions: bool = True,
     ) -> None:
         self.name = name
-        self._received = received
+        self.content_type = content_type
+        self.accept = accept
+        self.functions = functions
         self._limits = limits
-        self._functions = functions
-        self._form: PayloadForm | None = None
+        self._decoder: Decoder | None = None
 
-    @property
-    def nbytes(self) -> int:
-        """The size of the body."""
-        return len(self._received.body)
+    def decoder(self, signature: Signature) -> Decoder | None:
+        """What reads the bodies for a model of that *signature*; ``None`` if its code does."""
+        decoder = self._decoder
+        if decoder is None or decoder.signature is not signature:
+            if is_code(signature):
+                return None
+            decoder = self._decoder = Decoder(
+                self.name, self.content_type, self.accept, signature, self._limits
+            )
+        return decoder
+
+
+class Invocation:
+    """One request: what is *asked*, its *body*, and its *headers*, for code that reads them."""
+
+    __slots__ = ("_form", "_headers", "asked", "body")
+
+    def __init__(
+        self, asked: Asked, body: bytes, headers: Sequence[tuple[bytes, bytes]] = ()
+    ) -> None:
+        self.asked = asked
+        self.body = body
+        self._headers = headers
+        self._form: PayloadForm | None = None
 
     def read(self, describe: Describe) -> InferRequest:
         """The request, for the model that *describe* describes."""
-        signature = describe()
-        if is_code(signature):
-            request = code_request(self.name, self._received)
+        asked = self.asked
+        decoder = asked.decoder(describe())
+        if decoder is not None:
+            request, self._form = decoder.read(self.body)
         else:
-            request, self._form = decode(self.name, self._received, signature, self._limits)
-        request.functions = self._functions
+            kinds = asked.content_type, asked.accept
+            request = code_request(asked.name, self.body, *kinds, self._headers)
+        request.functions = asked.functions
         return request
 
     def write(self, response: InferResponse) -> Payload:
         """The payload of *response*."""
-        if self._form is None:
+        form = self._form
+        if form is None:
             return code_payload(response)
-        if self._form.v2 is not None and (called := platform_name(self.name)) is not None:
+        if form.v2 is not None and (called := platform_name(self.asked.name)) is not None:
             response = replace(response, model=response.model._replace(name=called))
-        return encode(response, self._form)
+        return encode(response, form)

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.codecs.payloads import Payload, Received
-from workbench.contracts.sagemaker.container import Container, Invocation
+from workbench.codecs.payloads import Payload
+from workbench.contracts.sagemaker.container import Asked, Container, Invocation
 from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.refusals import refusal_of
 from workbench.errors import line_of
@@ -94,11 +94,11 @@ class OwnContainer:
     def run(self, name: str, model_name: str, request: Invoke) -> Future[ContainerReply]:
         """The answer of the core's model *name*, which errors call *model_name*."""
         accept = request.accept or self._container.accepts
-        received = Received(request.body, request.content_type, accept, _told(request))
-        limits, answered = self._container.limits, Future[ContainerReply]()
-        invocation = Invocation(name, received, limits, functions=request.functions)
+        kind, limits = request.content_type, self._container.limits
+        asked = Asked(name, limits, kind, accept, functions=request.functions)
+        answered = Future[ContainerReply]()
         try:
-            running = self._container.invoke(invocation)
+            running = self._container.invoke(Invocation(asked, request.body, _told(request)))
         except Exception as error:  # it is the endpoint that is told
             answered.set_result(_refused(error, model_name))
             return answered
