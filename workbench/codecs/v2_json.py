@@ -15,7 +15,7 @@ import math
 import sys
 import threading
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -247,29 +247,35 @@ def _wide(data: list[Json], dtype: np.dtype[Any]) -> Array:
         raise ValueError(str(error)) from None
 
 
-def short_array(datatype: str, text: bytes) -> Array | None:
-    """The array of *datatype* that *text* is, in the shape of its nested arrays of numbers.
+def short_reader(datatype: str) -> ShortReader | None:
+    """A function that reads a short text: an array of *datatype*, or nested ones of its shape.
 
-    ``None`` for a long text, and for any other: ``parse`` and ``decode`` read or refuse it. A
-    short text takes half of their time; a long one would become an object for each element.
+    It returns ``None`` for a long text, and for any other: ``parse`` and ``decode`` read or refuse
+    it. A short text takes half of their time; a long one would become an object for each element.
+    There is no such function of BOOL, BYTES and BF16.
     """
     dtype = DATATYPES[datatype].dtype
-    kind = dtype.kind
-    if kind not in _BUFFERS or datatype == "BF16" or len(text) > SHORT_NBYTES:
+    if dtype.kind not in _BUFFERS or datatype == "BF16":
         return None
-    if text.translate(None, _OF_NUMBERS):
-        return None
-    try:
-        values = orjson.loads(text)
-        if kind == "f":
-            rounded: Array = _quiet.context.run(np.array, values, dtype)
-            return rounded
-        wide = np.array(values)
-        return _narrowed(datatype, dtype, wide) if wide.dtype.kind in "iu" else None
-    except (ValueError, OverflowError):
-        return None
+    is_float, quiet, new_array = dtype.kind == "f", _quiet, np.array
+
+    def read(text: bytes) -> Array | None:
+        if len(text) > SHORT_NBYTES or text.translate(None, _OF_NUMBERS):
+            return None
+        try:
+            values = orjson.loads(text)
+            if is_float:
+                rounded: Array = quiet.context.run(new_array, values, dtype)
+                return rounded
+            wide = new_array(values)
+            return _narrowed(datatype, dtype, wide) if wide.dtype.kind in "iu" else None
+        except (ValueError, OverflowError):
+            return None
+
+    return read
 
 
+ShortReader = Callable[[bytes], "Array | None"]
 SHORT_NBYTES = 2**11
 _OF_NUMBERS = b"[]0123456789+-.eE, \t\r\n"
 

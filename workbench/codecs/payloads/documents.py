@@ -13,18 +13,19 @@ from operator import methodcaller
 from typing import Any
 
 import numpy as np
+import orjson
 
 from workbench.codecs import v2_json
 from workbench.codecs.payloads.tensors import input_called, only_input, shape_for
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.model import Signature, TensorSpec
-from workbench.tensor import Array, Tensor
+from workbench.tensor import DATATYPES, Array, Tensor
 
 Json = Any
 
-_AS_IT_IS = "fiu"  # the kinds of numbers that JSON takes, except those
-_HALF = 2  # of two bytes
-_ROWS = "instances"
+# datatypes whose arrays orjson writes as they are; it writes FP16 with fewer digits
+_AS_THEY_ARE = DATATYPES.keys() - {"BOOL", "BYTES", "FP16", "BF16"}
+ROWS = "instances"
 _SPACE = rb"[ \t\r\n]*"
 _MEMBER = re.compile(  # an object with one array
     _SPACE.join([rb"", rb"\{", rb'"([ !#-\[\]-~]*)"', rb":", rb"(\[.*\])", rb"\}", rb""]), re.DOTALL
@@ -32,20 +33,17 @@ _MEMBER = re.compile(  # an object with one array
 _BLOCK_NBYTES = 2**20  # of lines that are read together: short ones take 45 times that
 
 
-def read_short_json(body: bytes, spec: TensorSpec, max_nesting: int) -> tuple[Array | None, bool]:
-    """The array for *spec*, the only input, if *body* is a short one; and whether it is of rows.
+def read_member(body: bytes, read: v2_json.ShortReader) -> tuple[Array | None, bool]:
+    """The array that is all of an object, by *read*; and whether it is of rows, "instances".
 
-    Or if *body* is an object with nothing else. No array for another body: ``read_json`` reads it.
+    No array for any other *body*.
     """
-    array = v2_json.short_array(spec.datatype, body)
-    if array is not None:
-        return (array, False) if array.ndim <= max_nesting else (None, False)
-    if len(body) > v2_json.SHORT_NBYTES or not (member := _MEMBER.fullmatch(body)):
+    if len(body) > v2_json.SHORT_NBYTES or (member := _MEMBER.fullmatch(body)) is None:
         return None, False
-    array = v2_json.short_array(spec.datatype, member[2])
-    if array is None or not len(array) or array.ndim >= max_nesting:
+    array = read(member[2])
+    if array is None or not len(array):
         return None, False
-    return array, member[1] == _ROWS.encode() and spec.name != _ROWS
+    return array, member[1] == ROWS.encode()
 
 
 def read_json(
@@ -54,8 +52,8 @@ def read_json(
     """The inputs, and whether they came as rows, "instances". Raises ``InvalidRequest``."""
     value = v2_json.parse(body, max_nesting)
     members = v2_json.members(value)
-    if members is not None and _ROWS in members and _ROWS not in signature.inputs:
-        return _fitted(_rows(members[_ROWS], signature), signature), True
+    if members is not None and ROWS in members and ROWS not in signature.inputs:
+        return _fitted(_rows(members[ROWS], signature), signature), True
     if members is not None and "inputs" in members and "inputs" not in signature.inputs:
         value = members["inputs"]
         members = v2_json.members(value)
@@ -154,7 +152,7 @@ def write_json(outputs: Mapping[str, Tensor], *, as_rows: bool) -> bytes:
         value = {"predictions": _row_values(outputs)}
     elif len(outputs) == 1:
         ((name, tensor),) = outputs.items()
-        value = _value(name, tensor)
+        value = tensor.array if tensor.datatype in _AS_THEY_ARE else _value(name, tensor)
     else:
         value = {name: _value(name, tensor) for name, tensor in outputs.items()}
     return _written(value)
@@ -167,9 +165,8 @@ def write_json_lines(outputs: Mapping[str, Tensor]) -> bytes:
 
 def _value(name: str, tensor: Tensor) -> Json:
     """The output *name*: an array of numbers, or lists of text, or one of either alone."""
-    array = tensor.array
-    if array.dtype.kind in _AS_IT_IS and array.itemsize > _HALF and array.flags.c_contiguous:
-        return array if array.ndim else array.tolist()
+    if tensor.datatype in _AS_THEY_ARE:
+        return tensor.array
     flat = v2_json.encode(name, tensor)
     array = flat if isinstance(flat, np.ndarray) else np.array(flat, object)
     shaped = array.reshape(tensor.shape)
@@ -198,7 +195,12 @@ def _elements(value: Json) -> list[Json]:
 
 
 def _written(value: Json) -> bytes:
-    text = v2_json.write(value)
+    text = orjson.dumps(value, _in_order, orjson.OPT_SERIALIZE_NUMPY)
     if b"null" in text:  # what orjson makes of NaN and infinities
         return json.dumps(value, default=methodcaller("tolist")).encode()
     return text
+
+
+def _in_order(array: Array) -> Json:
+    """An array that orjson does not take: its elements have another order, or it is a number."""
+    return np.ascontiguousarray(array) if array.ndim else array.tolist()

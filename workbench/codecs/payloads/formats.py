@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from workbench.codecs import v2, v2_binary
+from workbench.codecs import v2, v2_binary, v2_json
 from workbench.codecs.payloads import media
 from workbench.codecs.payloads.arrays import read_npy, read_npz, write_npy, write_npz
 from workbench.codecs.payloads.documents import (
+    ROWS,
     read_json,
     read_json_lines,
-    read_short_json,
+    read_member,
     write_json,
     write_json_lines,
 )
@@ -28,7 +30,7 @@ from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input, sha
 from workbench.errors import InvalidRequest, MalformedRequest, NotAcceptable, UnknownMediaType
 from workbench.inference import InferRequest, InferResponse, check_request
 from workbench.model import ModelId, Signature, TensorSpec
-from workbench.tensor import Array, Tensor
+from workbench.tensor import MAX_RANK, Array, Tensor
 
 T = TypeVar("T")
 
@@ -44,6 +46,8 @@ _V2 = (media.JSON, media.TRITON, *PLAIN[1:])
 
 _V2_INPUTS = re.compile(rb'"inputs"\s*:\s*\[\s*\{')
 _TABLES = (media.CSV, media.LIBSVM)
+_MANY_SHAPES = 64
+_NOTHING: Mapping[str, Any] = {}  # one for all is made faster than one for each
 _ANY = TensorSpec("", "FP64", ())  # rows of numbers, however many
 _HEADER_LENGTH = "json-header-size"
 
@@ -92,41 +96,47 @@ class Decoder:
         self._limits = limits
         self._media_type = parse_media_type(content_type or media.JSON)
         self._is_told = bool(content_type)
-        inputs = tuple(signature.inputs.values())
+        self._short: v2_json.ShortReader | None = None
         is_json = self._media_type.name == media.JSON
-        self._only = inputs[0] if is_json and len(inputs) == 1 else None
-        self._known = _KnownShape()
+        if is_json and len(signature.inputs) == 1 and limits.rules.max_nesting > MAX_RANK:
+            (self._only,) = signature.inputs.values()
+            self._short = v2_json.short_reader(self._only.datatype)
+        self._known: dict[tuple[int, ...], _KnownShape] = {}
 
     def read(self, body: bytes) -> tuple[InferRequest, PayloadForm]:
         """The request in *body*, and the form of its answer.
 
         Raises ``UnknownMediaType``, ``NotAcceptable``, ``InvalidRequest``.
         """
-        only = self._only
-        if only is not None:
-            array, as_rows = read_short_json(body, only, self._limits.rules.max_nesting)
-            if array is not None:
-                return self._request(only, array), self._rows if as_rows else self._plain
-        return self._read_any(body)
-
-    def _request(self, spec: TensorSpec, array: Array) -> InferRequest:
-        """The request with *array* for *spec*, the only input."""
-        known = self._known
-        if array.shape != known.shape:
-            known = self._known = self._learn(spec, array)
-        if known.taken is not known.shape:
+        if self._short is None:
+            return self._read_any(body)
+        array, is_rows = self._short(body), False
+        if array is None:
+            array, is_rows = read_member(body, self._short)
+            if array is None:
+                return self._read_any(body)
+        known = self._known.get(array.shape) or self._learn(array)
+        if known.taken is not None:
             array = array.reshape(known.taken)
-        return InferRequest(self._model, {spec.name: Tensor(spec.datatype, array)}, fit=known.fit)
+        inputs = {self._only.name: Tensor(self._only.datatype, array)}
+        request = InferRequest(
+            self._model, inputs, parameters=_NOTHING, classes=_NOTHING, fit=known.fit
+        )
+        return request, self._rows if is_rows and ROWS not in inputs else self._plain
 
-    def _learn(self, spec: TensorSpec, array: Array) -> _KnownShape:
-        taken = shape_for(spec, array.shape)
+    def _learn(self, array: Array) -> _KnownShape:
+        """What the model says of arrays of the shape of *array*."""
+        spec, shape = self._only, array.shape
+        taken = shape_for(spec, shape)
         inputs = {spec.name: Tensor(spec.datatype, array.reshape(taken))}
         request, of = InferRequest(self._model, inputs), ModelId(self._model, 1)
-        try:
+        fit = None
+        with suppress(InvalidRequest):  # which the run reports
             fit = self.signature, check_request(of, self.signature, request)
-        except InvalidRequest:  # which the run reports
-            return _KnownShape(array.shape, taken)
-        return _KnownShape(array.shape, taken, fit)
+        if len(self._known) >= _MANY_SHAPES:
+            self._known.clear()
+        known = self._known[shape] = _KnownShape(None if taken == shape else taken, fit)
+        return known
 
     @cached_property
     def _plain(self) -> PayloadForm:
@@ -168,11 +178,10 @@ class Decoder:
 
 
 class _KnownShape(NamedTuple):
-    """The *shape* of an array as it came, and as the model takes it; *fit* if the model does."""
+    """The shape in which the model takes arrays of one, if it is another; *fit* if it does."""
 
-    shape: tuple[int, ...] = (-1,)
-    taken: tuple[int, ...] = (-1,)
-    fit: tuple[Signature, tuple[str, ...]] | None = None
+    taken: tuple[int, ...] | None
+    fit: tuple[Signature, tuple[str, ...]] | None
 
 
 def _v2_form(
