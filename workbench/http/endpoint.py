@@ -60,10 +60,10 @@ async def _invoke(runtime: EndpointService, call: HttpCall) -> Reply:
 
     Without that header, of the model that the endpoint is called after.
     """
-    request = await runtime.read(lambda: _read(call, target_of(call)))
+    request = await _read(runtime, call, target_of(call))
     runtime.endpoint.check(call.parameters[_NAME], request)
     if request.target:
-        answer = await _allowed(runtime, call, request)
+        answer = await unless(call.gone, _answered(runtime, call, request))
     else:
         answer = await unless(call.gone, _single(runtime, call.parameters[_NAME], request))
     if answer.status >= 400 or not answer.status:
@@ -79,8 +79,8 @@ def _own_model(call: HttpCall) -> str:
 
 async def invoke_target(runtime: EndpointService, call: HttpCall, target: str) -> Reply:
     """What the container answers to *call* of the model *target*, which is loaded if need be."""
-    request = await runtime.read(lambda: _read(call, target))
-    answer = await _allowed(runtime, call, request)
+    request = await _read(runtime, call, target)
+    answer = await unless(call.gone, _answered(runtime, call, request))
     if not answer.status:
         raise ContainerRefused(answer.text, answer.status)
     return Reply(answer.status, _headers(answer), (answer.body,))
@@ -89,12 +89,6 @@ async def invoke_target(runtime: EndpointService, call: HttpCall, target: str) -
 async def _single(runtime: EndpointService, endpoint: str, request: Invoke) -> ContainerReply:
     invoke = partial(runtime.endpoint.invoke_single, endpoint, request)
     return await asyncio.wrap_future(await runtime.read(invoke))
-
-
-async def _allowed(runtime: EndpointService, call: HttpCall, request: Invoke) -> ContainerReply:
-    if not await runtime.read(lambda: runtime.endpoint.is_loaded(request.target)):
-        call.authorize("model-repository")
-    return await unless(call.gone, _answered(runtime, request))
 
 
 def _headers(answer: ContainerReply) -> tuple[tuple[bytes, bytes], ...]:
@@ -110,13 +104,14 @@ def target_of(call: HttpCall) -> str:
     return call.header(TARGET).decode("utf-8", "replace")
 
 
-def _read(call: HttpCall, target: str) -> Invoke:
+async def _read(runtime: EndpointService, call: HttpCall, target: str) -> Invoke:
     def said(name: bytes) -> str:
         return call.header(name).decode("utf-8", "replace")
 
+    is_packed = call.header(b"content-encoding")
     return Invoke(
         target,
-        call.inflated(),
+        await runtime.read(call.inflated) if is_packed else call.body,
         said(b"content-type"),
         joined(call.headers, b"accept").decode("utf-8", "replace"),
         said(_ATTRIBUTES),
@@ -124,10 +119,12 @@ def _read(call: HttpCall, target: str) -> Invoke:
     )
 
 
-async def _answered(runtime: EndpointService, request: Invoke) -> ContainerReply:
+async def _answered(runtime: EndpointService, call: HttpCall, request: Invoke) -> ContainerReply:
     endpoint = runtime.endpoint
+    make = partial(_allowed_claim, endpoint, call, request.target)
     for tries in range(1, _MOST_TRIES + 1):
-        claim = await _claimed(runtime, request.target)
+        claim = await _claimed(runtime, make)
+        make = partial(endpoint.claim, request.target)
         try:
             await _held(endpoint, claim)
             answer = await asyncio.wrap_future(endpoint.invoke(claim, request))
@@ -140,9 +137,16 @@ async def _answered(runtime: EndpointService, request: Invoke) -> ContainerReply
     raise AssertionError("the last try has an answer")
 
 
-async def _claimed(runtime: EndpointService, target: str) -> ModelClaim:
-    """A claim, which is given back if nobody waits for it any more."""
-    claiming = runtime.core.soon(partial(runtime.endpoint.claim, target))
+def _allowed_claim(endpoint: Endpoint, call: HttpCall, target: str) -> ModelClaim:
+    """A claim on a model; one that is not loaded needs the right to load."""
+    if not endpoint.is_loaded(target):
+        call.authorize("model-repository")
+    return endpoint.claim(target)
+
+
+async def _claimed(runtime: EndpointService, make: Callable[[], ModelClaim]) -> ModelClaim:
+    """The claim that *make* makes; it is given back if nobody waits for it any more."""
+    claiming = runtime.core.soon(make)
     try:
         return await asyncio.wrap_future(claiming)
     except asyncio.CancelledError:

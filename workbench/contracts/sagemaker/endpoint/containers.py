@@ -96,9 +96,14 @@ class OwnContainer:
         accept = request.accept or self._container.accepts
         kind, limits = request.content_type, self._container.limits
         asked = Asked(name, limits, kind, accept, functions=request.functions)
+        invocation = Invocation(asked, request.body, _told(request))
         answered = Future[ContainerReply]()
         try:
-            running = self._container.invoke(Invocation(asked, request.body, _told(request)))
+            payload = self._container.invoke_now(invocation)
+            if payload is not None:
+                answered.set_result(_reply(payload))
+                return answered
+            running = self._container.invoke(invocation)
         except Exception as error:  # it is the endpoint that is told
             answered.set_result(_refused(error, model_name))
             return answered
@@ -116,10 +121,13 @@ def _pass_on(to: Future[ContainerReply], model_name: str, done: Future[Payload])
     elif error is not None or done.cancelled():
         to.set_result(ContainerReply(503, b"the request was ended"))
     else:
-        payload = done.result()
-        body = b"".join(map(bytes, payload.parts))
-        attributes = dict(payload.headers).get(_ATTRIBUTES.lower().encode(), b"").decode()
-        to.set_result(ContainerReply(payload.status, body, payload.content_type, attributes))
+        to.set_result(_reply(done.result()))
+
+
+def _reply(payload: Payload) -> ContainerReply:
+    body = b"".join(map(bytes, payload.parts))
+    attributes = dict(payload.headers).get(_ATTRIBUTES.lower().encode(), b"").decode()
+    return ContainerReply(payload.status, body, payload.content_type, attributes)
 
 
 def _refused(error: Exception, model_name: str) -> ContainerReply:
