@@ -11,6 +11,8 @@ from typing import Any
 import memory_taken
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from workbench.codecs.payloads import (
     Decoder,
@@ -19,9 +21,12 @@ from workbench.codecs.payloads import (
     PayloadForm,
     documents,
     encode,
+    parse_media_type,
     preferred,
+    tables,
 )
 from workbench.codecs.payloads.media import choose
+from workbench.codecs.payloads.tensors import converted_to
 from workbench.codecs.v2 import RequestRules
 from workbench.errors import (
     InvalidRequest,
@@ -617,3 +622,43 @@ def test_an_array_alone_in_an_object(name: str, array: str) -> None:
         else:
             told.append(f"{request.inputs['x'].array.tolist()} {form}")
     assert told[0] == told[1]
+
+
+CELLS = st.one_of(
+    st.floats().map(str),
+    st.integers(-(2**70), 2**70).map(str),
+    st.sampled_from(
+        ["-0", "-0.0", "-0e1", "01", ".5", "1.", "+1", " 1", "1 ", "", '"1"', "[1", "1]"]
+    ),
+)
+ROWS_OF_CELLS = st.lists(st.lists(CELLS, min_size=1, max_size=3).map(",".join), max_size=3)
+
+
+@given(
+    st.sampled_from(["FP32", "FP64", "FP16", "INT64", "INT8", "UINT64", "BF16", "BYTES"]),
+    st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\n \n", "\t\n"]),
+    ROWS_OF_CELLS,
+)
+@settings(derandomize=True, deadline=None, max_examples=600)
+def test_short_csv(datatype: str, newline: str, rows: list[str]) -> None:
+    """Short CSV is read as any other, to the bit and to the shape, or is left to that."""
+    read = tables.short_csv_reader(datatype)
+    body = newline.join(rows).encode()
+    array = read and read(body)
+    if array is None:
+        return
+    whole = tables.read_csv(body, parse_media_type("text/csv"), datatype)
+    wanted = converted_to(datatype, whole)
+    assert array.dtype == wanted.dtype
+    assert array.shape == wanted.shape
+    assert array.tobytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT64"])
+@pytest.mark.parametrize("body", [b"1,2\n3,4", b"1, 2\r\n3, 4\r\n"])
+def test_usual_short_csv(body: bytes, datatype: str) -> None:
+    """The usual text of a small request is not left to numpy's reader of files."""
+    read = tables.short_csv_reader(datatype)
+    array = read and read(body)
+    assert array is not None
+    assert array.tolist() == [[1, 2], [3, 4]]

@@ -25,7 +25,7 @@ from workbench.codecs.payloads.documents import (
     write_json_lines,
 )
 from workbench.codecs.payloads.media import MediaType, choose, parse_media_type
-from workbench.codecs.payloads.tables import read_csv, read_libsvm, write_csv
+from workbench.codecs.payloads.tables import read_csv, read_libsvm, short_csv_reader, write_csv
 from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input, shape_for
 from workbench.errors import InvalidRequest, MalformedRequest, NotAcceptable, UnknownMediaType
 from workbench.inference import InferRequest, InferResponse, check_request
@@ -48,6 +48,7 @@ _V2_INPUTS = re.compile(rb'"inputs"\s*:\s*\[\s*\{')
 _TABLES = (media.CSV, media.LIBSVM)
 _MANY_SHAPES = 64
 _NOTHING: Mapping[str, Any] = {}  # one for all is made faster than one for each
+_CSV = MediaType(media.CSV)
 _ANY = TensorSpec("", "FP64", ())  # rows of numbers, however many
 _HEADER_LENGTH = "json-header-size"
 
@@ -97,10 +98,13 @@ class Decoder:
         self._media_type = parse_media_type(content_type or media.JSON)
         self._is_told = bool(content_type)
         self._short: v2_json.ShortReader | None = None
-        is_json = self._media_type.name == media.JSON
-        if is_json and len(signature.inputs) == 1 and limits.rules.max_nesting > MAX_RANK:
+        self._is_json = self._media_type.name == media.JSON
+        if len(signature.inputs) == 1 and limits.rules.max_nesting > MAX_RANK:
             (self._only,) = signature.inputs.values()
-            self._short = v2_json.short_reader(self._only.datatype)
+            if self._is_json:
+                self._short = v2_json.short_reader(self._only.datatype)
+            elif self._media_type == _CSV:
+                self._short = short_csv_reader(self._only.datatype)
         self._known: dict[tuple[int, ...], _KnownShape] = {}
 
     def read(self, body: bytes) -> tuple[InferRequest, PayloadForm]:
@@ -112,7 +116,8 @@ class Decoder:
             return self._read_any(body)
         array, is_rows = self._short(body), False
         if array is None:
-            array, is_rows = read_member(body, self._short)
+            if self._is_json:
+                array, is_rows = read_member(body, self._short)
             if array is None:
                 return self._read_any(body)
         known = self._known.get(array.shape) or self._learn(array)
