@@ -71,7 +71,7 @@ def may_leave(models: Sequence[Model], policy: EvictionPolicy = LRU) -> list[Res
 
 
 def decided(need: int, *models: Model, budget: int = 100, policy: EvictionPolicy = LRU) -> Decision:
-    return decide(need, room_of(budget, models), lambda: may_leave(models, policy), policy)
+    return decide(need, room_of(budget, models), may_leave(models, policy), policy)
 
 
 def victims(decision: Decision) -> list[str]:
@@ -222,7 +222,7 @@ def test_leased_victims(need: int, models: list[Model]) -> None:
 def test_which_decision(need: int, models: list[Model], loads: bool) -> None:
     """It is Claim if enough may leave now, Wait if enough may later, and Reject otherwise."""
     room = room_of(100, models)._replace(loads=loads)
-    decision = decide(need, room, lambda: may_leave(models), LRU)
+    decision = decide(need, room, may_leave(models), LRU)
     lacking = need - room.free_nbytes
     if need > 100:
         assert isinstance(decision, Reject)
@@ -249,8 +249,6 @@ def test_never_means_never(need: int, models: list[Model]) -> None:
 @pytest.mark.parametrize("need", [0, 60, 101])
 def test_nobody_is_asked_for_who_need_not_leave(need: int) -> None:
     """The models are looked at only where some have to leave."""
-
-    def unasked() -> list[Resident]:
-        raise AssertionError
-
-    decide(need, room_of(100, [occupant("a", 40)]), unasked, LRU)
+    offered = iter([resident_of(1, "a", 40, 0, 0)])
+    decide(need, room_of(100, [occupant("a", 40)]), offered, LRU)
+    assert len(list(offered)) == 1

@@ -319,7 +319,7 @@ def test_illegal_steps(rig: Rig, phase: Phase, to: Phase) -> None:
     resident = rig.resident(A)
     resident.phase = phase
     with pytest.raises(AssertionError, match=f"from {phase.name} to {to.name}"):
-        resident.device.enter(resident, to)
+        resident.device.enter(resident, to, 0, 0)
 
 
 def test_every_phase_has_a_state() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.residency.rooms import Ahead
-from workbench.residency.state import DeviceRoom
+from workbench.residency.rooms import Ahead, Queue
+from workbench.residency.state import DeviceBooks, DeviceRoom
 
 
 def test_nobody_waits() -> None:
-    """Where nobody waits, everybody may have what there is."""
-    assert Ahead(passed_nbytes=0).lets_pass(100)
+    """What needs no memory, as a function, is in nobody's way where it waits."""
+    queue, device = Queue(), DeviceBooks(0, 100)
+    queue.wait(device, 0, DeviceRoom(100, free_nbytes=-1))
+    assert not queue
+    queue.wait(device, 1, DeviceRoom(100, free_nbytes=-1))
+    assert not queue[device].lets_pass(1)
 
 
 @pytest.mark.parametrize(("nbytes", "passes"), [(40, True), (41, False)])

@@ -48,7 +48,7 @@ SEEN: Size = attrgetter("seen_nbytes")
 def decide(
     need_nbytes: int,
     room: DeviceRoom,
-    in_order: Callable[[], Iterable[Resident]],
+    in_order: Iterable[Resident],
     policy: EvictionPolicy,
 ) -> Decision:
     """Decide how *need_nbytes* more bytes can be claimed in *room*.
@@ -67,7 +67,7 @@ def decide(
     coming_nbytes = free + room.leaving_nbytes
     if policy.evicts:
         if free + room.now_nbytes >= need_nbytes:
-            return _claim(need_nbytes - free, in_order())
+            return _claim(need_nbytes - free, in_order)
         coming_nbytes += room.now_nbytes + room.later_nbytes
     if room.loads or coming_nbytes >= need_nbytes:
         return Wait()

@@ -45,7 +45,7 @@ from workbench.residency.effects import (
 )
 from workbench.residency.failures import Failures
 from workbench.residency.residents import Residents, is_tied
-from workbench.residency.rooms import Ahead, Rejected, Rooms, calling, choose_devices
+from workbench.residency.rooms import Queue, Rejected, Rooms, calling, choose_devices
 from workbench.residency.state import (
     ABORTING,
     COMING,
@@ -54,7 +54,6 @@ from workbench.residency.state import (
     LOADING,
     READY,
     Admission,
-    DeviceBooks,
     Resident,
     WaitingRequest,
 )
@@ -233,8 +232,7 @@ class Machine:
         model, footprint, may_call, seconds = event
         resident = self.residents.get(model)
         if resident.phase is ABORTING:  # it was done before it could be ended
-            resident.device.book(resident, 0, footprint.nbytes)
-            self.residents.close(resident)
+            self.residents.close(resident, footprint.nbytes)
             return
         self.residents.ready(resident, footprint, seconds, may_call=may_call)
         self._failures.forget(model.plain)
@@ -429,22 +427,18 @@ class Machine:
         self._queue[request.number] = request
 
     def _serve(self) -> None:
-        devices = self.residents.devices
-        ahead = {device: Ahead(device.passed_nbytes()) for device in devices}
+        ahead = Queue()
         before: list[WaitingRequest] = []  # that still wait for room
         for request in tuple(self._queue.values()):
             self._turn(request, ahead, before)
             if request.number in self._queue:
                 before.append(request)
-        for device in devices:
-            if device.passed and not ahead[device].reserved_nbytes:
+        for device in self.residents.devices:
+            if device.passed and device not in ahead:
                 device.passed.clear()
 
     def _turn(
-        self,
-        request: WaitingRequest,
-        ahead: Mapping[DeviceBooks, Ahead],
-        before: Iterable[WaitingRequest],
+        self, request: WaitingRequest, ahead: Queue, before: Iterable[WaitingRequest]
     ) -> None:
         calls: set[ModelId] = set()
         if request.parents:

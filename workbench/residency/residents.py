@@ -217,20 +217,17 @@ class Residents:
         device.residents.move_to_end(resident, last=False)  # until its first use; a preload is none
         self._admitted += 1
         resident.place = -self._admitted
-        device.enter(resident, ADMITTED)
-        device.book(resident, need_nbytes, 0)
+        device.enter(resident, ADMITTED, need_nbytes, 0)
         return resident
 
     def readmit(self, resident: Resident) -> None:
         """Promise *resident* its room again: its load failed for want of memory and is repeated."""
-        resident.device.book(resident, resident.claimed_nbytes, 0)
-        resident.device.enter(resident, ADMITTED)
+        resident.device.enter(resident, ADMITTED, resident.claimed_nbytes, 0)
 
     def load(self, resident: Resident) -> None:
         device, nbytes = resident.device, resident.claimed_nbytes
         resident.admission = None
-        device.book(resident, nbytes, nbytes)
-        device.enter(resident, LOADING)
+        device.enter(resident, LOADING, nbytes, nbytes)
         self.out.append(Tell(ModelLoading, (resident.id, nbytes)))
         self.out.append(Load(resident.id, device.number))
 
@@ -242,8 +239,7 @@ class Residents:
         claimed_nbytes = resident.claimed_nbytes
         resident.footprint, resident.may_call = footprint, may_call
         resident.load_s = seconds
-        device.book(resident, nbytes, nbytes)
-        device.enter(resident, READY)
+        device.enter(resident, READY, nbytes, nbytes)
         free_nbytes = device.free_nbytes
         self.out.append(Tell(ModelLoaded, (model, nbytes, seconds), seconds, free_nbytes))
         if nbytes > claimed_nbytes:
@@ -268,7 +264,7 @@ class Residents:
         self.out.append(Tell(ModelUnloading, (resident.id, reason, resident.leases)))
         idle_s = None if resident.leases else self.now_s - resident.last_used_s
         resident.departure = Departure(reason, self.now_s, farewell, idle_s)
-        resident.device.enter(resident, DRAINING)
+        resident.device.enter(resident, DRAINING, resident.claimed_nbytes, resident.held_nbytes)
         self.go_on(resident)
 
     def go_on(self, resident: Resident) -> None:
@@ -280,14 +276,14 @@ class Residents:
         if resident.phase is READY and resident.unload_wanted and not resident.waiting:
             self.begin_unload(resident, resident.unload_wanted)
         elif resident.phase is DRAINING:
-            if not resident.busy:
-                resident.device.book(resident, 0, resident.held_nbytes)
             if not resident.leases:
-                self.close(resident)
+                self.close(resident, resident.held_nbytes)
+            elif not resident.busy:
+                resident.device.book(resident, 0, resident.held_nbytes)
 
-    def close(self, resident: Resident) -> None:
-        resident.device.enter(resident, CLOSING)
-        self.out.append(Close(resident.id, resident.device.number, resident.held_nbytes))
+    def close(self, resident: Resident, held_nbytes: int) -> None:
+        resident.device.enter(resident, CLOSING, 0, held_nbytes)
+        self.out.append(Close(resident.id, resident.device.number, held_nbytes))
 
     def closed(self, resident: Resident) -> None:
         nbytes, (reason, began_s, farewell, idle_s) = resident.held_nbytes, resident.departure
@@ -303,8 +299,7 @@ class Residents:
     def abort(self, resident: Resident, reason: str) -> None:
         """End the load of *resident*: its claim ends now, its memory is held until the end."""
         resident.departure = Departure(reason, self.now_s)
-        resident.device.book(resident, 0, resident.held_nbytes)
-        resident.device.enter(resident, ABORTING)
+        resident.device.enter(resident, ABORTING, 0, resident.held_nbytes)
         for waiter, until_gone in resident.waiters:
             if not until_gone:
                 self.out.append(Left(waiter, resident.id))
@@ -313,8 +308,7 @@ class Residents:
     def leave(self, resident: Resident) -> None:
         """*resident* is not in memory any more; tell the callers that wait for that."""
         model, device = resident.id, resident.device
-        device.enter(resident, ABSENT)
-        device.book(resident, 0, 0)
+        device.enter(resident, ABSENT, 0, 0)
         del self._residents[model], device.residents[resident]
         device.passed.discard(resident)
         for waiter, _ in resident.waiters:

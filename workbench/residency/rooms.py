@@ -95,7 +95,18 @@ class Ahead:
 
     def lets_pass(self, need_nbytes: int) -> bool:
         """Whether a later request may have *need_nbytes* now."""
-        return not self.reserved_nbytes or (not self.full and need_nbytes <= self.spare_nbytes)
+        return not self.full and need_nbytes <= self.spare_nbytes
+
+
+class Queue(dict[DeviceBooks, Ahead]):
+    """The requests ahead, by device: of those devices on which any waits."""
+
+    def wait(self, device: DeviceBooks, need_nbytes: int, room: DeviceRoom) -> None:
+        """Add a request that waits; what needs no memory is in nobody's way."""
+        if need_nbytes and device not in self:
+            self[device] = Ahead(device.passed_nbytes())
+        if need_nbytes:
+            self[device].wait(need_nbytes, room)
 
 
 class Rooms:
@@ -111,16 +122,14 @@ class Rooms:
             ordered = policy.key is not None
             device.order = LeavingOrder(policy, device.residents) if ordered else None
 
-    def take(
-        self, request: WaitingRequest, ahead: Mapping[DeviceBooks, Ahead], calling: set[ModelId]
-    ) -> Rejected | bool:
+    def take(self, request: WaitingRequest, ahead: Queue, calling: set[ModelId]) -> Rejected | bool:
         """Promise *request* room for all its models now; if that is impossible, add it to *ahead*.
 
         *calling*: the models whose runs wait for room; none of them is evicted for another such
         run.
         """
         here = self._residents.among(request.models)
-        if not here and self._is_behind(request, ahead):
+        if ahead and not here and self._is_behind(request, ahead):
             return False
         shares = self._shares(request, here)
         if rejected := _never_fits(shares):
@@ -129,27 +138,27 @@ class Rooms:
             return False  # wait until that model has left
         taken: list[tuple[Share, Claim]] = []
         for share in shares:
-            decision = self._decide(share, request, here, ahead[share.device], calling)
+            decision = self._decide(share, request, here, ahead, calling)
             if isinstance(decision, Reject):
                 return Rejected(share, decision)
             if isinstance(decision, Claim):
                 taken.append((share, decision))
         if len(taken) < len(shares):
             for share, _ in taken:  # later requests must not take that room
-                ahead[share.device].wait(share.need_nbytes, share.device.room())
+                ahead.wait(share.device, share.need_nbytes, share.device.room())
             return False
         for share, claim in taken:
-            passes = ahead[share.device].reserved_nbytes > 0
-            self._claim(share, claim, request.needs, passes=passes)
+            self._claim(share, claim, request.needs, passes=share.device in ahead)
         return True
 
-    def _is_behind(self, request: WaitingRequest, ahead: Mapping[DeviceBooks, Ahead]) -> bool:
+    def _is_behind(self, request: WaitingRequest, ahead: Queue) -> bool:
         """Whether *request* must clearly wait: a quick test, as there may be a thousand of them."""
         if request.parents or len(request.models) > 1:
             return False
         (model,) = request.models
         home = request.homes[model]
-        return ahead[home].closed and request.needs[model] <= home.budget_nbytes
+        closed = home in ahead and ahead[home].closed
+        return closed and request.needs[model] <= home.budget_nbytes
 
     def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[Share]:
         """The shares of *request*, by device; none if all its models are in memory and stay."""
@@ -172,7 +181,7 @@ class Rooms:
         share: Share,
         request: WaitingRequest,
         here: Sequence[Resident],
-        ahead: Ahead,
+        ahead: Queue,
         calling: set[ModelId],
     ) -> Decision:
         """Decide on the *share* of *request*; if it must wait, later requests leave it the room.
@@ -180,21 +189,22 @@ class Rooms:
         *here*: its models that are in memory.
         """
         device, need_nbytes = share.device, share.need_nbytes
-        if not ahead.reserved_nbytes and need_nbytes <= device.free_nbytes:
+        first = device not in ahead
+        if first and need_nbytes <= device.free_nbytes:
             return _FREE
         policy = _KEEP if request.purpose is PRELOAD else self.policy
-        kept = {*request.models, *request.parents}
+        kept: Collection[ModelId] = request.models
         if request.parents:
-            kept |= calling
+            kept = {*kept, *request.parents, *calling}
             here = self._residents.among(kept)
-        room = device.room(*[resident for resident in here if resident.device is device])
+        room = device.room([resident for resident in here if resident.device is device])
         decision: Decision = Wait()
-        if request.parents or ahead.lets_pass(need_nbytes):
-            decision = decide(need_nbytes, room, lambda: candidates(device, kept), policy)
+        if first or request.parents or ahead[device].lets_pass(need_nbytes):
+            decision = decide(need_nbytes, room, candidates(device, kept), policy)
         if isinstance(decision, Wait):
             if not policy.evicts:
                 room = room._replace(now_nbytes=0, later_nbytes=0)
-            ahead.wait(need_nbytes, room)
+            ahead.wait(device, need_nbytes, room)
         return decision
 
     def _claim(

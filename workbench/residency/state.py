@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -320,47 +320,43 @@ class DeviceBooks:
         self.claimed_nbytes += more_nbytes
         self.held_nbytes += more_nbytes
 
-    def book(self, resident: Resident, claimed_nbytes: int, held_nbytes: int) -> None:
-        """Set the bytes that *resident* claims and holds."""
-        more_nbytes = claimed_nbytes - resident.claimed_nbytes
-        self.nbytes[resident.kind] += more_nbytes
-        self.claimed_nbytes += more_nbytes
-        self.held_nbytes += held_nbytes - resident.held_nbytes
-        resident.claimed_nbytes, resident.held_nbytes = claimed_nbytes, held_nbytes
-        if more_nbytes and resident.entry:
-            resident.entry = 0  # its key may have fallen
-            self._put_in_order(resident)
-
-    def enter(self, resident: Resident, phase: Phase) -> None:
+    def enter(
+        self, resident: Resident, phase: Phase, claimed_nbytes: int, held_nbytes: int
+    ) -> None:
         """Move *resident* to *phase*; a step that is not legal is a bug of ours."""
         before = resident.phase
         if phase not in STEPS[before]:
             raise AssertionError(f"{resident.id} cannot go from {before.name} to {phase.name}")
         self.coming += (phase in COMING) - (before in COMING)
         resident.phase = phase
-        self.recount(resident)
+        self.book(resident, claimed_nbytes, held_nbytes)
 
-    def recount(self, resident: Resident) -> None:
-        """Update the totals by kind after a change of *resident*."""
-        phase = resident.phase
-        kind = _KINDS[phase]
+    def book(self, resident: Resident, claimed_nbytes: int, held_nbytes: int) -> None:
+        """Set the bytes that *resident* claims and holds, and count them by its kind as it is."""
+        before_nbytes, before, kind = resident.claimed_nbytes, resident.kind, _KINDS[resident.phase]
         if kind is NOW or kind is LATER:
             if resident.pinned:
                 kind = KEPT
             elif kind is NOW and resident.busy:
                 kind = LATER
-        if kind is not resident.kind:
-            self.nbytes[resident.kind] -= resident.claimed_nbytes
-            self.nbytes[kind] += resident.claimed_nbytes
-            resident.kind = kind
+        if kind is not before or claimed_nbytes != before_nbytes:
+            resident.kind, resident.claimed_nbytes = kind, claimed_nbytes
+            self.nbytes[before] -= before_nbytes
+            self.nbytes[kind] += claimed_nbytes
+            self.claimed_nbytes += claimed_nbytes - before_nbytes
             if self.order is not None:
-                self._put_in_order(resident)
+                if claimed_nbytes != before_nbytes:
+                    resident.entry = 0  # its key may have fallen
+                if kind is NOW and not resident.entry:
+                    self.order.add(resident)
+        self.held_nbytes += held_nbytes - resident.held_nbytes
+        resident.held_nbytes = held_nbytes
 
-    def _put_in_order(self, resident: Resident) -> None:
-        if self.order is not None and resident.kind is NOW and not resident.entry:
-            self.order.add(resident)
+    def recount(self, resident: Resident) -> None:
+        """Count *resident* anew after a change."""
+        self.book(resident, resident.claimed_nbytes, resident.held_nbytes)
 
-    def room(self, *kept: Resident) -> DeviceRoom:
+    def room(self, kept: Iterable[Resident] = ()) -> DeviceRoom:
         """Its memory, for a request for which the *kept* models must stay."""
         totals = self.nbytes
         if kept:
