@@ -25,7 +25,7 @@ def test_forgotten() -> None:
     failures = Failures()
     failures.add(A, LoadFailed("broken"), 0.0)
     failures.add(A, LoadFailed("broken"), 1.0)
-    failures.forget(A)
+    del failures[A]
     assert failures.recall(A, 1.0) is None
     failures.add(A, LoadFailed("broken"), 1.0)
     told = failures.recall(A, 1.25)

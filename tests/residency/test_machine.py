@@ -13,7 +13,6 @@ from workbench.events import (
     ModelEvicted,
     ModelLoadCancelled,
     ModelLoaded,
-    ModelLoading,
     ModelUnloading,
 )
 from workbench.memory.eviction import POLICIES
@@ -77,7 +76,7 @@ def rig() -> Rig:
 def test_a_life(rig: Rig) -> None:
     """Each event has its effects, in the order in which they are to be told and done."""
     assert rig.apply(events.Requested(1, (A,))) == [Estimate(1, (A,))]
-    assert rig.apply(events.Estimated(1, {A: 60})) == [Tell(ModelLoading, (A, 60)), Load(A, 0)]
+    assert rig.apply(events.Estimated(1, {A: 60})) == [Load(A, 0, 60)]
     assert rig.came(A, 40) == [Tell(ModelLoaded, (A, 40, 1.0), 1.0, 60), Grant(1, (A,))]
     assert rig.apply(events.Unload(A, "by hand", 2)) == [Tell(ModelUnloading, (A, "by hand", 1))]
     assert rig.apply(events.Released((A,))) == [Close(A, 0, 40)]
@@ -104,8 +103,7 @@ def test_a_victim_is_told_of_and_closed_before_the_load_begins(rig: Rig) -> None
     assert rig.resident(B).phase is Phase.ADMITTED
     assert rig.apply(events.Closed(A)) == [
         Tell(ModelEvicted, (A, 60, reason, 0.0, 0)),
-        Tell(ModelLoading, (B, 50)),
-        Load(B, 0),
+        Load(B, 0, 50),
     ]
 
 
@@ -192,7 +190,7 @@ def test_an_aborted_load(rig: Rig) -> None:
     assert (device.claimed_nbytes, device.held_nbytes) == (0, 60)
     rig.ask(B)
     assert rig.resident(B).phase is Phase.ADMITTED
-    assert Load(B, 0) in rig.apply(events.NotLoaded(A, LoadFailed("ended")))
+    assert Load(B, 0, 50) in rig.apply(events.NotLoaded(A, LoadFailed("ended")))
 
 
 @pytest.mark.parametrize(("may_call", "claimed"), [(True, 70), (False, 0)])
@@ -242,7 +240,7 @@ def test_a_load_is_tried_again_when_others_have_really_left(rig: Rig) -> None:
     rig.ask(A)
     assert Close(B, 0, 30) in rig.apply(events.NotLoaded(A, MemoryExhausted("full")))
     assert rig.resident(A).phase is Phase.ADMITTED
-    assert Load(A, 0) in rig.apply(events.Closed(B))
+    assert Load(A, 0, 60) in rig.apply(events.Closed(B))
 
 
 def test_the_claim_of_a_function_lasts_until_its_run_ends(rig: Rig) -> None:
@@ -256,7 +254,7 @@ def test_the_claim_of_a_function_lasts_until_its_run_ends(rig: Rig) -> None:
     assert rig.machine.residents.find(B) is None
     rig.apply(events.Released((A,)))
     assert (rig.resident(B).phase, device.claimed_nbytes) == (Phase.ADMITTED, 50)
-    assert Load(B, 0) in rig.apply(events.Closed(A))
+    assert Load(B, 0, 50) in rig.apply(events.Closed(A))
 
 
 def test_a_load_begins_beside_those_that_have_begun(rig: Rig) -> None:
@@ -266,8 +264,8 @@ def test_a_load_begins_beside_those_that_have_begun(rig: Rig) -> None:
     rig.ask(B, 40)
     rig.ask(D, 40)
     loads = [e for e in rig.apply(events.Closed(A)) if isinstance(e, Load)]
-    assert loads == [Load(B, 0)]
-    assert Load(D, 0) in rig.apply(events.Closed(C))
+    assert loads == [Load(B, 0, 40)]
+    assert Load(D, 0, 40) in rig.apply(events.Closed(C))
 
 
 def test_a_load_does_not_wait_for_the_room_of_one_that_retries(rig: Rig) -> None:
@@ -278,7 +276,7 @@ def test_a_load_does_not_wait_for_the_room_of_one_that_retries(rig: Rig) -> None
     assert rig.resident(A).phase is Phase.ADMITTED
     rig.ask(C, 40)
     assert rig.resident(C).phase is Phase.LOADING
-    assert Load(A, 0) in rig.apply(events.Closed(B))
+    assert Load(A, 0, 60) in rig.apply(events.Closed(B))
 
 
 def test_no_more_is_promised_than_is_free(rig: Rig) -> None:
@@ -439,7 +437,7 @@ def test_a_call_of_a_model_that_is_being_closed_waits(rig: Rig) -> None:
     rig.load(A, 60)
     rig.apply(events.Unload(A, "by hand", 7))
     assert rig.apply(events.Requested(100, (A,), (B,), needs={A: 60})) == []
-    assert Load(A, 0) in rig.apply(events.Closed(A))
+    assert Load(A, 0, 60) in rig.apply(events.Closed(A))
 
 
 def test_a_call_that_only_a_waiting_run_could_give_room() -> None:
@@ -482,7 +480,7 @@ def test_a_broken_promise_makes_room(rig: Rig) -> None:
     rig.ask(D, 10)
     rig.apply(events.Released((B,)))
     told = rig.apply(events.Closed(B))
-    assert told[-1] == Load(D, 0)
+    assert told[-1] == Load(D, 0, 10)
 
 
 def test_a_broken_promise_is_one_for_all_its_models(rig: Rig) -> None:
@@ -505,7 +503,7 @@ def test_memory_that_is_no_longer_reserved_makes_room(rig: Rig) -> None:
     rig.ask(D)  # which loads
     rig.ask(A, 70)
     assert rig.machine.residents.find(A) is None
-    assert rig.apply(events.Reserved(0, 20))[-1] == Load(A, 0)
+    assert rig.apply(events.Reserved(0, 20))[-1] == Load(A, 0, 70)
 
 
 def test_another_policy_makes_room() -> None:
@@ -524,7 +522,7 @@ def test_a_promise_that_can_be_kept(rig: Rig) -> None:
     rig.apply(events.Withdrawn(rig.ask(A)))  # b leaves for it once its run has ended
     rig.apply(events.Resized(0, 60))
     rig.apply(events.Released((B,)))
-    assert rig.apply(events.Closed(B))[-1] == Load(A, 0)
+    assert rig.apply(events.Closed(B))[-1] == Load(A, 0, 60)
 
 
 def test_a_promise_on_another_device() -> None:

@@ -252,7 +252,8 @@ class _Replay:
             if self._wait_s < math.inf:
                 gives_up_s = self._now_s + self._wait_s
                 heapq.heappush(self._ahead, (gives_up_s, True, number, self._give_up, number))
-        self._apply(events.Requested(number, (model,), needs=self._needs[model]))
+        needs = self._needs[model]
+        self._apply(events.Requested(number, (model,), (), events.RUN, (), needs))
 
     def _give_up(self, request: int) -> None:
         if request in self._asked:
@@ -260,12 +261,12 @@ class _Replay:
             self._apply(events.Withdrawn(request))
 
     def _granted(self, request: int, models: tuple[ModelId, ...]) -> None:
-        residents = self._residents.among(models)
         index, at_s = self._asked.pop(request, (None, 0.0))
+        run_s = 0.0
         if index is not None:
             self._waits[index] = self._now_s - at_s
-        run_s = self._costs[models[0]].run_s if index is not None else 0.0
-        self._after(run_s, self._release, residents)
+            run_s = self._costs[models[0]].run_s
+        self._after(run_s, self._release, self._residents.among(models))
 
     def _release(self, residents: list[Resident]) -> None:
         if not self._machine.release(residents, self._now_s):
@@ -310,7 +311,7 @@ class _Replay:
             self._after(self._costs[load[0]].load_s, self._loaded, load)
 
     def _loaded(self, load: Effect) -> None:
-        model, device = load
+        model, device, _ = load
         self._idle_loaders[device] += 1
         self._apply(self._loads_done[model])
         if self._to_load[device]:

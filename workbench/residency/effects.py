@@ -17,10 +17,14 @@ class Estimate(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Load *model* on *device*; ``Loaded`` or ``NotLoaded`` follows."""
+    """Load *model*, which claims *nbytes*, on *device*; ``Loaded`` or ``NotLoaded`` follows.
+
+    It is also told, as ``ModelLoading``.
+    """
 
     model: ModelId
     device: int
+    nbytes: int
 
 
 class StopLoad(NamedTuple):

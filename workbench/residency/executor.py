@@ -400,7 +400,7 @@ class Residency:
                 case Estimate(number, models):
                     work = self._devices[0].work
                     work.estimate(models, partial(self._estimated, number))
-                case Load(model, device):
+                case Load(model, device, _):
                     work = self._devices[device].work
                     work.load(model, self._stops[model], partial(self._loaded, model))
                 case StopLoad(_, error):

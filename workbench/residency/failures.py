@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.errors import LoadFailed
-from workbench.model import ModelId, drop_name
+from workbench.model import ModelId
 
 _FIRST_S, _LONGEST_S = 1.0, 8.0
 
@@ -17,35 +17,26 @@ class _Failure:
     until_s: float
 
 
-class Failures:
+class Failures(dict[ModelId, _Failure]):
     """For each model that did not load: the error, and when to try again.
 
     Used under the residency's lock.
     """
-
-    def __init__(self) -> None:
-        self._failures: dict[ModelId, _Failure] = {}
 
     def add(self, model: ModelId, error: LoadFailed, now_s: float) -> None:
         """Note that a load of *model* failed; each pause is twice the last, up to 8 seconds.
 
         A failure during a pause does not lengthen it: that load began before the pause.
         """
-        last = self._failures.get(model)
+        last = self.get(model)
         if last and now_s < last.until_s:
             return
         pause_s = min(2 * last.pause_s, _LONGEST_S) if last else _FIRST_S
-        self._failures[model] = _Failure(error, pause_s, now_s + pause_s)
-
-    def forget(self, model: ModelId) -> None:
-        self._failures.pop(model, None)
-
-    def drop(self, name: str) -> None:
-        drop_name(self._failures, name)
+        self[model] = _Failure(error, pause_s, now_s + pause_s)
 
     def recall(self, model: ModelId, now_s: float) -> LoadFailed | None:
         """The error for a request for *model*, if it is too soon to try again."""
-        failure = self._failures.get(model)
+        failure = self.get(model)
         if failure is None or now_s >= failure.until_s:
             return None
         left_s = failure.until_s - now_s

@@ -115,7 +115,7 @@ class Machine:
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
             if request.purpose is events.LOAD:
-                self._failures.forget(model.plain)
+                self._failures.pop(model.plain, None)
             elif failure := self._failures.recall(model.plain, self.residents.now_s):
                 self._refuse(request, failure)
                 return
@@ -235,7 +235,7 @@ class Machine:
             self.residents.close(resident, footprint.nbytes)
             return
         self.residents.ready(resident, footprint, seconds, may_call=may_call)
-        self._failures.forget(model.plain)
+        self._failures.pop(model.plain, None)
         requests, resident.requests = self._waiting_for(resident), {}
         for request in requests:
             request.outstanding -= 1
@@ -357,7 +357,7 @@ class Machine:
         if event.name not in used:  # else a run that could not be ended still uses it
             drop_name(self.residents.homes, event.name)
             drop_name(self.residents.usages, event.name)
-            self._failures.drop(event.name)
+            drop_name(self._failures, event.name)
 
     def _resized(self, event: events.Resized) -> None:
         device = self.residents.devices[event.device]

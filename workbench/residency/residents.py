@@ -14,7 +14,6 @@ from workbench.events import (
     ModelEvicted,
     ModelLoadCancelled,
     ModelLoaded,
-    ModelLoading,
     ModelOutgrown,
     ModelUnloaded,
     ModelUnloading,
@@ -228,8 +227,7 @@ class Residents:
         device, nbytes = resident.device, resident.claimed_nbytes
         resident.admission = None
         device.enter(resident, LOADING, nbytes, nbytes)
-        self.out.append(Tell(ModelLoading, (resident.id, nbytes)))
-        self.out.append(Load(resident.id, device.number))
+        self.out.append(Load(resident.id, device.number, nbytes))
 
     def ready(
         self, resident: Resident, footprint: Footprint, seconds: float, *, may_call: bool
@@ -261,11 +259,15 @@ class Residents:
         self, resident: Resident, reason: str, farewell: type[ModelUnloaded] = ModelUnloaded
     ) -> None:
         """*resident* takes no more leases; it is closed when the last one is back."""
-        self.out.append(Tell(ModelUnloading, (resident.id, reason, resident.leases)))
-        idle_s = None if resident.leases else self.now_s - resident.last_used_s
+        leases, held_nbytes = resident.leases, resident.held_nbytes
+        self.out.append(Tell(ModelUnloading, (resident.id, reason, leases)))
+        idle_s = None if leases else self.now_s - resident.last_used_s
         resident.departure = Departure(reason, self.now_s, farewell, idle_s)
-        resident.device.enter(resident, DRAINING, resident.claimed_nbytes, resident.held_nbytes)
-        self.go_on(resident)
+        if leases:
+            claimed_nbytes = resident.claimed_nbytes if resident.busy else 0
+            resident.device.enter(resident, DRAINING, claimed_nbytes, held_nbytes)
+        else:
+            self.close(resident, held_nbytes)
 
     def go_on(self, resident: Resident) -> None:
         """Take the next step of leaving, if *resident* is to leave and its leases allow it.

@@ -42,7 +42,7 @@ STEPS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
         ADMITTED: frozenset({LOADING, ABSENT}),
         LOADING: frozenset({READY, ADMITTED, ABORTING, ABSENT}),
         ABORTING: frozenset({CLOSING, ABSENT}),
-        READY: frozenset({DRAINING}),
+        READY: frozenset({DRAINING, CLOSING}),
         DRAINING: frozenset({CLOSING}),
         CLOSING: frozenset({ABSENT}),
     }

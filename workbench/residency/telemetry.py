@@ -25,7 +25,7 @@ from workbench.events import (
     Thrashing,
 )
 from workbench.model import ModelId, drop_name
-from workbench.residency.effects import Effect, Tell, TellFailed
+from workbench.residency.effects import Effect, Load, Tell, TellFailed
 from workbench.residency.snapshot import NOTHING, Absence, AbsenceKind, LoadStatistics
 
 _WINDOW = 12  # the number of loads that are looked at;
@@ -138,6 +138,8 @@ class Telemetry:
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
         """Record *effects*, which happened at *now_s* by the executor's clock."""
         for effect in effects:
+            if type(effect) is Load:
+                effect = Tell(ModelLoading, (effect.model, effect.nbytes))  # noqa: PLW2901
             if type(effect) is Tell:
                 event = effect.event
                 at_s = self._log.append(event)
