@@ -287,11 +287,11 @@ class _Replay:
         for effect in self._machine.apply(event, self._now_s):
             kind = type(effect)
             if kind is Tell:
-                told, facts = effect[:2]
+                told = effect[0]
                 if told is ModelLoaded:
                     self._loads += 1
                 elif told in _LEFT:
-                    self._left.append(Eviction(self._now_s, facts[0], told is ModelExpired))
+                    self._left.append(Eviction(self._now_s, effect[1][0], told is ModelExpired))
             elif kind is Load:
                 self._to_load[effect[1]].append(effect)
                 self._begin_loads(effect[1])

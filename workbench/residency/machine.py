@@ -110,13 +110,13 @@ class Machine:
     # ── requests ──
 
     def _asked(self, event: events.Requested) -> None:
-        request = WaitingRequest(*event)
+        request, now_s = WaitingRequest(*event), self.residents.now_s
         self.requests[request.number] = request
         absent = [model for model in request.models if not self.residents.stays(model)]
         for model in absent:
             if request.purpose is events.LOAD:
                 self._failures.pop(model.plain, None)
-            elif failure := self._failures.recall(model.plain, self.residents.now_s):
+            elif self._failures and (failure := self._failures.recall(model.plain, now_s)):
                 self._refuse(request, failure)
                 return
         if not absent:

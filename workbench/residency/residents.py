@@ -80,7 +80,7 @@ class Residents:
 
     def among(self, models: Iterable[ModelId]) -> list[Resident]:
         """Those of *models* that are in memory, in any phase."""
-        return [self._residents[model] for model in models if model in self._residents]
+        return list(filter(None, map(self._residents.get, models)))
 
     def all(self) -> tuple[Resident, ...]:
         """All models, in the order in which they came."""
