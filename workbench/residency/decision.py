@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import NamedTuple
 
 from workbench.errors import MemoryExhausted, ModelTooLarge
 from workbench.memory.eviction import EvictionPolicy
@@ -14,7 +13,8 @@ from workbench.nbytes import budget_of, show_nbytes
 from workbench.residency.state import DeviceRoom, Resident
 
 
-class Claim(NamedTuple):
+@dataclass(slots=True)
+class Claim:
     """There is room as soon as the *victims* have left.
 
     *passed_over*: whether a model stays although the policy puts it before a victim, because it is

@@ -181,7 +181,7 @@ class Machine:
 
     def _enlist(self, request: WaitingRequest) -> None:
         """Count the leases of *request* now; grant them when all its models are READY."""
-        request.residents = tuple(self.residents.among(request.models))
+        request.residents = self.residents.among(request.models)
         for resident in request.residents:
             resident.leases += 1
             resident.waiting += 1

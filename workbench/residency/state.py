@@ -176,7 +176,7 @@ class WaitingRequest:
     needs: Mapping[ModelId, int]  # empty until they are known
     loading: Mapping[ModelId, int] = field(default_factory=dict)  # see ``events.Estimated``
     homes: dict[ModelId, DeviceBooks] = field(default_factory=dict)  # set with *needs*
-    residents: tuple[Resident, ...] = ()  # set when all its models have room
+    residents: Sequence[Resident] = ()  # set when all its models have room
     outstanding: int = 0  # how many of these are not loaded
 
     @property
