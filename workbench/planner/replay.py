@@ -22,7 +22,7 @@ from workbench.model import Footprint, ModelId
 from workbench.planner.costs import ModelCost, check_costs
 from workbench.planner.trace import Trace, TraceRequest
 from workbench.residency import events
-from workbench.residency.effects import Close, Effect, Grant, Load, Refuse, Tell
+from workbench.residency.effects import Close, Grant, Load, Refuse, Tell
 from workbench.residency.machine import Machine
 from workbench.residency.state import Resident
 
@@ -145,7 +145,7 @@ class _Replay:
         self._ahead: list[tuple[float, bool, int, Callable[[Any], None], Any]] = []
         self._numbers = count()
         self._asked: dict[int, tuple[int, float]] = {}  # by request: index in the trace, and when
-        self._to_load: list[deque[Effect]] = [deque() for _ in budgets]
+        self._to_load: list[deque[Load]] = [deque() for _ in budgets]
         self._idle_loaders = [loaders] * len(budgets)
         self._loads = 0
         self._left: list[Eviction] = []
@@ -257,7 +257,7 @@ class _Replay:
 
     def _give_up(self, request: int) -> None:
         if request in self._asked:
-            self._refused(request, None)
+            self._refused(request)
             self._apply(events.Withdrawn(request))
 
     def _granted(self, request: int, models: tuple[ModelId, ...]) -> None:
@@ -275,7 +275,7 @@ class _Replay:
             for each in residents:
                 heapq.heappush(self._idle, (each.last_used_s, next(self._numbers), each))
 
-    def _refused(self, request: int, _error: object) -> None:
+    def _refused(self, request: int) -> None:
         index, _ = self._asked.pop(request, (None, 0.0))
         if index is not None:
             self._waits[index] = math.nan
@@ -287,33 +287,33 @@ class _Replay:
         for effect in self._machine.apply(event, self._now_s):
             kind = type(effect)
             if kind is Tell:
-                told = effect[0]
+                told = effect.kind
                 if told is ModelLoaded:
                     self._loads += 1
                 elif told in _LEFT:
-                    self._left.append(Eviction(self._now_s, effect[1][0], told is ModelExpired))
+                    self._left.append(Eviction(self._now_s, effect.facts[0], told is ModelExpired))
             elif kind is Load:
-                self._to_load[effect[1]].append(effect)
-                self._begin_loads(effect[1])
+                self._to_load[effect.device].append(effect)
+                self._begin_loads(effect.device)
             elif kind is Close:
-                model = effect[0]
+                model = effect.model
                 self._after(self._costs[model].unload_s, self._apply, self._closes_done[model])
             elif kind is Grant:
-                self._granted(*effect)
+                self._granted(effect.request, effect.models)
             elif kind is Refuse:
-                self._refused(*effect)
+                self._refused(effect.request)
 
     def _begin_loads(self, device: int) -> None:
         waiting = self._to_load[device]
         while waiting and self._idle_loaders[device]:
             self._idle_loaders[device] -= 1
             load = waiting.popleft()
-            self._after(self._costs[load[0]].load_s, self._loaded, load)
+            self._after(self._costs[load.model].load_s, self._loaded, load)
 
-    def _loaded(self, load: Effect) -> None:
-        model, device, _ = load
+    def _loaded(self, load: Load) -> None:
+        device = load.device
         self._idle_loaders[device] += 1
-        self._apply(self._loads_done[model])
+        self._apply(self._loads_done[load.model])
         if self._to_load[device]:
             self._begin_loads(device)
 

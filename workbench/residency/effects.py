@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from workbench.errors import RequestStopped, WorkbenchError
 from workbench.model import ModelId
 
 
-class Estimate(NamedTuple):
+@dataclass(slots=True)
+class Estimate:
     """Estimate the memory of each of *models*; ``Estimated`` or ``EstimateFailed`` follows."""
 
     request: int
     models: tuple[ModelId, ...]
 
 
-class Load(NamedTuple):
+@dataclass(slots=True)
+class Load:
     """Load *model*, which claims *nbytes*, on *device*; ``Loaded`` or ``NotLoaded`` follows.
 
     It is also told, as ``ModelLoading``.
@@ -27,14 +30,16 @@ class Load(NamedTuple):
     nbytes: int
 
 
-class StopLoad(NamedTuple):
+@dataclass(slots=True)
+class StopLoad:
     """Nothing waits for the load of *model* any more: it may end with any error, or continue."""
 
     model: ModelId
     error: RequestStopped
 
 
-class Close(NamedTuple):
+@dataclass(slots=True)
+class Close:
     """Close the session of *model*, which holds *nbytes* of *device*; ``Closed`` follows."""
 
     model: ModelId
@@ -42,28 +47,32 @@ class Close(NamedTuple):
     nbytes: int
 
 
-class Grant(NamedTuple):
+@dataclass(slots=True)
+class Grant:
     """The *request* gets its lease on *models*."""
 
     request: int
     models: tuple[ModelId, ...]
 
 
-class Refuse(NamedTuple):
+@dataclass(slots=True)
+class Refuse:
     """The *request* ends with *error*."""
 
     request: int
     error: WorkbenchError
 
 
-class Left(NamedTuple):
+@dataclass(slots=True)
+class Left:
     """*model* has left; the *waiter* was waiting for that."""
 
     waiter: int
     model: ModelId
 
 
-class Tell(NamedTuple):
+@dataclass(slots=True)
+class Tell:
     """An event of this *kind* happened, which took *seconds*; *facts* are its fields.
 
     *free_nbytes*, for a loaded model: what is left of its device's budget.
@@ -80,7 +89,8 @@ class Tell(NamedTuple):
         return self.kind(*self.facts)
 
 
-class TellFailed(NamedTuple):
+@dataclass(slots=True)
+class TellFailed:
     """*model* was to be loaded and will not be. *tried*: whether a load was begun.
 
     If no load was begun, the same error is reported once only.
@@ -91,4 +101,4 @@ class TellFailed(NamedTuple):
     tried: bool
 
 
-Effect = tuple[Any, ...]  # any of these
+Effect = Any  # one of these; nobody changes them, and frozen ones would take longer to make

@@ -235,11 +235,9 @@ class Residents:
         """*resident* is loaded; book the memory that it holds."""
         model, device, nbytes = resident.id, resident.device, footprint.nbytes
         claimed_nbytes = resident.claimed_nbytes
-        resident.footprint, resident.may_call = footprint, may_call
-        resident.load_s = seconds
+        resident.footprint, resident.may_call, resident.load_s = footprint, may_call, seconds
         device.enter(resident, READY, nbytes, nbytes)
-        free_nbytes = device.free_nbytes
-        self.out.append(Tell(ModelLoaded, (model, nbytes, seconds), seconds, free_nbytes))
+        self.out.append(Tell(ModelLoaded, (model, nbytes, seconds), seconds, device.free_nbytes))
         if nbytes > claimed_nbytes:
             self.out.append(Tell(ModelOutgrown, (model, nbytes, claimed_nbytes)))
 

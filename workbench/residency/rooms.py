@@ -158,8 +158,7 @@ class Rooms:
             return False
         (model,) = request.models
         home = request.homes[model]
-        closed = home in ahead and ahead[home].closed
-        return closed and request.needs[model] <= home.budget_nbytes
+        return home in ahead and ahead[home].closed and request.needs[model] <= home.budget_nbytes
 
     def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[Share]:
         """The shares of *request*, by device; none if all its models are in memory and stay."""
@@ -216,7 +215,9 @@ class Rooms:
         if victims:
             that = " that frees enough" if claim.passed_over else ""
             named = ", ".join([str(model) for model in share.models])
-            self._evict(victims, f"{self.policy.reason}{that}, to make room for {named}")
+            reason = f"{self.policy.reason}{that}, to make room for {named}"
+            for victim in victims:
+                self._residents.begin_unload(victim, reason, ModelEvicted)
         device = share.device
         coming = [self._residents.admit(model, device, needs[model]) for model in share.models]
         self._admit(device, Admission(coming, share.need_nbytes, victims))
@@ -264,7 +265,8 @@ class Rooms:
         """
         size, kept = (CLAIMED, ()) if keep is None else (SEEN, (keep,))
         victims = spare(nbytes, candidates(device, kept), self.policy, size, all_of_it=all_of_it)
-        self._evict(victims, f"{self.policy.reason}, {why}")
+        for victim in victims:
+            self._residents.begin_unload(victim, f"{self.policy.reason}, {why}", ModelEvicted)
         return victims
 
     def fit_budget(self, device: DeviceBooks) -> None:
@@ -277,10 +279,6 @@ class Rooms:
             device.admissions.remove(admission)
             for resident in admission.residents:
                 self._residents.load(resident)
-
-    def _evict(self, victims: Iterable[Resident], reason: str) -> None:
-        for resident in victims:
-            self._residents.begin_unload(resident, reason, ModelEvicted)
 
 
 def _never_fits(shares: Iterable[Share]) -> Rejected | None:
