@@ -348,7 +348,11 @@ def test_who_may_ask(boto3: Any, prefix: Path) -> None:
     with Workbench(**given, token=ACCESS_KEY, restrict={"functions": "off"}) as workbench:
         ask = asker(boto3, workbench.url)
         assert json.loads(ask()["Body"]) == [1, 2]
-        assert ask("c.tar.gz")["OriginalStatusCode"] == 403
+        refused(ask("c.tar.gz"), 403, "AccessDeniedException")
+    with Workbench(**given, token="another-token-0123", restrict={"functions": ACCESS_KEY}) as it:
+        ask = asker(boto3, it.url)
+        assert ask("c.tar.gz")["Body"] == "told"
+        refused(ask(), 401, "AccessDeniedException")
     with Workbench(**given, restrict={"model-repository": "off"}) as workbench:
         refused(asker(boto3, workbench.url)(), 403, "AccessDeniedException")
         assert workbench.endpoint.statistics == {}

@@ -498,18 +498,27 @@ def test_a_group_with_a_token_of_its_own(serve: Serve) -> None:
         ("/models/code/invoke", ""),
         ("/invocations", "code"),
         ("/invocations?model_name=code", ""),
+        ("/invocations", ""),
+        ("/invocations", "artifact"),
+        ("/endpoints/any/invocations", "artifact"),
     ],
 )
 def test_functions_with_a_token_of_their_own(
     serve: Serve, tmp_path: Path, path: str, target: str
 ) -> None:
     """By whichever route they are run, it is asked for in place of the server's token."""
-    workbench = serve(token=TOKEN, restrict={"functions": GROUP_TOKEN}, artifact_code=True)
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "inference.py").write_text(
+    code = tmp_path / "artifact" / "code"
+    code.mkdir(parents=True)
+    (code / "inference.py").write_text(
         "def model_fn(folder):\n    return 2\n\n\ndef predict_fn(x, model):\n    return x * model\n"
     )
-    load = json.dumps({"model_name": "code", "url": str(tmp_path)})
+    workbench = serve(
+        token=TOKEN,
+        restrict={"functions": GROUP_TOKEN},
+        artifact_code=True,
+        artifacts=tmp_path,
+    )
+    load = json.dumps({"model_name": "code", "url": str(code.parent)})
     assert ask(workbench, "/models", TOKEN, load) == 200
     bodies = {"infer": BODY, "generate": '{"x": [2]}'}
     statuses = [

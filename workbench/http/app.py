@@ -20,7 +20,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from workbench.errors import AccessDenied, ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import Access, RequestHead
-from workbench.http.calls import HttpCall, read_body
+from workbench.http.calls import HttpCall, function_group, read_body
 from workbench.http.compression import SETTING
 from workbench.http.infer import DataPlane, unless
 from workbench.http.reply import Reply, send_reply, with_request_id
@@ -253,11 +253,12 @@ async def _answered(
     method = "GET" if asked.method == "HEAD" else asked.method
     bound = place.of(method)
     route, settings = bound.route, plane.core.settings
-    restriction = bound.group.restriction(route)
+    restriction: str | None = bound.group.restriction(route)
     if route.model is not None and access.restricts("functions"):
         call = HttpCall(parameters=parameters, headers=asked.headers, query=asked.query)
         restriction = await _function_restriction(plane, route.model, call)
-    access.authorize(asked, restriction)
+    if restriction is not None:
+        access.authorize(asked, restriction)
     if method not in place.routes and _is_unknown_verb(place, parameters):
         return bound.group.errors.of_status(404, bound.group.unmatched)
     if method not in place.routes:
@@ -275,27 +276,28 @@ async def _answered(
         limit_nbytes,
         limited_by,
         access.opens("functions", asked),
+        access.opens("model-repository", asked),
         receive,
         partial(access.authorize, asked),
+        restriction is not None,
         begun_s,
     )
     return await _reply(plane, bound, call)
 
 
 async def _function_restriction(
-    plane: DataPlane, model: Callable[[HttpCall], str], call: HttpCall
-) -> str:
-    """The group of the setting ``restrict`` for running the *model* that *call* names."""
-    core = plane.core
+    plane: DataPlane, model: Callable[[HttpCall], str | None], call: HttpCall
+) -> str | None:
+    """The group of the setting ``restrict`` for running the *model* that *call* names.
 
-    def calls() -> bool:
-        return core.calls_function(model(call), call.version)
-
+    ``None`` if only the handler knows which model that is.
+    """
     try:
-        # the name may belong to another model when the request runs: it is checked again there
-        return "functions" if await asyncio.wrap_future(core.soon(calls)) else ""
+        name, version = model(call), call.version
     except WorkbenchError:  # the route reports it, to clients with the token only
         return ""
+    # the name may belong to another model when the request runs: it is checked again there
+    return None if name is None else await function_group(plane.core, name, version)
 
 
 async def _reply(plane: DataPlane, bound: _Bound, call: HttpCall) -> Reply:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs
 
 from litestar.types import Receive
 
 from workbench.codecs import v2_json
-from workbench.errors import InvalidRequest, MalformedRequest, RequestTooLarge
+from workbench.core import ServerCore
+from workbench.errors import InvalidRequest, MalformedRequest, RequestTooLarge, WorkbenchError
 from workbench.http.compression import SETTING, inflate
 from workbench.http.paths import read_version
 from workbench.nbytes import show_nbytes
@@ -30,9 +33,10 @@ class HttpCall:
 
     *parameters* are those of the path. The decompressed body may have *limit_nbytes*, as
     *limited_by* says, and its JSON may nest *max_nesting* deep. *headers* are in lower case; *gone*
-    returns once the client went away. Functions may run for it only if *functions* is true;
-    *authorize* raises if it may not use a group of the setting ``restrict``. It began to come at
-    *begun_s*, of ``time.perf_counter``.
+    returns once the client went away. Functions may run for it only if *functions* is true, and
+    artifacts be loaded only if *loads* is; *authorize* raises if it may not use a group of the
+    setting ``restrict``. Unless *may_run* is true, the handler calls ``authorize_run``. It began to
+    come at *begun_s*, of ``time.perf_counter``.
     """
 
     body: bytes = b""
@@ -43,8 +47,10 @@ class HttpCall:
     limit_nbytes: int = 0
     limited_by: str = SETTING
     functions: bool = True
+    loads: bool = True
     gone: Callable[[], Awaitable[object]] = _never
     authorize: Callable[[str], None] = _allow
+    may_run: bool = True
     begun_s: float = 0.0
 
     @property
@@ -84,6 +90,24 @@ class HttpCall:
         if not isinstance(message, dict):
             raise MalformedRequest("the body is not a JSON object")
         return message
+
+
+async def function_group(core: ServerCore, name: str, version: int | None = None) -> str:
+    """The group of the setting ``restrict`` for running the core's model *name*."""
+    try:
+        calls = await asyncio.wrap_future(core.soon(partial(core.calls_function, name, version)))
+    except WorkbenchError:  # whoever runs it reports that
+        return ""
+    return "functions" if calls else ""
+
+
+async def authorize_run(core: ServerCore, call: HttpCall, name: str) -> None:
+    """Raise ``TokenRequired`` or ``GroupClosed`` if *call* may not run the core's model *name*.
+
+    For routes that know only now which model that is.
+    """
+    if not call.may_run:
+        call.authorize(await function_group(core, name))
 
 
 async def read_body(

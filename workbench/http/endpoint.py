@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from workbench.codecs import v2_json
 from workbench.codecs.payloads import READ
+from workbench.contracts.sagemaker import core_name
 from workbench.contracts.sagemaker.endpoint import (
     ContainerReply,
     Endpoint,
@@ -23,7 +24,7 @@ from workbench.contracts.sagemaker.endpoint import (
 from workbench.errors import ContainerRefused, InvalidRequest
 from workbench.http import v2
 from workbench.http.access import joined
-from workbench.http.calls import HttpCall
+from workbench.http.calls import HttpCall, authorize_run
 from workbench.http.infer import DataPlane, unless
 from workbench.http.invocations import TARGET
 from workbench.http.reply import Reply, json_reply
@@ -72,9 +73,9 @@ async def _invoke(runtime: EndpointService, call: HttpCall) -> Reply:
     return Reply(200, (*_headers(answer), variant, _request_id()), (answer.body,))
 
 
-def _own_model(call: HttpCall) -> str:
-    """The model that the endpoint is called after; nothing for one of its artifacts."""
-    return "" if target_of(call) else call.parameters[_NAME]
+def _own_model(call: HttpCall) -> str | None:
+    """The model that the endpoint is called after; ``None`` for one of its artifacts."""
+    return None if target_of(call) else call.parameters[_NAME]
 
 
 async def invoke_target(runtime: EndpointService, call: HttpCall, target: str) -> Reply:
@@ -127,6 +128,7 @@ async def _answered(runtime: EndpointService, call: HttpCall, request: Invoke) -
         make = partial(endpoint.claim, request.target)
         try:
             await _held(endpoint, claim)
+            await authorize_run(runtime.core, call, core_name(claim.model.container_name))
             answer = await asyncio.wrap_future(endpoint.invoke(claim, request))
             if answer.status not in (404, 507) or tries == _MOST_TRIES:
                 return answer
@@ -139,7 +141,7 @@ async def _answered(runtime: EndpointService, call: HttpCall, request: Invoke) -
 
 def _allowed_claim(endpoint: Endpoint, call: HttpCall, target: str) -> ModelClaim:
     """A claim on a model; one that is not loaded needs the right to load."""
-    if not endpoint.is_loaded(target):
+    if not call.loads and not endpoint.is_loaded(target):
         call.authorize("model-repository")
     return endpoint.claim(target)
 

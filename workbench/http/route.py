@@ -72,7 +72,8 @@ class Route:
     is the operation's; *returns* and *body* are names among the group's responses and bodies,
     *errors* statuses. *restrict* is its group for the setting ``restrict``, if it differs from that
     of its ``Group``. A route that runs a *model*, whose name in the core this returns, belongs to
-    ``functions`` if that is one.
+    ``functions`` if that is one; where only the handler knows which model it is, this returns
+    ``None``, and the handler calls ``authorize_run``.
     """
 
     where: str
@@ -84,7 +85,7 @@ class Route:
     body: str = ""
     runs: RunsOn = RunsOn.THREAD
     restrict: str | None = None
-    model: Callable[[HttpCall], str] | None = None
+    model: Callable[[HttpCall], str | None] | None = None
 
     @property
     def method(self) -> str:

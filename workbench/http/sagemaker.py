@@ -14,7 +14,7 @@ from workbench.contracts.sagemaker import PAGE, Container, Invocation, Refusal, 
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
 from workbench.http import v2
 from workbench.http.access import joined
-from workbench.http.calls import HttpCall
+from workbench.http.calls import HttpCall, authorize_run
 from workbench.http.endpoint import EndpointService, invoke_target, target_of
 from workbench.http.infer import DataPlane, unless
 from workbench.http.invocations import (
@@ -98,16 +98,16 @@ def _unload(service: _ContainerService, call: HttpCall) -> Reply:
 
 
 def _named(call: HttpCall) -> str:
-    """The core's name of the model that the path, a header or the query names.
+    """The core's name of the model that the path names. Raises ``InvalidRequest``."""
+    return core_name(call.parameters[NAME])
 
-    Raises ``InvalidRequest`` if none does.
-    """
-    named = call.parameters.get(NAME) or target_of(call) or call.argument("model_name")
-    return core_name(named or "")
+
+def _unknown(call: HttpCall) -> None:
+    """Only the handler knows the model."""
 
 
 async def _invoke(service: _ContainerService, call: HttpCall) -> Reply:
-    return await _invoked(service.container, call, core_name(call.parameters[NAME]))
+    return await _invoked(service.container, call, _named(call))
 
 
 async def _invocations(service: _ContainerService, call: HttpCall) -> Reply:
@@ -116,15 +116,13 @@ async def _invocations(service: _ContainerService, call: HttpCall) -> Reply:
     A model below the setting ``artifacts`` is loaded if need be, as the platform would.
     """
     container, target = service.container, target_of(call) or call.argument("model_name")
-    if not target:
-        name = await _waited(container, call, container.only)
-        return await _invoked(container, call, name)
-    name = core_name(target)
-    if container.core.is_added(name):
-        return await _invoked(container, call, name)
-    if not service.runtime.endpoint.is_multi_model:
-        raise ModelNotFound(f"Model not found: {target}")
-    return await invoke_target(service.runtime, call, target)
+    name = core_name(target) if target else await _waited(container, call, container.only)
+    if target and not container.core.is_added(name):
+        if not service.runtime.endpoint.is_multi_model:
+            raise ModelNotFound(f"Model not found: {target}")
+        return await invoke_target(service.runtime, call, target)
+    await authorize_run(container.core, call, name)
+    return await _invoked(container, call, name)
 
 
 async def _invoked(container: Container, call: HttpCall, name: str) -> Reply:
@@ -183,7 +181,7 @@ SAGEMAKER = Group(
             "container_payload", _RUNS, "container_payload", model=_named),
         Route(f"POST {INVOCATIONS}", _invocations, "invocations",
             "Run the model that X-Amzn-SageMaker-Target-Model names, or the only one",
-            "container_payload", _RUNS, "container_payload", model=_named),
+            "container_payload", _RUNS, "container_payload", model=_unknown),
     ),
     ErrorEncoder(refused, _told, "container_error"),
     service=_ContainerService,
