@@ -13,7 +13,8 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from inside import until
-from onnx_models import identity
+from onnx_models import identity, written
+from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
 
@@ -104,8 +105,12 @@ def server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Server]:
         identity(root / name / "1" / "model.onnx", dims=dims)
         if config:
             (root / name / "config.pbtxt").write_text(config)
-    (root / "pipe").mkdir()
-    (root / "pipe" / "config.pbtxt").write_text(PIPE)
+    two = {"pair": np.ones(2, np.float32)}
+    graph = "(float[n] x) => (float[m] y) { y = Mul(x, pair) }"  # only of one or two elements
+    written(root / "scaled" / "1" / "model.onnx", graph, weights=two)
+    for name, part in (("pipe", "simple"), ("picky", "scaled")):
+        (root / name).mkdir()
+        (root / name / "config.pbtxt").write_text(PIPE.replace("simple", part))
     with Workbench(root, device="cpu", grpc_port=0, trace_file=path) as workbench:
         is_http = request.param == "http"
         address = workbench.url.removeprefix("http://") if is_http else workbench.grpc_url
@@ -171,6 +176,21 @@ def test_traces_of_an_ensemble_that_is_not_answered_on_the_spot(server: Server) 
     server.ask("pipe", "in")
     step, whole = server.read(0).values()
     assert step["parent_id"] == whole["id"]
+
+
+def test_requests_to_an_ensemble_that_fail(server: Server) -> None:
+    """They leave their traces to later requests, on the spot or not."""
+    server.set(level=["TIMESTAMPS"], rate="1", count="2")
+    for index in range(2):
+        with pytest.raises(InferenceServerException, match="scaled"):
+            server.ask("picky", "in", shape=(3,))
+        assert server.get()["trace_count"] == "2"
+        server.ask("picky", "in", count=2)
+        step, whole, *more = server.read(index).values()
+        assert (step["model_name"], whole["model_name"], len(more)) == ("scaled", "picky", 2)
+        server.set(level=["OFF"])
+        server.ask("picky", "in", count=9)
+        server.set(level=["TIMESTAMPS"], count="2")
 
 
 def test_traces_of_a_batch(server: Server) -> None:

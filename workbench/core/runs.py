@@ -15,7 +15,7 @@ from workbench.classification import classify
 from workbench.core.held import Borrowed, Held
 from workbench.core.records import Learned, ModelRecord, Records
 from workbench.core.run_memory import RunMemory
-from workbench.core.tracing import Tracing
+from workbench.core.tracing import Trace, Tracing
 from workbench.errors import (
     InvalidRequest,
     MemoryExhausted,
@@ -209,6 +209,11 @@ class Runs:
         """If requests are traced, begin a trace of the *request*, for its steps to join."""
         if self.tracing is not None:
             request.trace = self.tracing.begin(ensemble, request.trace)
+
+    def drop_trace(self, request: InferRequest) -> None:
+        """The *request* to an ensemble failed; such requests are not traced."""
+        if self.tracing is not None and isinstance(request.trace, Trace):
+            self.tracing.drop(request.trace)
 
     def trace_run(
         self,

@@ -164,6 +164,12 @@ class Tracing:
                 return _NONE
             return Trace(next(self._numbers), sampler, wire=parent)
 
+    def drop(self, trace: Trace) -> None:
+        """The request of *trace* failed: another one is traced in its place."""
+        with self._lock:
+            if trace.sampler is not None:
+                trace.sampler.give_back()
+
     def end(
         self,
         trace: Trace | WireTimes,
@@ -217,6 +223,11 @@ class _Sampler:
         self.left -= self.left > 0
         self._begun += 1
         return True
+
+    def give_back(self) -> None:
+        """A request that is traced failed. Called by one thread at a time, as ``takes``."""
+        self.left += self.options.most >= 0
+        self._begun -= 1
 
     def write(self, entries: list[str]) -> None:
         """Add the *entries* of a trace that ended, and write all if it is time for that."""

@@ -74,6 +74,7 @@ class EnsembleRunner:
             try:
                 return self._run_now(held, session, request, leased)
             except BaseException as error:
+                runs.drop_trace(request)
                 runs.count_failure(model, error, request.made_s)
                 raise
             finally:

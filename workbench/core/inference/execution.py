@@ -241,6 +241,7 @@ class Execution:
         except BaseException as failure:  # the request is answered with it
             answer = failure
         if not isinstance(answer, InferResponse):
+            runs.drop_trace(request)
             runs.count_failure(held.model, answer, request.made_s)
         self._turn.done(answer)
 
