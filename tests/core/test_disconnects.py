@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -240,6 +240,20 @@ def test_a_run_for_nobody_is_not_counted_as_answered(rig: Rig, name: str) -> Non
     rig.until_nothing_is_left()
     requests = rig.core.status(name).requests
     assert (requests.succeeded, requests.failures) == (0, {FailureReason.CANCELED: 1})
+
+
+@pytest.mark.parametrize("name", ["f", "batched"])
+def test_who_waits_for_it_by_the_standard_library_is_told(rig: Rig, name: str) -> None:
+    """``concurrent.futures.wait`` ends for a request that was cancelled, before or meanwhile."""
+    asked = rig.start(name)
+    rig.gate.entered()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(wait, [asked], 30)
+        inside.until(lambda: asked._waiters)
+        assert asked.cancel()
+        assert waiting.result(30).done == {asked}
+    assert wait([asked], 30).done == {asked}
+    rig.gate.open()
 
 
 def test_a_batch_with_one_for_nobody(rig: Rig) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Hashable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -334,15 +334,12 @@ class Call(Generic[T]):
         future = self.future
         # an error's traceback refers to this call, which must not refer to the error
         self.future = None
-        if future is None:
+        if future is None or not future.set_running_or_notify_cancel():
             return
-        try:
-            if error is not None:
-                future.set_exception(error)
-            else:
-                future.set_result(written)  # type: ignore[arg-type]  # which may be None
-        except InvalidStateError:
-            return  # it was already answered, or cancelled
+        if error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(written)  # type: ignore[arg-type]  # which may be None
 
 
 def _stopping() -> ServerNotRunning:
