@@ -265,6 +265,8 @@ def test_mistakes_are_told_in_one_line(tmp_path: Path) -> None:
             wb.save("absent", tmp_path)
         with pytest.raises(UsageError, match="is a file: name a folder, or a file that ends in"):
             wb.save("m", tmp_path / "taken")
+        with pytest.raises(UsageError, match=r"would be a folder called as a \.zip file: na"):
+            wb.save("m", tmp_path / "m.zip")
         with pytest.raises(UsageError, match="'a/b' has a slash"):
             wb.save("a/b", tmp_path)
         (tmp_path / "x.tar.gz").mkdir()

@@ -18,6 +18,7 @@ from workbench.model import Ensemble, FunctionModel, ModelSource
 from workbench.repository.config import CONFIG_FILENAME
 from workbench.repository.config_text import as_text, portable, replace_config
 
+_OTHER_FILES = (".zip", ".tar", ".gz", ".bz2", ".xz", ".7z", ".onnx", ".pt", ".pkl", ".joblib")
 _WHY_EMPTY = b"Triton serves an ensemble only if there is a folder for its version.\n"
 
 
@@ -29,8 +30,9 @@ def save(core: ServerCore, name: str, to: Path, version: int | None = None) -> P
     ``VersionNotFound``, ``LoadFailed``, ``OSError``.
     """
     is_archive = to.name.endswith(ENDINGS)
-    if to.is_file() and not is_archive:
-        raise UsageError(f"{to} is a file: name a folder, or a file that ends in {ENDINGS[0]}")
+    if not is_archive and (to.is_file() or to.suffix.lower() in _OTHER_FILES):
+        wrong = "is a file" if to.is_file() else f"would be a folder called as a {to.suffix} file"
+        raise UsageError(f"{to} {wrong}: name a folder, or a file that ends in {ENDINGS[0]}")
     sources: dict[str, list[ModelSource]] = {}
     for source in _sources(core, name, version):
         sources.setdefault(source.id.name, []).append(source)

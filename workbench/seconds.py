@@ -11,16 +11,17 @@ _LONGEST_S = 366 * 86400.0
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*(ms|s|min|h|d)?", re.IGNORECASE | re.ASCII)
 
 
-def parse_seconds(text: str | float) -> float:
+def parse_seconds(text: str | float, called: str = "") -> float:
     """The seconds in ``"5min"``, ``"1.5 h"``, ``"300"`` or a number, above 0 up to a year.
 
-    Raises ``SettingError`` for anything else.
+    Raises ``SettingError`` for anything else, which names the option that it is *called* by.
     """
     match = _SPAN.fullmatch(str(text).strip())
     seconds = float(match[1]) * _FACTORS[(match[2] or "").lower()] if match else 0.0
     if not 0.0 < seconds <= _LONGEST_S:
+        option = f"{called}: " if called else ""
         raise SettingError(
-            f"{text!r} is not a span of time above 0 and up to 366 days: "
+            f"{option}{text!r} is not a span of time above 0 and up to 366 days: "
             "write a number and a unit, such as 30s, 5min or 2h"
         )
     return seconds

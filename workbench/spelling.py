@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -14,6 +14,12 @@ def meant(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """
     near = get_close_matches(word, list(known), 1, cutoff)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def available(names: Sequence[str]) -> str:
+    """``"available: a, b"``, with the first ten of *names* of models."""
+    more = f" and {len(names) - 10} more" if len(names) > 10 else ""
+    return f"available: {', '.join(names[:10])}{more}" if names else "the repository is empty"
 
 
 def no_folder(path: Path) -> str:

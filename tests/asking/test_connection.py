@@ -340,9 +340,17 @@ def test_what_is_no_address(url: str | int) -> None:
 
 def test_errors_are_the_same(wb: Connection) -> None:
     """What the server refuses is the error that a workbench raises."""
-    for ask in (lambda: wb.infer("nobody", [[1.0]]), lambda: wb.load("nobody")):
+    for ask in (
+        lambda: wb.infer("nobody", [[1.0]]),
+        lambda: wb.load("nobody"),
+        lambda: wb.unload("nobody"),
+        lambda: wb["nobody"],
+    ):
         with pytest.raises(ModelNotFound, match=r"^there is no model 'nobody'; available: "):
             ask()
+    for ask_of in (wb.load, wb.unload, wb.signature):
+        with pytest.raises(ModelNotFound, match=r"no model 'digts'; did you mean 'digits'\?$"):
+            ask_of("digts")
     for ask in (lambda: wb.infer("", [1]), lambda: wb.load(""), lambda: wb.signature("")):
         with pytest.raises(ModelNotFound, match=r"^'' cannot be the name of a model$"):
             ask()

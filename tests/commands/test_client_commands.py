@@ -271,10 +271,16 @@ def test_no_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ("arguments", "told"),
     [
         (("bench", "m", "--clients", "x"), "clients: 'x' is not a list such as 1,2,4"),
-        (("bench", "m", "--seconds", "x"), "'x' is not a span of time"),
+        (("bench", "m", "--seconds", "x"), "seconds: 'x' is not a span of time"),
         (("bench", "m", "--json", "{"), "{ cannot be read"),
         (("infer", "m", "--json", "{"), "{ cannot be read"),
         (("infer", "m"), "give the inputs by one of --json, --npy and --image"),
+        (
+            ("infer", "m", "--json"),
+            "Option '--json' requires an argument: inputs as JSON, or a file of it, or - for st",
+        ),
+        (("top", "--once=1"), "Option '--once' does not take a value: print once; always so"),
+        (("infer", "m", "--jso", "1"), "No such option '--jso'. Did you mean '--json'? See main "),
         (("top", "--every", "x"), "Invalid value for '--every'"),
         (("top", "--every", "inf"), "Invalid value for '--every': inf is not in the range"),
         (("top", "--every", "-1"), "Invalid value for '--every': -1.0 is not in the range"),

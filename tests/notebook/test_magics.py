@@ -523,7 +523,7 @@ def test_plan(shell: Any, tmp_path: Path) -> None:
         ("plan --evict mru", "evict: 'mru' is none of lru, lfu, largest, cost, never"),
         ("plan --warm all", "warm is a share, such as 99% or 0.99, not 'all'"),
         ("plan --warm 200%", "warm is a share of requests up to 1.0, not 2.0"),
-        ("plan --p99 soon", "'soon' is not a span of time"),
+        ("plan --p99 soon", "p99: 'soon' is not a span of time"),
     ):
         with pytest.raises(UsageError, match=message):
             run(shell, line)

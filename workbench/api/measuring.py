@@ -160,8 +160,9 @@ class Measuring(Reading):
         batches = () if batch is None else (batch,)
         inputs = self._example(model) if inputs is None else inputs
         sweep = sweep_of(clients=clients, batches=batches, inputs=inputs, seconds=seconds)
+        p99_s = parse_seconds(p99, "p99")
         connection = connect(self.url, token=self.token)
-        return tune_shown(connection, model, parse_seconds(p99), sweep, self.settings.repository)
+        return tune_shown(connection, model, p99_s, sweep, self.settings.repository)
 
     def save_journal(self, path: str | Path) -> Path:
         """Write the last 10,000 or more decisions about memory into a file, for a bug report.

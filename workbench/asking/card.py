@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 from urllib.parse import quote
 
@@ -17,12 +16,12 @@ from workbench.errors import LoadFailed, ModelKeyError, WorkbenchError
 from workbench.http.openapi.examples import infer_example, is_showable
 from workbench.inference import zeros_of
 from workbench.model import Signature, TensorSpec
+from workbench.spelling import available, meant
 from workbench.tensor import Array
 from workbench.views.calls import calls
 from workbench.views.card import CardValues, card_html, card_text
 from workbench.views.objects import Model
 
-_NAMED = 5  # models that an error lists
 _WRITTEN = 1024  # elements of an input that are written out: with more, nobody reads them
 
 
@@ -104,15 +103,8 @@ def check_known(name: object, names: Iterable[str]) -> str:
     known = list(names)
     if isinstance(name, str) and name in known:
         return name
-    near = get_close_matches(name, known, _NAMED) if isinstance(name, str) else []
-    if near:
-        hint = f"did you mean {' or '.join(map(repr, near))}?"
-    elif known:
-        more = ", ..." if len(known) > _NAMED else ""
-        hint = f"there are {', '.join(map(repr, known[:_NAMED]))}{more}"
-    else:
-        hint = "there are none yet"
-    raise ModelKeyError(f"there is no model {name!r}; {hint}")
+    hint = meant(name, known) if isinstance(name, str) else ""
+    raise ModelKeyError(f"there is no model {name!r}{hint or f'; {available(known)}'}")
 
 
 def card_of(

@@ -376,7 +376,10 @@ class Connection(Asks):
         """The inputs and outputs of *model*, as the server tells them. Raises ``ModelNotFound``."""
         known = self._signatures.get((model, version))
         if known is None:
-            reply = self._ask("GET", _path(model, version))
+            try:
+                reply = self._ask("GET", _path(model, version))
+            except ModelNotFound as error:
+                raise self._meant(model, error) from None
             with expecting("the inputs and outputs of a model", reply):
                 told = reply.json()
                 inputs = tensor_specs(told.get("inputs"))

@@ -35,7 +35,7 @@ class Bench:
 
         *p99_s* is in seconds, or a text such as ``"20ms"``.
         """
-        return best(self.points, parse_seconds(p99_s) if isinstance(p99_s, str) else p99_s)
+        return best(self.points, parse_seconds(p99_s, "p99_s") if isinstance(p99_s, str) else p99_s)
 
     @property
     def sentence(self) -> str:

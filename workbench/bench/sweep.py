@@ -126,7 +126,7 @@ def sweep_of(
 
     The warm-up is no longer than that. Raises ``UsageError``.
     """
-    period_s = parse_seconds(seconds)
+    period_s = parse_seconds(seconds, "seconds")
     if period_s > _LONGEST_S:
         raise UsageError(f"a period has up to {_LONGEST_S:.0f} seconds, not {period_s:g}")
     configurations = variants(

@@ -94,12 +94,12 @@ class _Commands(click.Group):
     """Ends a command with an error's one line, and says warnings in one line each."""
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with _in_one_line():
+        with _in_one_line(self):
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            with _in_one_line():
+            with _in_one_line(self, ctx):
                 return super().invoke(ctx)
         except KeyboardInterrupt:  # click would say "Aborted!", with the status of a failure
             click.echo("", err=True)
@@ -119,16 +119,25 @@ class _Commands(click.Group):
 
 
 @contextmanager
-def _in_one_line() -> Iterator[None]:
-    """Raises click's error about arguments, which it would tell in four lines, as one of ours."""
+def _in_one_line(group: click.Group, ctx: click.Context | None = None) -> Iterator[None]:
+    """Raises click's error about arguments, which it would tell in four lines, as one of ours.
+
+    *ctx* is that of *group*, while one of its commands is read or runs.
+    """
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "workbench"
-        told = error.format_message()
-        raise UsageError(f"{told}{'' if told[-1] in '.?' else '.'} See {command} --help") from None
+        of = error.ctx or ctx
+        path, told = of.command_path if of else "workbench", error.format_message()
+        if isinstance(error, click.BadOptionUsage) and ctx and ctx.invoked_subcommand:
+            command = group.commands[ctx.invoked_subcommand]  # which click does not say here
+            path = f"{ctx.command_path} {command.name}"
+            found = (each for each in command.params if error.option_name in each.opts)
+            if wanted := getattr(next(found, None), "help", ""):
+                told = f"{told.rstrip('.')}: {wanted}."
+        raise UsageError(f"{told}{'' if told[-1] in '.?' else '.'} See {path} --help") from None
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:

@@ -92,7 +92,7 @@ def _schedule(
                 f"{spec.name!r} has shape {list(spec.shape)}: with a max_batch_size the first "
                 "dimension is the batch, -1"
             )
-    delay_s = parse_seconds(delay) if delay else 0.0
+    delay_s = parse_seconds(delay, "max_queue_delay") if delay else 0.0
     return Schedule(instances or 1, Batching(delay_s=delay_s))
 
 

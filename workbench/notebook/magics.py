@@ -231,7 +231,7 @@ class Verbs:
     def infer(self, body: str, **given: Any) -> object:
         __tracebackhide__ = True
         if "timeout" in given:
-            given["timeout_s"] = parse_seconds(given.pop("timeout"))
+            given["timeout_s"] = parse_seconds(given.pop("timeout"), "timeout")
         return self.running().infer(given.pop("model"), value_of(self._shell, body), **given)
 
     def budget(self, words: Sequence[str] = ()) -> None:

@@ -53,7 +53,7 @@ class Goal(NamedTuple):
             share = float(percent) / (100 if percent != str(warm).strip() else 1)
         except ValueError:
             raise UsageError(f"warm is a share, such as 99% or 0.99, not {warm!r}") from None
-        return cls(share, None if p99 is None else parse_seconds(p99))
+        return cls(share, None if p99 is None else parse_seconds(p99, "p99"))
 
     def check(self) -> None:
         """Raise ``UsageError`` for what no budget can be asked to reach."""

@@ -20,6 +20,7 @@ from workbench.model import PLATFORM_PREFIX, FunctionModel, ModelConfig, ModelId
 from workbench.repository.config import config_stamp
 from workbench.repository.folder import Fingerprint, FolderModel, ModelFolder, OneModel
 from workbench.repository.overrides import Override, keep_override, read_override
+from workbench.spelling import available
 
 NO_PARTS: Mapping[str, Path] = MappingProxyType({})
 
@@ -334,6 +335,4 @@ class ModelRepository:
     def _unknown(self, name: str) -> ModelNotFound:
         """The error that there is no model called *name*; it lists some that there are."""
         names = [each for each in self.names() if not each.startswith(PLATFORM_PREFIX)]
-        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-        known = f"available: {', '.join(names[:10])}{more}" if names else "the repository is empty"
-        return ModelNotFound(f"there is no model {name!r}; {known}")
+        return ModelNotFound(f"there is no model {name!r}; {available(names)}")
