@@ -60,6 +60,18 @@ _FIRST = {
 }  # fmt: skip
 
 
+def pytest_configure() -> None:
+    """Have hypothesis make the same examples in every run; ``make fuzz`` takes the other profile.
+
+    Its plugin comes afterwards, with the profile of the command line.
+    """
+    from hypothesis import settings  # its plugin must be known to pytest first
+
+    settings.register_profile("same", derandomize=True, deadline=None, max_examples=200)
+    settings.register_profile("random", deadline=None, max_examples=5000)
+    settings.load_profile("same")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with what takes longest."""
     items.sort(key=lambda item: _FIRST.isdisjoint(item.path.parts))

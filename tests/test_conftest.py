@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 FAILS = """
 import threading
@@ -39,3 +40,9 @@ def test_a_run_ends_though_a_teardown_does_not(tmp_path: Path, fails: str) -> No
     )  # fmt: skip
     assert done.returncode == 1
     assert "in rig" in done.stderr
+
+
+def test_examples_are_the_same_in_every_run(request: pytest.FixtureRequest) -> None:
+    """What hypothesis makes up fails again where it failed, unless a person asks for others."""
+    asked = request.config.getoption("--hypothesis-profile")
+    assert settings.default.derandomize == (asked != "random")

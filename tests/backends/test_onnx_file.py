@@ -443,9 +443,7 @@ def test_a_type_that_is_not_said(tmp_path):
 
 
 SEEDS = [proto.SerializeToString() for proto, _ in WEIGHTS.values()]
-FUZZ = settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FUZZ = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def survive(folder, data):

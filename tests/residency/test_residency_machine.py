@@ -334,7 +334,7 @@ def check_replay(residency: Residency, applied: list[str]) -> None:
 
 
 TestResidencyMachine = ResidencyMachine.TestCase
-TestResidencyMachine.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)
+TestResidencyMachine.settings = settings(stateful_step_count=60)
 
 
 def test_sixteen_threads() -> None:
