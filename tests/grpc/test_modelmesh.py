@@ -528,18 +528,32 @@ def test_a_folder_that_is_odd(tmp_path: Path) -> None:
         find_model(tmp_path)
 
 
-@pytest.mark.parametrize("uri", [".", "../round", "link"])
-def test_a_folder_that_leads_to_itself(tmp_path: Path, uri: str) -> None:
-    """It is refused in one line."""
+def test_a_folder_that_leads_to_itself(tmp_path: Path) -> None:
+    """It is refused in one line, with what to do."""
     folder = tmp_path / "round"
-    folder.mkdir()
-    (folder / "link").symlink_to(folder)
-    with pytest.raises(InvalidRequest, match="leads to no model: each folder in it"):
+    (folder / "below").mkdir(parents=True)
+    (folder / "below" / "link").symlink_to(folder)
+    with pytest.raises(InvalidRequest, match=r"to no model: .*; put its model\.onnx into it$"):
         find_model(folder)
+    settings = {"name": "id", "parameters": {"uri": "below"}}
+    (folder / "model-settings.json").write_text(json.dumps(settings))
+    with pytest.raises(InvalidRequest, match=r"to no model: .*; put its model\.onnx into it$"):
+        find_model(folder)
+
+
+@pytest.mark.parametrize("uri", [".", "../mine", "link"])
+def test_settings_that_name_their_own_folder(tmp_path: Path, uri: str) -> None:
+    """The model is looked for beside them; where there is none, the core says so."""
+    folder = tmp_path / "mine"
+    folder.mkdir()
     settings = {"name": "id", "parameters": {"uri": uri}}
     (folder / "model-settings.json").write_text(json.dumps(settings))
-    with pytest.raises(InvalidRequest, match="leads to no model: each folder in it"):
-        find_model(folder)
+    if uri == "link":
+        (folder / uri).symlink_to(folder)
+    else:
+        assert find_model(folder) == folder
+    (folder / "net.onnx").touch()
+    assert find_model(folder) == folder / "net.onnx"
 
 
 # ── where it listens ──

@@ -296,14 +296,17 @@ def find_model(path: Path, steps: int = _MOST_STEPS) -> Path:
     if path.is_file():
         return path.resolve()
     if not steps:
-        raise InvalidRequest(f"{path} leads to no model: each folder in it leads to another")
-    entries = [each for each in path.iterdir() if not each.name.startswith(".")]
-    names = {each.name for each in entries}
+        raise InvalidRequest(
+            f"{path} leads to no model: each folder in it leads to another; put its model.onnx "
+            "into it"
+        )
+    names = {each.name for each in path.iterdir() if not each.name.startswith(".")}
+    entries = [path / name for name in names - {_SETTINGS}]
     if "config.pbtxt" in names or "model.onnx" in names:
         return path
     if _SETTINGS in names:
         uri = _uri(path / _SETTINGS)
-        if uri:
+        if uri and not path.samefile(path / uri):
             return find_model(path / uri, steps - 1)
     versions = [each for each in entries if each.name.isdecimal() and each.is_dir()]
     if versions:
