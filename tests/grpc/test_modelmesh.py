@@ -518,6 +518,17 @@ def test_layouts(
     assert workbench._core.snapshot().held_nbytes == 0
 
 
+def test_a_model_of_the_servers_own_folders(sample_models: Path) -> None:
+    """It is unloaded like one that ModelMesh has loaded, and stays in the repository."""
+    with Workbench(sample_models, device="cpu", modelmesh="port:0", grpc_port=0) as workbench:
+        mesh = ModelMesh(workbench.grpc_url, workbench.grpc_url)
+        workbench.load("wine")
+        mesh.ask("unloadModel", modelId="wine")
+        mesh.close()
+        assert workbench._core.snapshot().held_nbytes == 0
+        assert "wine" in workbench
+
+
 def test_a_folder_that_is_odd(tmp_path: Path) -> None:
     """A folder of several files is left to the core, and settings that are no JSON are told."""
     (tmp_path / "a").touch()

@@ -258,7 +258,7 @@ class ModelMesh:
     def _remove(self, model: str) -> None:
         with suppress(ModelNotFound):
             self._core.remove(model, until_gone=True)
-        with suppress(ModelNotFound):  # left by a load that was cancelled
+        with suppress(ModelNotFound):  # it may be one of the server's own folders
             self._core.unload(model, until_gone=True)
 
     def _path(self, text: str) -> Path:
