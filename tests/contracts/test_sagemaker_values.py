@@ -216,6 +216,18 @@ def test_code_whose_error_has_no_message(tmp_path: Path) -> None:
         ArtifactCode(tmp_path, script, 2**20)
 
 
+def test_where_code_failed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The error is one line; the log has the traceback, with the line of the code."""
+    script = tmp_path / "inference.py"
+    script.write_text("def model_fn(d):\n    return {}['weights']\ndef predict_fn(x, m): ...\n")
+    code = ArtifactCode(tmp_path, script, 2**20)
+    with pytest.raises(LoadFailed, match=r"^model_fn of \S+ raised KeyError: 'weights'$"):
+        code.load()
+    assert caplog.records[-1].message == f"model_fn of {tmp_path} raised"
+    assert "return {}['weights']" in caplog.text
+    assert "KeyError" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("code", "body", "status", "message"),
     [
