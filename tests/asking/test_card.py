@@ -36,14 +36,14 @@ def wb(sample_models: Path) -> Iterator[Workbench]:
 
 def test_what_a_card_shows(wb: Workbench) -> None:
     """Signature, state, memory, an example, the clients and the page, as text and as HTML."""
-    card = wb["wine"]
+    card = wb["diabetes"]  # which no other test loads
     text = repr(card).splitlines()
-    assert text[0] == "wine, version 1, not loaded"
-    assert text[1].split() == ["takes", "features", "FP32", "[-1,", "13]"]
-    assert text[2].split() == ["gives", "probabilities", "FP32", "[-1,", "3]"]
+    assert text[0] == "diabetes, version 1, not loaded"
+    assert text[1].split() == ["takes", "features", "FP32", "[-1,", "10]"]
+    assert text[2].split() == ["gives", "progression", "FP32", "[-1,", "1]"]
     assert any(line.startswith("memory") and "once it is loaded" in line for line in text)
     assert "code     calls[...] for Python, tritonclient, requests, curl, boto3" in text
-    assert f"docs     {wb.url}/v2/models/wine/docs" in text
+    assert f"docs     {wb.url}/v2/models/diabetes/docs" in text
     html = card._repr_mimebundle_()["text/html"]
     for part in ("not loaded", "features", "<details>", "Configuration", "onnxruntime_onnx"):
         assert part in html
