@@ -593,9 +593,9 @@ def test_empty_batches_of_recurrent_models(backend: OnnxBackend, tmp_path: Path,
 @pytest.mark.parametrize(
     ("length", "window", "refused"), [(0, None, True), (4, None, False), (None, 0, True)]
 )
-@pytest.mark.parametrize("by_node", [False, True])
+@pytest.mark.parametrize("made_by", ["", "Constant", "Identity", "Constant, Identity"])
 def test_frames_without_samples(
-    tmp_path: Path, length: int | None, window: int | None, refused: bool, by_node: bool
+    tmp_path: Path, length: int | None, window: int | None, refused: bool, made_by: str
 ) -> None:
     """An STFT with such frames is refused at its load, since ONNX Runtime would divide by 0."""
     constants = {"step": np.array(2, np.int64)}
@@ -606,7 +606,12 @@ def test_frames_without_samples(
     inputs = ["x", "step", *(n if n in constants else "" for n in ("window", "length"))]
     nodes = [helper.make_node("STFT", inputs, ["y"])]
     weights = [numpy_helper.from_array(value, name) for name, value in constants.items()]
-    if by_node:
+    if "Identity" in made_by:
+        named = [each for each in inputs[2:] if each]
+        nodes = [helper.make_node("Identity", [each], [f"{each}_again"]) for each in named]
+        again = [each and f"{each}_again" for each in inputs[2:]]
+        nodes.append(helper.make_node("STFT", [*inputs[:2], *again], ["y"]))
+    if "Constant" in made_by:
         made = [helper.make_node("Constant", [], [each.name], value=each) for each in weights]
         nodes, weights = [*made, *nodes], []
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, "n", 1])
@@ -682,8 +687,8 @@ from workbench.tensor import Tensor
 session = OnnxBackend().load(source(Path(sys.argv[1])))
 for given in sys.argv[2:]:
     shapes = json.loads(given)
-    arrays = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
-    arrays |= {name: np.array(shapes[name]) for name in "f" if name in shapes}
+    arrays = {n: np.zeros(s, np.float32) for n, s in shapes.items() if isinstance(s, list)}
+    arrays |= {name: np.array(shapes[name]) for name in shapes.keys() - arrays.keys()}
     arrays |= {name: np.array(shapes[name], np.int32) for name in "lt" if name in shapes}
     try:
         inputs = {name: Tensor.of(array) for name, array in arrays.items()}
@@ -719,6 +724,26 @@ def _experts(rows: int, hidden: int) -> dict[str, object]:
             [({"x": (1, 16, 1), "f": 0}, "'f'"), ({"x": (1, 16, 1), "f": 4}, "(1, 4, 3, 2)")],
         ),
         (
+            "float[1, n, 1] x, int64 f",
+            "a = Identity (f) b = Cast <to=7> (a) | STFT (x, step, , b)",
+            [({"x": (1, 16, 1), "f": 0}, "'f'"), ({"x": (1, 16, 1), "f": 4}, "(1, 4, 3, 2)")],
+        ),
+        (
+            "float[1, n, 1] x, float[w] f",
+            "STFT (x, step, f)",
+            [({"x": (1, 16, 1), "f": (0,)}, "[0]"), ({"x": (1, 16, 1), "f": (4,)}, "(1, 4, 3, 2)")],
+        ),
+        (
+            "float[1, n, 1] x, float[w] f",
+            "a = Mul (f, f) | STFT (x, step, a)",
+            [({"x": (1, 16, 1), "f": (0,)}, "[0]"), ({"x": (1, 16, 1), "f": (4,)}, "(1, 4, 3, 2)")],
+        ),
+        (
+            _QKV,
+            "a = Add (k, q) | com.microsoft.MultiHeadAttention <num_heads=1> (a, k, v)",
+            [(_qkv(1, 2, 0), "[1, 2, 0]"), (_qkv(0, 2, 8), "(0, 2, 8)")],
+        ),
+        (
             f"{_QKV}, {_PAST}",
             "com.microsoft.GroupQueryAttention <num_heads=1, kv_num_heads=1> (q,k,v,pk,pv,l,t)",
             [
@@ -749,7 +774,8 @@ def test_zeros_that_the_engine_divides_by(
 ) -> None:
     """A request with such a size or length is refused, since it would end the process."""
     outputs = "y, a, b" if "Group" in node else "y"
-    body = f"step = Constant <value_int=4> () {outputs} = {node}"
+    made, _, node = node.rpartition("|")
+    body = f"step = Constant <value_int=4> () {made} {outputs} = {node}"
     path = written(tmp_path / "m.onnx", f"({inputs}) => (float y) {{ {body} }}")
     run = subprocess.run(
         [sys.executable, "-c", _DIVIDES, str(path), *(json.dumps(given) for given, _ in told)],

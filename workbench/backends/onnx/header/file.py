@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -42,6 +42,7 @@ _VOLUME = (1, 1, 1)
 # Kernels that divide by a number which a request may set to 0 (1.31): domain, operator, index of
 # the input, and which of its dimensions is the divisor; ``None``: its value.
 _DIVISORS = (
+    (b"", b"STFT", 2, 0),
     (b"", b"STFT", 3, None),
     (b"com.microsoft", b"DecoderMaskedMultiHeadAttention", 0, -1),
     (b"com.microsoft", b"GroupQueryAttention", 0, 0),
@@ -51,6 +52,11 @@ _DIVISORS = (
     (b"com.microsoft", b"MultiHeadAttention", 0, -1),
 )
 Divisor = tuple[str, int | None]
+
+# Operators that pass the number in their first input on, and those whose output has its sizes from
+# their inputs.
+_PASSES = frozenset((b"Cast", b"Identity", b"Reshape", b"Squeeze", b"Unsqueeze"))
+_KEEPS_SIZES = frozenset((b"Add", b"Cast", b"Div", b"Identity", b"Mul", b"Sub"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,29 +226,52 @@ def _takes_no_empty(graph: Graph) -> bool:
 
 
 def _divisors(graph: Graph, inputs: Sequence[str]) -> Iterator[Divisor]:
-    """The divisors among the *inputs* of the model that a node reads itself.
+    """The divisors among the *inputs* of the model that reach a node through ``_PASSES`` at most.
 
-    Those that come through other nodes are not found; sizes that weights give are not 0.
+    Others are not found; sizes that weights give are not 0.
     """
+    made = _makers(graph)
     for node in graph.nodes:
         for domain, op, index, axis in _DIVISORS:
             if (node.domain, node.op) == (domain, op) and index < len(node.inputs):
-                name = node.inputs[index].decode("utf-8", "replace")
-                if name in inputs:
-                    yield name, axis
+                names = _sources(made, node.inputs[index], sizes=axis is not None)
+                told = (name.decode("utf-8", "replace") for name in names)
+                yield from ((name, axis) for name in told if name in inputs)
         for inner in node.graphs:
             yield from _divisors(inner, inputs)
+
+
+def _makers(graph: Graph) -> dict[bytes, Node]:
+    """The node that makes each value of *graph*."""
+    return {name: node for node in graph.nodes for name in node.outputs}
+
+
+def _sources(made: Mapping[bytes, Node], name: bytes, *, sizes: bool) -> list[bytes]:
+    """*name*, and the values before it that it may be, or of which it may have its *sizes*."""
+    found = {name: None}
+    for each in (waiting := [name]):  # the list grows
+        node = made.get(each)
+        if node is None or node.domain or node.op not in (_KEEPS_SIZES if sizes else _PASSES):
+            continue
+        new = [given for given in node.inputs[: None if sizes else 1] if given not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return list(found)
 
 
 def _has_empty_frames(graph: Graph) -> bool:
     """Whether the file says that the frames of an ``STFT`` have no samples: it ends the process."""
     transforms = [node for node in graph.nodes if node.op == b"STFT" and not node.domain]
     if transforms:
-        made = {n.outputs[0]: n.values[0] for n in graph.nodes if n.values and n.outputs}
-        known = made | graph.values
+        made = _makers(graph)
+        known = {name: node.values[0] for name, node in made.items() if node.values} | graph.values
         for node in transforms:
-            window, length = map(known.get, [*node.inputs, b"", b""][2:4])
-            if (length and length.ints == (0,)) or (window and window.dims == (0,)):
+            window, length = [*node.inputs, b"", b""][2:4]
+            lengths = map(known.get, _sources(made, length, sizes=False))
+            windows = map(known.get, _sources(made, window, sizes=True))
+            if any(each and each.ints == (0,) for each in lengths):
+                return True
+            if any(each and each.dims == (0,) for each in windows):
                 return True
     return any(_has_empty_frames(inner) for node in graph.nodes for inner in node.graphs)
 
