@@ -13,6 +13,7 @@ from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import ModelKeyError, ModelNotFound, Workbench
+from workbench.views.times import clock_time
 
 CLIENTS = Path(__file__).parents[2] / ".venv-clients" / "bin" / "python"
 TOKEN = "the-token-of-this-test"
@@ -138,6 +139,14 @@ def test_the_list_of_models(wb: Workbench) -> None:
     assert table.loc["wine", "nbytes"] == wb["wine"].status.nbytes > 0
     assert table.loc["digits", "state"] == "UNAVAILABLE"
     assert "features" in repr(wb.load("wine"))
+
+
+def test_a_part_of_a_list(wb: Workbench) -> None:
+    """A part of the models, or of the events, is shown as all are."""
+    wb.load("wine")
+    assert repr(wb.events[-1:]).startswith(clock_time(wb.events[-1].at_s))
+    assert repr(wb.models[:1]).splitlines()[0].split()[:2] == ["model", "version"]
+    assert wb.models[0].id.name in repr(wb.models[:1])
 
 
 def test_names_are_escaped(wb: Workbench) -> None:

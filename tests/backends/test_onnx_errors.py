@@ -66,6 +66,22 @@ def test_places_in_the_source_are_left_out() -> None:
         assert told == "a:1 does not load: During initialization: no such locale"
 
 
+def test_a_model_of_a_later_opset() -> None:
+    """It is told which opset the model may have, and how to have it."""
+    text = (
+        "[ONNXRuntimeError] : 1 : FAIL : Load model from /m.onnx failed: ONNX Runtime only "
+        "*guarantees* support for models stamped with official released onnx opset versions. Opset "
+        "30 is under development and support for this is limited. The operator schemas and or "
+        "other functionality may change before next ONNX release and in this case ONNX Runtime "
+        "will not guarantee backward compatibility. Current official support for domain ai.onnx "
+        "is till opset 26."
+    )
+    assert str(load_error(A, Exception(text))) == (
+        "a:1 does not load: it is of opset 30 of ai.onnx, and this ONNX Runtime knows them up to "
+        "26: export it for opset 26"
+    )
+
+
 def test_anything_else() -> None:
     """Else the file is to blame for a load, the inputs if the engine says so, or the model."""
     assert isinstance(load_error(A, Exception("no graph")), LoadFailed)

@@ -37,6 +37,15 @@ def serving(sample_models: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         process.kill()
 
 
+@pytest.mark.parametrize("verb", ["plan", "tune", "save", "pin", "unpin", "budget"])
+def test_commands_of_a_notebook(verb: str) -> None:
+    """Who looks for one on the command line is told where it is."""
+    told = CliRunner().invoke(main, [verb, "x", "--p99", "20ms"])
+    assert told.exit_code == 2
+    start = f"workbench: {verb} is for notebooks and Python: %workbench {verb}, or wb.{verb}"
+    assert told.output.startswith(start)
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_serves_until_told_to_stop(
     serving: tuple[subprocess.Popen[str], str], stop: signal.Signals

@@ -362,12 +362,14 @@ def test_who_may_ask(boto3: Any, prefix: Path) -> None:
     ("target", "told"),
     [
         ("a", "at the URL. There is a.tar.gz."),
+        ("short", "at the URL. There is short.tgz."),
         ("s3://bucket/a.tar.gz", "at the URL. TargetModel is a path below the prefix, not a URI."),
         ("b", "at the URL."),
     ],
 )
-def test_names_that_nearly_are_artifacts(ask: Ask, target: str, told: str) -> None:
+def test_names_that_nearly_are_artifacts(ask: Ask, prefix: Path, target: str, told: str) -> None:
     """A name without its ending, and a URI of S3, are told with what to write."""
+    (prefix / "short.tgz").touch()
     assert refused(ask(target), 400, "ValidationError").endswith(told)
 
 

@@ -540,6 +540,12 @@ def test_bench_and_tune(shell: Any) -> None:
         run(shell, "tune wine")
 
 
+def test_a_value_with_a_space(shell: Any) -> None:
+    """An option takes one word: it is told to put such a value in quotes."""
+    with pytest.raises(UsageError, match=r"arguments: MiB; put a value with spaces in quotes$"):
+        run(shell, "start sample_models --budget 64 MiB")
+
+
 def test_samples(shell: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are written without the command line; where they cannot be, one line says so."""
     run(shell, f"samples {tmp_path / 'a_folder'}")

@@ -272,6 +272,24 @@ def stop(url: str | None) -> None:
     )
 
 
+def _elsewhere(verb: str) -> click.Command:
+    """Tells where *verb* is, which the notebook and Python have, and the command line has not."""
+
+    @click.command(verb, hidden=True, context_settings={"ignore_unknown_options": True})
+    @click.argument("_given", nargs=-1, type=click.UNPROCESSED)
+    def told(_given: tuple[str, ...]) -> None:
+        raise UsageError(
+            f"{verb} is for notebooks and Python: %workbench {verb}, or wb.{verb}, in the process "
+            "of the server"
+        )
+
+    return told
+
+
+for _verb in ("budget", "pin", "plan", "save", "tune", "unpin"):
+    main.add_command(_elsewhere(_verb))
+
+
 @main.command()
 @path_option(
     "--out",

@@ -106,6 +106,8 @@ class _ArgumentParser(argparse.ArgumentParser):
             hint = f"did you mean {near[0]}?"
         elif dashed and "are required" in message:
             hint = f"before a name with a dash write --: %{self.prog} -- {dashed[0]}"
+        elif unknown and any(word.startswith("--") for word in self.words) and not dashed:
+            hint = "put a value with spaces in quotes"
         else:
             hint = "see %workbench?"
         raise IPythonUsageError(f"%{self.prog}: {message}; {hint}")
@@ -275,7 +277,7 @@ class Verbs:
 
     def events(self, count: int) -> object:
         events = (self.server or self.running()).events
-        return type(events)(events[-count:])
+        return events[-count:]
 
     def endpoint(self) -> object:
         return (self.server or self.running()).endpoint

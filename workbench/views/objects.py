@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex, TypeVar, overload
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
@@ -12,6 +12,8 @@ from workbench.model import ModelId, Signature, TensorSpec
 from workbench.views.columns import frame, tensors_text
 from workbench.views.html import events_html, models_html, status_html
 from workbench.views.text import events_text, models_text, status_text
+
+T = TypeVar("T")
 
 _DESCRIBED = 200  # models; to look up what a model takes needs about a millisecond
 
@@ -70,7 +72,23 @@ class Model(ModelStatus):
         return models_html([self], _signatures([self]))
 
 
-class ModelList(tuple[Model, ...]):
+class _Shown(tuple[T, ...]):
+    """A tuple whose parts are shown as it is."""
+
+    __slots__ = ()
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> T: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Self: ...
+
+    def __getitem__(self, at: SupportsIndex | slice) -> T | Self:
+        found: Any = super().__getitem__(at)
+        return type(self)(found) if isinstance(at, slice) else found
+
+
+class ModelList(_Shown[Model]):
     """The state of several models at one moment."""
 
     __slots__ = ()
@@ -116,7 +134,7 @@ def _values(model: Model) -> dict[str, object]:
     }
 
 
-class EventList(tuple[Entry, ...]):
+class EventList(_Shown[Entry]):
     """Events with their numbers and times, oldest first; shown with the newest first."""
 
     __slots__ = ()

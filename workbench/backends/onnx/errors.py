@@ -20,6 +20,7 @@ _CODE = re.compile(r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 _PLACE = re.compile(r"/onnxruntime_src/\S+ .*?\)>? (\[with \w+ = [^]]*\] )?")
 # ... and the end of an error of CUDA: the name of this host, a place, and the call that failed
 _CUDA_CALL = re.compile(r" ; GPU=-?\d+ ; hostname=.*")
+_OPSET = re.compile(r"Opset (\d+) is under development .*for domain (\S+) is till opset (\d+)")
 _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 
 # Errors of CUDA with a common remedy. The last are those after which, by NVIDIA's documentation,
@@ -78,6 +79,11 @@ def first_line(error: Exception) -> str:
     too_new = _IR_VERSION.search(text)
     if too_new:
         return f"{too_new[0]}: set model.ir_version = {too_new[2]} before onnx.save"
+    if opset := _OPSET.search(text):
+        return (
+            f"it is of opset {opset[1]} of {opset[2]}, and this ONNX Runtime knows them up to "
+            f"{opset[3]}: export it for opset {opset[3]}"
+        )
     if "CUDA" in text:
         for symptom, remedy in _CUDA_REMEDIES.items():
             if symptom.search(text):

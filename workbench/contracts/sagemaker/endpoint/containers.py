@@ -231,7 +231,7 @@ class RemoteContainer:
                 response.getheader(_ATTRIBUTES) or "",
             )
         except (OSError, http.client.HTTPException) as error:
-            why = line_of(error) or type(error).__name__
+            why = getattr(error, "strerror", None) or line_of(error) or type(error).__name__
             return ContainerReply(
                 0, f"could not get a response from {self._url.geturl()}: {why}".encode()
             )

@@ -62,8 +62,8 @@ class ArtifactStore:
         hint = ""
         if "://" in target:
             hint = " TargetModel is a path below the prefix, not a URI."
-        elif self._is_there(f"{target}.tar.gz"):
-            hint = f" There is {target}.tar.gz."
+        elif there := next(filter(self._is_there, (f"{target}.tar.gz", f"{target}.tgz")), None):
+            hint = f" There is {there}."
         return ModelNotFound(
             f"Failed to download model data (prefix: {self._prefix}, key: {target[:200]}). "
             f"Please ensure that there is an object located at the URL.{hint}"
