@@ -227,6 +227,7 @@ def test_every_option_says_its_default() -> None:
         (["serve", ".", "--no-such-flag"], "No such option '--no-such-flag'. See workbench serve"),
         (["serve", ".", "--tokn", "off"], "Did you mean '--token'? See workbench serve --help"),
         (["serve"], "Missing argument 'REPOSITORY...'. See workbench serve --help"),
+        (["sample_models"], "(Did you mean one of: 'models', 'samples'?) See workbench --help"),
         (["no-such-command"], "No such command 'no-such-command'. See workbench --help"),
         (["samples", "--out", __file__], "is a file"),
         (["samples", "--out", __file__, "--count", "1"], "file"),

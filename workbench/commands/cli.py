@@ -137,7 +137,7 @@ def _in_one_line(group: click.Group, ctx: click.Context | None = None) -> Iterat
             found = (each for each in command.params if error.option_name in each.opts)
             if wanted := getattr(next(found, None), "help", ""):
                 told = f"{told.rstrip('.')}: {wanted}."
-        raise UsageError(f"{told}{'' if told[-1] in '.?' else '.'} See {path} --help") from None
+        raise UsageError(f"{told}{'' if told[-1] in '.?)' else '.'} See {path} --help") from None
 
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
