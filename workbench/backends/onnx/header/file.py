@@ -226,7 +226,7 @@ def _takes_no_empty(graph: Graph) -> bool:
 
 
 def _divisors(graph: Graph, inputs: Sequence[str]) -> Iterator[Divisor]:
-    """The divisors among the *inputs* of the model that reach a node through ``_PASSES`` at most.
+    """The divisors among the *inputs* of the model: what a node reads itself, or by ``_sources``.
 
     Others are not found; sizes that weights give are not 0.
     """
