@@ -2,8 +2,6 @@
 
 # ruff: noqa: N802, N815 - the doubles have the names of what they replace
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Container, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Configurations of ensembles, from steps such as ``"a x=in y=t"``."""
 
-from __future__ import annotations
-
 
 def ensemble_text(*steps: str, ports: str = "", batch: int = 0) -> str:
     """The configuration of *steps*, from *in* to *out* unless *ports* says otherwise."""

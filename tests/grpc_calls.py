@@ -1,7 +1,5 @@
 """Calls of the V2 service over gRPC that no client library makes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import grpc

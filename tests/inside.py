@@ -1,7 +1,5 @@
 """What tests ask of a core that no wire may: leases on its models, and how it would run them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """How much memory of Python's something takes."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ What it does, and in which order, is read from SidecarModelMesh and ModelMesh of
 project; the waits between its steps are left out.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from typing import Any
 

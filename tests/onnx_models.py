@@ -1,7 +1,5 @@
 """Small ONNX models, written where a test wants them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

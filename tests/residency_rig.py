@@ -1,7 +1,5 @@
 """A residency with its parts at hand: loading threads that work when told, and a clock."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future
 

@@ -1,7 +1,5 @@
 """What ARCHITECTURE.md says is where the code says it is."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

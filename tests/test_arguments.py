@@ -1,7 +1,5 @@
 """Calls of public methods with wrong arguments."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Packing model.tar.gz, and finding out whether it would deploy."""
 
-from __future__ import annotations
-
 import errno
 import io
 import re

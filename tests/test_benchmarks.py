@@ -1,7 +1,5 @@
 """The table of benchmarks/serving.py says what the figures say."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Outputs as their best classes: which, in which order, and how they are told."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

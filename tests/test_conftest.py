@@ -1,7 +1,5 @@
 """How the tests themselves end."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The CUDA driver is loaded in one place."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

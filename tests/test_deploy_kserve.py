@@ -1,7 +1,5 @@
 """deploy/kserve: the runtimes have what their resources require, and their commands serve."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

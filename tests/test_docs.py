@@ -1,7 +1,5 @@
 """What README and the pages of docs/ say is true."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

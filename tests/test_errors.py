@@ -1,7 +1,5 @@
 """The errors: the tree that the docstring draws is the tree that there is."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Events: numbered without gaps, kept up to a limit, read by a cursor."""
 
-from __future__ import annotations
-
 import pickle
 import sys
 import threading

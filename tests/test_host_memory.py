@@ -1,7 +1,5 @@
 """The host's memory and this process's, by the system's own files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

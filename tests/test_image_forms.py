@@ -1,7 +1,5 @@
 """Which inputs take images, in which layout, and what a configuration may change of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.errors import LoadFailed

@@ -1,7 +1,5 @@
 """Requests against a model's signature: what fits, and what the refusal says."""
 
-from __future__ import annotations
-
 import pickle
 import time
 from collections.abc import Mapping

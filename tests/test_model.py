@@ -1,7 +1,5 @@
 """Models: names, states, declared shapes, and which versions are served."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

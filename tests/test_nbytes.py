@@ -1,7 +1,5 @@
 """Amounts of memory: what is read, what is refused, and what people are shown."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

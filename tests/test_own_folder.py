@@ -1,7 +1,5 @@
 """Temporary folders go with their process, however it ends."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """pyproject.toml, environment.yml, constraints.txt and the Makefile agree with each other."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

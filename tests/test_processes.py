@@ -1,7 +1,5 @@
 """Interrupts, forks and exits: what only a process of its own can show."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The compiled messages: they are what the .proto files say, and Triton's where they overlap."""
 
-from __future__ import annotations
-
 import gc
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The servers of a user that run: who may read of them, and what is left of those that ended."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

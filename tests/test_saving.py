@@ -1,7 +1,5 @@
 """Saving served models as files that other servers take."""
 
-from __future__ import annotations
-
 import tarfile
 from dataclasses import replace
 from pathlib import Path

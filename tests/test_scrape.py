@@ -1,7 +1,5 @@
 """The text of ``/metrics``, read line by line."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.scrape import samples

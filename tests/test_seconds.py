@@ -1,7 +1,5 @@
 """Spans of time: what is read, what is refused, and what people are shown."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.errors import SettingError

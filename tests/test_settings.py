@@ -1,7 +1,5 @@
 """Settings: three sources, one precedence, and refusals that name what is wrong."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import FrozenInstanceError, fields

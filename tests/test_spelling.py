@@ -1,7 +1,5 @@
 """What a misspelt word or folder was meant to be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from workbench.spelling import meant, meant_folder, no_folder

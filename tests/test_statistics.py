@@ -1,7 +1,5 @@
 """Counters, quantiles and the pace of runs."""
 
-from __future__ import annotations
-
 import math
 import threading
 from itertools import pairwise

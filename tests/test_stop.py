@@ -1,7 +1,5 @@
 """The end of what nobody waits for any more."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.errors import DeadlineExceeded, RequestStopped

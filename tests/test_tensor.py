@@ -1,7 +1,5 @@
 """Tensors: one table of datatypes, and arrays that are converted, never misread."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The pool of daemon threads."""
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import contextvars

@@ -1,7 +1,5 @@
 """The token: who gets one, and what it may be."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

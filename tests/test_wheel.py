@@ -1,7 +1,5 @@
 """The wheel, installed: it brings what the commands need, in any folder."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

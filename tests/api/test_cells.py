@@ -1,7 +1,5 @@
 """Cells that start a server and are run again, and servers that nothing holds."""
 
-from __future__ import annotations
-
 import gc
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A plan for a running server, as a notebook shows it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

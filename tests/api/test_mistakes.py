@@ -1,7 +1,5 @@
 """Plausible mistakes in calls of a workbench: each is one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A restart changes what it is told to, and nothing else; nothing at all if it cannot."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

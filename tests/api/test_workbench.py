@@ -1,7 +1,5 @@
 """The workbench as a Python object."""
 
-from __future__ import annotations
-
 import pydoc
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``wb["iris"]``: the card of a model, and the calls that it shows."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

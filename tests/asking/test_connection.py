@@ -1,7 +1,5 @@
 """``workbench.connect``: a server of another process, as a Python object."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess

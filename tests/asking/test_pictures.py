@@ -1,7 +1,5 @@
 """Images that Python gives, as the contents of files."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What servers of the V2 protocol reply, as values of ours."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Whether the parts of an ensemble fit together, and the errors that name what does not."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Files that nobody cuts off while they are mapped."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

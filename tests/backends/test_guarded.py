@@ -1,7 +1,5 @@
 """Divisions of integers that end the process in the engine, found and guarded."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

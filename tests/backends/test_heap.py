@@ -1,7 +1,5 @@
 """The thresholds of the process's heap, while models are loaded and after."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import shutil

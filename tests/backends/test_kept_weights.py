@@ -1,7 +1,5 @@
 """Weights in a file of their own, which changes while their model is loaded."""
 
-from __future__ import annotations
-
 import mmap
 import subprocess
 import sys

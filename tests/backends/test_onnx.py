@@ -1,7 +1,5 @@
 """ONNX Runtime, with the traps that it sets."""
 
-from __future__ import annotations
-
 import gc
 import json
 import os

@@ -1,7 +1,5 @@
 """BF16, which numpy lacks, in and out of ONNX Runtime as its bits."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What ONNX Runtime raises, as our errors; its words are those of 1.31."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.backends.onnx.errors import load_error, run_error

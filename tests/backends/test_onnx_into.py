@@ -1,7 +1,5 @@
 """Outputs that the engine writes straight into the caller's memory."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 from collections.abc import Mapping

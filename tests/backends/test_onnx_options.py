@@ -1,7 +1,5 @@
 """What a configuration asks of ONNX Runtime reaches it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

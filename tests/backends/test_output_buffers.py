@@ -1,7 +1,5 @@
 """Places for outputs: what is known of them, and where they fit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

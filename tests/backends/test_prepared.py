@@ -1,7 +1,5 @@
 """Models that were loaded before load faster: what is kept on disk for that, and when it is not."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

@@ -1,7 +1,5 @@
 """Rules of `backends.onnx.ranks` and `header.outline`: shapes that only the engine can tell."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Who waits for a model, for how long, and with whom they run: a pure queue."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,7 +1,5 @@
 """The cases of Triton's own suite of its dynamic batcher, L0_batcher, on the queue with a clock."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.batching import BatchQueue, Waiting

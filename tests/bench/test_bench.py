@@ -1,7 +1,5 @@
 """Benchmarks of real servers, over the wire and in process."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The figures that the process of a benchmark works out."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.bench.client import Load, Window, Windows, quantile, summary, unstable

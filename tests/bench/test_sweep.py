@@ -1,7 +1,5 @@
 """Points of a sweep: which is the best, and what to know of each."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

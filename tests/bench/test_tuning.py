@@ -1,7 +1,5 @@
 """Which configuration is chosen, and what is written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Changed configurations."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.bench.variant import Variant, variants

@@ -1,7 +1,5 @@
 """A real Chromium and a real JupyterLab."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

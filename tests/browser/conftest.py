@@ -1,7 +1,5 @@
 """One Chromium and one JupyterLab for all tests of this folder."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Notebooks that tests write, open in JupyterLab and run there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

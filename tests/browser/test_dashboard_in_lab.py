@@ -1,7 +1,5 @@
 """The dashboard as a person sees it: a real JupyterLab in a real Chromium."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator

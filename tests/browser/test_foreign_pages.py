@@ -1,7 +1,5 @@
 """Pages of other sites in a real Chromium: none acts on the server; our own pages do."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

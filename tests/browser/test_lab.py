@@ -1,7 +1,5 @@
 """The quickstart as a person sees it: a real JupyterLab in a real Chromium."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

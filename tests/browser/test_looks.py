@@ -1,7 +1,5 @@
 """Each view in the colours of JupyterLab and VS Code: readable, and whole at both widths."""
 
-from __future__ import annotations
-
 import os
 import sysconfig
 from collections.abc import Iterator, Mapping

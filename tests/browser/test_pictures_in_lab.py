@@ -1,7 +1,5 @@
 """What is left of a dashboard when its kernel, its server or its author is gone."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The interactive page of the OpenAPI document in a real Chromium that reaches nothing outside."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The status page in a real Chromium that reaches nothing outside."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Outputs in a notebook of somebody else, which JupyterLab does not trust."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Flat JSON to requests and back: shapes that nobody says, keys that mean several things."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

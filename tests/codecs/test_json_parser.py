@@ -1,7 +1,5 @@
 """The parser of JSON where simdjson is not installed, as on Python 3.14."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tomllib

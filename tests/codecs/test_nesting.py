@@ -1,7 +1,5 @@
 """How deep JSON nests: exactly, whatever is in its strings, and before anything parses it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

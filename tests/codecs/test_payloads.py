@@ -1,7 +1,5 @@
 """What SageMaker's clients send and accept, by media type."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

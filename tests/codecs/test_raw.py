@@ -1,7 +1,5 @@
 """Raw requests: a body that is all data, for the one input of a model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

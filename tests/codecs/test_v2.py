@@ -1,7 +1,5 @@
 """V2 requests and responses: the grammar, JSON and binary mixed, and every way to get it wrong."""
 
-from __future__ import annotations
-
 import json
 import math
 from math import prod

@@ -1,7 +1,5 @@
 """Tensors as bytes: little-endian, row-major, without a copy, and of exactly the right size."""
 
-from __future__ import annotations
-
 import struct
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tensors as JSON: every datatype exactly, every way to write a number, and nothing guessed."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -1,7 +1,5 @@
 """Requests whose JSON is known: read in part, they say what all of their reading would say."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Copies of the sample models."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """``workbench ps``, ``models``, ``infer``, ``load``, ``unload``, ``events`` and ``top``."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The demo, from its first line to its last."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What ``doctor`` finds, each with its cure."""
 
-from __future__ import annotations
-
 import os
 import socket
 from typing import Any

@@ -1,7 +1,5 @@
 """Real clients, as fixtures."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any

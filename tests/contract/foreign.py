@@ -1,7 +1,5 @@
 """Clients that run in environments of their own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

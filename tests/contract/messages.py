@@ -1,7 +1,5 @@
 """Requests and errors of the V2 protocol, as its tests write and read them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

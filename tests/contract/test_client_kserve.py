@@ -1,7 +1,5 @@
 """KServe's InferenceRESTClient, as people use it, against a live server."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

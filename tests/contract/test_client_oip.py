@@ -1,7 +1,5 @@
 """open-inference-openapi's sync and async clients against a live server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tritonclient's two HTTP clients, as people use them, against a live server."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Callable

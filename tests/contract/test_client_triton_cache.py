@@ -1,7 +1,5 @@
 """Triton's response cache, by the cases of L0_response_cache, with Triton's client and metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

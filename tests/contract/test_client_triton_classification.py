@@ -1,7 +1,5 @@
 """Tritonclient's class_count against a live server, with real labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

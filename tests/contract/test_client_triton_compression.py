@@ -1,7 +1,5 @@
 """Tritonclient's compression, and curl's, against a live server."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Tritonclient's model configuration against a live server, as pytriton's client waits for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

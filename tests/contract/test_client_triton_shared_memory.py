@@ -1,7 +1,5 @@
 """Tritonclient's system shared memory, as its own examples use it, against a live server."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The standard library, requests and curl, as people write them, against a live server."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import shutil

@@ -3,8 +3,6 @@
 Named by the rows of Triton's own suites that failed on a field at its default.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """``workbench.connect`` to Triton, KServe and MLServer, by answers that were recorded of them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows of the documentation's table of differences from Triton, each played."""
 
-from __future__ import annotations
-
 import json
 import queue
 import re

@@ -1,7 +1,5 @@
 """The platform's half of SageMaker's contract, asked by boto3 itself."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import io

@@ -4,8 +4,6 @@ Run by ``make test-peers``, not by ``make test``: under load multi-model-server 
 minutes. It is installed by ``make clients`` (8 MB); where there is no Java these tests are skipped.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """SageMaker's contract for containers of multi-model endpoints, row by row, over raw HTTP."""
 
-from __future__ import annotations
-
 import errno
 import gzip
 import http.client

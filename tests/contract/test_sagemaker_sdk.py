@@ -3,8 +3,6 @@
 ``make sagemaker-sdk`` installs it; without it, a client of the same requests stands for local mode.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ document forbids is refused. That everything else is taken is the one thing it i
 (positive_data_acceptance): the document knows no model's tensors.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 L0_decoupled, L0_http's generate_endpoint_test.py, L0_parameters.
 """
 
-from __future__ import annotations
-
 import json
 import queue
 import threading

@@ -1,7 +1,5 @@
 """The statuses of a strict Triton (2.51, measured): its JSON library's are 500, its own are 400."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

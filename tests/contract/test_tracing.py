@@ -1,7 +1,5 @@
 """Triton's "Trace Extension", with files that are read back: L0_trace, over HTTP and gRPC."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Cases of Triton's own suites and clients, each named by where it is tested there."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

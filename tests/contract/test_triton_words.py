@@ -4,8 +4,6 @@ simple_http_infer_client, simple_grpc_health_metadata, simple_http_model_control
 examples; L0_infer, L0_lifecycle, L0_http (http_test.py and generate_endpoint_test.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

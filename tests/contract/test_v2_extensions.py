@@ -3,8 +3,6 @@
 Raw requests, classification, compression both ways, limits, and the request's number.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The V2 / Open Inference Protocol over HTTP, one test a rule, against a live server."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import re

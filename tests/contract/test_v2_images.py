@@ -1,7 +1,5 @@
 """OpenVINO Model Server's dialect over HTTP: image files as the input of a model."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

@@ -1,7 +1,5 @@
 """Rules of the V2 protocol over HTTP that are easily got wrong, one test a rule."""
 
-from __future__ import annotations
-
 import json
 import struct
 from typing import Any

@@ -1,7 +1,5 @@
 """What the code of an artifact is told of the devices, which are doubles."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """SageMaker's container over the core: loads and invocations that come at the same time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

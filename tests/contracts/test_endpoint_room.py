@@ -1,7 +1,5 @@
 """Room for models: in the container's memory, and for copies on the disk."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

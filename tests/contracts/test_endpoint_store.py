@@ -1,7 +1,5 @@
 """Artifacts below a prefix, by the names that requests give."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

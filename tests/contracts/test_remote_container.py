@@ -1,7 +1,5 @@
 """Another container: what is asked of it, and for how long."""
 
-from __future__ import annotations
-
 import socket
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace

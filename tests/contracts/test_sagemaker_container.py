@@ -1,7 +1,5 @@
 """The container of an endpoint, over a loader that is a double."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

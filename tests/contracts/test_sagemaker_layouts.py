@@ -1,7 +1,5 @@
 """What is served of a folder, by the layouts that artifacts have."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The modules of artifacts, of which each has its own under names that others have too."""
 
-from __future__ import annotations
-
 import random
 import sys
 import time

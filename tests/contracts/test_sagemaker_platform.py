@@ -1,7 +1,5 @@
 """SageMaker's variables for a container."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

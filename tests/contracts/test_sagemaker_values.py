@@ -1,7 +1,5 @@
 """What SageMaker's contract means, without a server."""
 
-from __future__ import annotations
-
 import errno
 from collections.abc import Iterable
 from pathlib import Path

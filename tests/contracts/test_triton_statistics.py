@@ -1,7 +1,5 @@
 """Triton's statistics extension: the rows of a core whose numbers are known."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast

@@ -1,7 +1,5 @@
 """Archives of artifacts, without an endpoint."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """A server for the things of a module."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

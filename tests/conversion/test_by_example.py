@@ -1,7 +1,5 @@
 """``wb.serve(function, example=...)``: what it takes and gives is seen in a call."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 

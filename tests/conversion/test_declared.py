@@ -1,7 +1,5 @@
 """Functions as models, in every way that they can be declared."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import inspect

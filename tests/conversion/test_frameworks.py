@@ -3,8 +3,6 @@
 These are 1.1 GB on disk and have an environment of their own: ``make frameworks``.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

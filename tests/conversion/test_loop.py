@@ -1,7 +1,5 @@
 """The event loop of functions that are ``async``."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import Future

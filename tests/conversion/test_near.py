@@ -1,7 +1,5 @@
 """The rows on which a conversion is tried when no example is given, with the real libraries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

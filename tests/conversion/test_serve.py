@@ -1,7 +1,5 @@
 """``wb.serve``: ONNX models, estimators and boosted trees, with the real libraries."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import warnings

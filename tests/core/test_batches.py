@@ -1,7 +1,5 @@
 """Requests that wait for their turn, and run together, over sessions that are doubles."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A model whose answers are kept, over a runner and a turn that are doubles."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

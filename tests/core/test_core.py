@@ -1,7 +1,5 @@
 """The verbs of the server, without a wire, over files that are doubles."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import subprocess

@@ -1,7 +1,5 @@
 """The answers of one request as a stream, without a server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """Options of traces that several threads change."""
 
-from __future__ import annotations
-
 from collections.abc import ValuesView
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a core tells of the models that it counted something of."""
 
-from __future__ import annotations
-
 import gc
 import time
 import tracemalloc

@@ -1,7 +1,5 @@
 """Runs of one loaded model, over a session and a memory that are doubles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

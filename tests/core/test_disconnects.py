@@ -1,7 +1,5 @@
 """Requests that nobody waits for any more, in each phase, and what is left of them."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Requests to ensembles of functions whose runs wait for gates: order, leases, ends."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import threading

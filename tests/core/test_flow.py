@@ -1,7 +1,5 @@
 """Which steps of an ensemble may begin, and what they take: without threads."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Who holds the memory that somebody waits for, in one line."""
 
-from __future__ import annotations
-
 import pytest
 from residency_rig import Rig
 

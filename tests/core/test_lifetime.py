@@ -1,7 +1,5 @@
 """Opening, closing and changing a core, over a loader that is a double."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

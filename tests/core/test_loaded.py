@@ -1,7 +1,5 @@
 """Waiting for models that a user wants loaded."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 import pytest

@@ -1,7 +1,5 @@
 """A loaded model whose files changed is loaded again, without a gap."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -1,7 +1,5 @@
 """A load that ran alone is measured, and the next load of the file is known by that."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

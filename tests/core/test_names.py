@@ -1,7 +1,5 @@
 """Which version answers where a request names none."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator

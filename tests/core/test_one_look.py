@@ -1,7 +1,5 @@
 """A load looks its model up once, and carries what it found through all its steps."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Which device is chosen, and why, over a scripted NVML and a CUDA that works as told."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """How far loads are, in words, for whoever looks."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Leases on editions that are replaced while they are asked for."""
 
-from __future__ import annotations
-
 import pytest
 from residency_rig import Rig
 

@@ -1,7 +1,5 @@
 """The response cache alone, with books of a budget."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The memory of runs: waited for, made, measured, and refused, over sessions that are doubles."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence

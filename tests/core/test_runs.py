@@ -1,7 +1,5 @@
 """What runs share: their callers, and the records of models; over sessions that are doubles."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """A server on two GPUs, which are doubles: one core, and books for each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

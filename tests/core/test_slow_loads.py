@@ -1,7 +1,5 @@
 """Slow loads hold up nobody else: other loads, unloads and looks at files."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What a load by hand learns of a model: it runs once, on zeros."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path

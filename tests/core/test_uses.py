@@ -1,7 +1,5 @@
 """Uses of models, which policies such as ``lfu`` go by: one for each request or load by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How many requests wait, how long, and what they are told then."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Iterator

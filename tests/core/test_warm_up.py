@@ -1,7 +1,5 @@
 """A model runs on the samples of its configuration before it is READY."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path

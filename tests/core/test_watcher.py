@@ -1,7 +1,5 @@
 """A repository that is watched: what is new, changed, broken or gone."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Loading and closing: what the watch is told of the memory, and what it tells."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace

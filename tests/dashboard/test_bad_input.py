@@ -1,7 +1,5 @@
 """The dashboard beside a server that is given everything at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The dashboard's widgets on a real server, without a kernel."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """SageMaker's container without docker: the entry point and variables of its Dockerfile."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ Debian with its own Python stands for it (debootstrap). There is no network of i
 containers listen on this machine's loopback.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

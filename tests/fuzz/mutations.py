@@ -1,7 +1,5 @@
 """Bytes that are nearly right: edits for hypothesis, and what JSON may hold that few expect."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager

@@ -1,7 +1,5 @@
 """Whatever comes as bytes, the codecs read it or refuse it in their own words, and in bounds."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

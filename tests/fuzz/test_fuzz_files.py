@@ -1,7 +1,5 @@
 """Whatever is in a file, an image or a configuration, it is read or refused, and no more."""
 
-from __future__ import annotations
-
 import io
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whatever comes as any media type, it is read or refused in our own words."""
 
-from __future__ import annotations
-
 import io
 
 import numpy as np

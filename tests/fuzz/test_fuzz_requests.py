@@ -1,7 +1,5 @@
 """Whatever arrives on a socket: an answer that is HTTP, an error that is JSON, and no word else."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """HTTP requests of every kind that there is, and what may become of them on their way."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import re

@@ -1,7 +1,5 @@
 """Where there is no GPU that models can run on, all tests here are skipped, with the reason."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.backends.onnx.runtime import find_cuda

@@ -1,7 +1,5 @@
 """Real models on a real GPU; skipped, with the reason, where there is none."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Memory on a real GPU: the books, what comes back, and what happens when there is none left."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

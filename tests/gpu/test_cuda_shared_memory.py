@@ -1,7 +1,5 @@
 """A real GPU's memory, shared by another process as tritonclient does; skipped without one."""
 
-from __future__ import annotations
-
 import base64
 import importlib.util
 import subprocess

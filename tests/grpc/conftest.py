@@ -1,7 +1,5 @@
 """Real clients of a server over gRPC."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest

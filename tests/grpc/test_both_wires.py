@@ -1,7 +1,5 @@
 """HTTP and gRPC say the same, of everything that both can be asked for."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Iterator

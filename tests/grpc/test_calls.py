@@ -1,7 +1,5 @@
 """Calls that end early, or are not let in: what they waited for is given back."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Forks of a process that serves gRPC."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What docs/grpc.md says is true."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

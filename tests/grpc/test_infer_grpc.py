@@ -1,7 +1,5 @@
 """Inference over gRPC: typed and raw contents, every datatype, streams, and what is no good."""
 
-from __future__ import annotations
-
 import asyncio
 import queue
 from typing import Any

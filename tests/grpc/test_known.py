@@ -1,7 +1,5 @@
 """Requests like one that was answered before: only their contents are read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

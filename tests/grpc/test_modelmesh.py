@@ -1,7 +1,5 @@
 """ModelMesh's runtime SPI, with a driver that plays ModelMesh."""
 
-from __future__ import annotations
-
 import json
 import random
 import threading

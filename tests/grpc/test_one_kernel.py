@@ -1,7 +1,5 @@
 """Clients of other projects live in the process of the server, whichever comes first."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The services are those of their projects, message by message; and gRPC's own ones answer."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tritonclient's system shared memory over gRPC, as its simple_grpc_shm_client uses it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

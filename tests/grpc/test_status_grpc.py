@@ -1,7 +1,5 @@
 """The table from errors to status codes."""
 
-from __future__ import annotations
-
 from concurrent.futures import CancelledError
 
 import grpc

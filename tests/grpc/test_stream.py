@@ -1,7 +1,5 @@
 """Streams: their requests run beside each other, and are answered in their order."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future

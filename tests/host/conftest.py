@@ -1,7 +1,5 @@
 """What the tests of the host use."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

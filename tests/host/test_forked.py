@@ -1,7 +1,5 @@
 """What a forked child keeps of its parent's connections; here the child is this very process."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SageMaker's invocations by the short cut: the same answers as the long way, byte for byte."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

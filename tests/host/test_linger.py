@@ -1,7 +1,5 @@
 """A loop that stays awake for a client that asks again at once, and for nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 
 from workbench.host.linger import Linger

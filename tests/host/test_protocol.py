@@ -1,7 +1,5 @@
 """The short cut: it answers as the long way does, byte for byte, and does no more than it must."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import gzip

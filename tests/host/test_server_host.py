@@ -1,7 +1,5 @@
 """The background thread and its sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

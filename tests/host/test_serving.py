@@ -1,7 +1,5 @@
 """The stop of a server: running requests are answered, and nothing else holds it up."""
 
-from __future__ import annotations
-
 import http.client
 import queue
 import signal

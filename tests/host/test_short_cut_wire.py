@@ -1,7 +1,5 @@
 """The short cut on real sockets: how requests come in pieces, and in which order replies go."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

@@ -4,8 +4,6 @@ Where one of these fails, read the changes of that version, mend ``host/protocol
 ``host/short_cut.py``, and move the bound in pyproject.toml.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

@@ -1,7 +1,5 @@
 """Where httptools cannot be had, as on Windows: slower, and the same answers."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Who is let in, at the socket: each rule on the short cut and on the long way alike."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading

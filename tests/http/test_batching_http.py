@@ -1,7 +1,5 @@
 """Dynamic batching over HTTP, against live servers."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

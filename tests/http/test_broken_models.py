@@ -1,7 +1,5 @@
 """What is told of a model that cannot be loaded, and of verbs that there are not."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A served function that asks its own server for another model, by HTTP."""
 
-from __future__ import annotations
-
 import httpx
 import numpy as np
 import pytest

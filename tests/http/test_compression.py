@@ -1,7 +1,5 @@
 """Content codings: both ways, never beyond the bound, and which one a client likes best."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from types import SimpleNamespace

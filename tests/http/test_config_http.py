@@ -1,7 +1,5 @@
 """Triton's model configuration extension over HTTP, one test a rule, against live servers."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

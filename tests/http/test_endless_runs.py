@@ -1,7 +1,5 @@
 """Runs that do not end, asked for by HTTP: the server answers everything else meanwhile."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

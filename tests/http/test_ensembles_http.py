@@ -1,7 +1,5 @@
 """Ensembles over HTTP, as tritonclient sees them: one model, and its parts beside it."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``GET /events``: the log, over HTTP."""
 
-from __future__ import annotations
-
 import httpx
 import pytest
 

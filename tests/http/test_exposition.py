@@ -1,7 +1,5 @@
 """Prometheus's text format, as its own parser reads it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

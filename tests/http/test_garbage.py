@@ -4,8 +4,6 @@ That stops all threads while it looks at everything there is, which takes some 5
 process as large as this one, and until then it would keep the tensors of each request.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

@@ -1,7 +1,5 @@
 """Triton's generate extension over HTTP, one test a rule, against a live server."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from typing import Any

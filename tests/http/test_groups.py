@@ -1,7 +1,5 @@
 """A group of routes as one file would have it: application and document follow from it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The shared-memory extension's JSON, as tritonclient writes and reads it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """The data plane's own care, which a client cannot see."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

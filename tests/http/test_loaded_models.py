@@ -1,7 +1,5 @@
 """A loaded model describes itself until it leaves, whatever becomes of its folder."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

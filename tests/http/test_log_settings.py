@@ -1,7 +1,5 @@
 """Triton's logging extension over HTTP, one test a rule, against live servers."""
 
-from __future__ import annotations
-
 import gzip
 import logging
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What /metrics tells, read by Prometheus's own parser."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator

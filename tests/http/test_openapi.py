@@ -1,7 +1,5 @@
 """The OpenAPI document: that it tells what is served, no more and no less, and that it is true."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

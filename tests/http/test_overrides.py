@@ -1,7 +1,5 @@
 """What a load brings along, a configuration and files, over HTTP, one test a rule."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a path under /v2/models/ names: model, version and verb, decoded once."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from urllib.parse import quote

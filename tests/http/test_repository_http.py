@@ -1,7 +1,5 @@
 """Triton's model repository extension over HTTP, one test a rule, against live servers."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Errors as answers."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The page at `/`: HTML for browsers, JSON for all others."""
 
-from __future__ import annotations
-
 import json
 import math
 import threading

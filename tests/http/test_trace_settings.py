@@ -1,7 +1,5 @@
 """Triton's trace extension over HTTP, one test a rule, against a live server."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

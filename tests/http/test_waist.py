@@ -1,7 +1,5 @@
 """What an adapter may know of the core: its verbs and values, and nothing of how they are done."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

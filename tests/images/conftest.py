@@ -1,7 +1,5 @@
 """OpenCV as every build has it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import cv2

@@ -1,7 +1,5 @@
 """Image files of every kind, and what OpenCV reads in them."""
 
-from __future__ import annotations
-
 import io
 import struct
 import zlib

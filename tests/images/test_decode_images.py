@@ -1,7 +1,5 @@
 """Images as a model's input: OpenVINO Model Server's rules, one by one, and what goes beyond."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """PNG and JPEG: the pixels that OpenCV reads, from files that say too much or too little."""
 
-from __future__ import annotations
-
 import io
 import logging
 import struct

@@ -1,7 +1,5 @@
 """Other sizes: OpenCV's values, for every dtype."""
 
-from __future__ import annotations
-
 import platform
 from typing import Any
 

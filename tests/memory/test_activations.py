@@ -1,7 +1,5 @@
 """What runs take, by the size of their inputs, as it is learned."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.memory.activations import Activations

@@ -1,7 +1,5 @@
 """Whose memory it is that a process takes more, or less, from one look to the next."""
 
-from __future__ import annotations
-
 from workbench.memory.arenas import Arenas
 from workbench.model import ModelId
 

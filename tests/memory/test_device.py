@@ -2,8 +2,6 @@
 
 # ruff: noqa: N802 - the double has the names of what it stands for
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

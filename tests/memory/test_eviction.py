@@ -1,7 +1,5 @@
 """Eviction policies: a name, a reason, and an order."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.memory.eviction import POLICIES, Occupant, Usage

@@ -1,7 +1,5 @@
 """The books against the system: what counts as a drift, what is base, and what a run took."""
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack, suppress
 

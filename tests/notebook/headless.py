@@ -1,7 +1,5 @@
 """Notebooks as a real headless kernel runs them, and what their cells put out."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path

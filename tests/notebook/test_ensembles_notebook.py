@@ -1,7 +1,5 @@
 """The notebook about ensembles, run on a real headless kernel."""
 
-from __future__ import annotations
-
 import pytest
 from headless import run, shipped, text
 

@@ -1,7 +1,5 @@
 """The server inside a real, headless kernel."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """``%workbench`` in an IPython shell."""
 
-from __future__ import annotations
-
 import functools
 import re
 import socket

@@ -1,7 +1,5 @@
 """The quickstart notebook, run on a real headless kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The notebook about SageMaker's multi-model endpoints, run on a real headless kernel."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The first cells of somebody who has a model in a variable, on a real headless kernel."""
 
-from __future__ import annotations
-
 import pytest
 from headless import run, text
 

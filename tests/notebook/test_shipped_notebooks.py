@@ -1,7 +1,5 @@
 """The notebooks that are shipped: they run, and what is committed shows without a kernel."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Front ends without HTML."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The costs of models, by the log of a server."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """A replay beside a real server, to the eviction."""
 
-from __future__ import annotations
-
 import random
 from itertools import groupby
 

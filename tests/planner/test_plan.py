@@ -1,7 +1,5 @@
 """Plans: the answers to how much memory requests need."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

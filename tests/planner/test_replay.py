@@ -1,7 +1,5 @@
 """Traces replayed without models: what their requests meet."""
 
-from __future__ import annotations
-
 import math
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping

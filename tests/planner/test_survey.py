@@ -1,7 +1,5 @@
 """Many budgets in one pass: the same cold starts as by replays."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Traces: made, saved, loaded, renamed; those of other servers."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reads the text of a configuration as the file of a model, or its refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """config.pbtxt: what is read, and what is refused, by name."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

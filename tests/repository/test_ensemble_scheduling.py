@@ -1,7 +1,5 @@
 """``ensemble_scheduling``: what is read, and what is refused by its step and its tensor."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The repository: three layouts, versions, functions, and whatever else lies in a folder."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

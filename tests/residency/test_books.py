@@ -1,7 +1,5 @@
 """What the books of a load cost: counted in calls of functions, which no busy machine changes."""
 
-from __future__ import annotations
-
 import sys
 from types import FrameType
 

@@ -1,7 +1,5 @@
 """The decision who is in memory: by table, and by properties over any occupants."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How long a failed load is remembered."""
 
-from __future__ import annotations
-
 from workbench.errors import LoadFailed
 from workbench.model import ModelId
 from workbench.residency.failures import Failures

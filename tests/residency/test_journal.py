@@ -1,7 +1,5 @@
 """What a bug report holds: the last events, and the machine before them."""
 
-from __future__ import annotations
-
 import gc
 import pickle
 import weakref

@@ -1,7 +1,5 @@
 """Futures of leases that nobody waits for any more."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 
 import pytest

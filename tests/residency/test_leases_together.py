@@ -1,7 +1,5 @@
 """Leases on several models at once: taken together, shared, and what keeps them from leaving."""
 
-from __future__ import annotations
-
 import pytest
 from residency_rig import Rig
 

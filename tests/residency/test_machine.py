@@ -1,7 +1,5 @@
 """The machine by itself: events in, effects out, and no step that is not legal."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator
 from itertools import product
 

@@ -1,7 +1,5 @@
 """The order in which models leave, under policies that have a key."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import islice
 

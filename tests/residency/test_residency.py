@@ -1,7 +1,5 @@
 """Who is in memory: every path of the residency, with loading threads that work when told."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any

@@ -1,7 +1,5 @@
 """The residency under every interleaving that hypothesis can think of, and under real threads."""
 
-from __future__ import annotations
-
 import random
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The budget changes while models are in memory, and while requests wait."""
 
-from __future__ import annotations
-
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from unittest.mock import ANY

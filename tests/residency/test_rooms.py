@@ -1,7 +1,5 @@
 """Which requests may go before those that wait."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.residency.rooms import Ahead, Queue

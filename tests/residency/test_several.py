@@ -1,7 +1,5 @@
 """Several devices: where a model is loaded, and that it is on one of them at a time."""
 
-from __future__ import annotations
-
 import pytest
 from residency_rig import Rig
 

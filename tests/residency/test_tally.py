@@ -1,7 +1,5 @@
 """What the residency counts: loads, unloads, evictions, refusals, and their seconds."""
 
-from __future__ import annotations
-
 import pytest
 from residency_rig import Rig
 

@@ -1,7 +1,5 @@
 """When loads and evictions are thrashing."""
 
-from __future__ import annotations
-
 import pytest
 
 from workbench.events import Thrashing

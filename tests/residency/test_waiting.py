@@ -1,7 +1,5 @@
 """Waiting for room: who goes first, and who holds nobody up."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any

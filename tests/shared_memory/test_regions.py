@@ -1,7 +1,5 @@
 """Regions of real POSIX shared memory, made by tritonclient as its users make them."""
 
-from __future__ import annotations
-
 import errno
 import itertools
 import mmap

@@ -1,8 +1,6 @@
 """GPUs' regions, on a driver that keeps its memory on the host."""
 
 # ruff: noqa: N802 - the double has the names of what it stands for
-from __future__ import annotations
-
 import ctypes
 import gc
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The parts of the dashboard: pure functions of snapshots, history and events."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

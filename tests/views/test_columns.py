@@ -1,7 +1,5 @@
 """Columns of tables: one unit each, aligned, and none without words."""
 
-from __future__ import annotations
-
 from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
 
 MIB = 2**20

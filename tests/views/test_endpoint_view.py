@@ -1,7 +1,5 @@
 """A multi-model endpoint as HTML."""
 
-from __future__ import annotations
-
 from workbench.contracts.sagemaker.endpoint import EndpointReport
 from workbench.contracts.sagemaker.endpoint.report import TargetStatistics
 from workbench.views.endpoint import endpoint_html

@@ -1,7 +1,5 @@
 """The state of a model in a person's words."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables as HTML."""
 
-from __future__ import annotations
-
 import re
 
 from workbench.views.table import table_html

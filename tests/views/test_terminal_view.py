@@ -1,7 +1,5 @@
 """``workbench top``: a server's metrics as a screen of text."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

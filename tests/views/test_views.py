@@ -1,7 +1,5 @@
 """What people see: values in, text, HTML and figures out."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """Each case of the data plane is played over every wire."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The wires that the data plane's cases are played over, and the server behind them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -4,8 +4,6 @@ A line asks, ``{"id": 1, "verb": "infer", "model": "m", "inputs": {...}}``, and 
 the order in which they are done. Whoever hangs up ends what was asked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """The data plane's cases, which are the same over every wire: models, inputs, outputs, errors."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine

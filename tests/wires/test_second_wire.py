@@ -1,7 +1,5 @@
 """The second wire: what it adds to the cases of the data plane, and how little it is."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """boto3's sagemaker-runtime at the end of a pipe. Runs in .venv-clients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import boto3

@@ -1,7 +1,5 @@
 """KServe's InferenceRESTClient at the end of a pipe. Runs in .venv-clients."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

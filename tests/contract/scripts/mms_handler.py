@@ -4,8 +4,6 @@ The server has room for two models, by its own list, and the load of a third has
 model that is asked to "fail" does.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.request

@@ -1,7 +1,5 @@
 """open-inference-openapi's two clients at the end of a pipe. Runs in .venv-clients."""
 
-from __future__ import annotations
-
 import inspect
 from functools import cache
 from typing import Any

@@ -5,8 +5,6 @@ tests/contract/recorded are of MLServer 1.7.1, KServe 0.21.0 and the Triton of n
 benchmarks/servers; MLServer's model settings declare the input. Bytes are kept as Latin-1.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The SageMaker SDK at the end of a pipe. Runs in .venv-sagemaker."""
 
-from __future__ import annotations
-
 import os
 import sys
 from contextlib import redirect_stdout

@@ -1,7 +1,5 @@
 """The far end of a pipe: one line of JSON asks, one line answers, until the asker hangs up."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sys
