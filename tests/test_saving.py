@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from ensemble_texts import ensemble_of
 from google.protobuf import text_format
 from onnx_models import identity, scaled
 
@@ -238,15 +239,7 @@ def test_a_function_has_no_file(tmp_path: Path) -> None:
         def double(x: Any) -> Any:
             return 2 * x
 
-        wb.load("two", config={
-            "platform": "ensemble",
-            "input": [{"name": "x", "data_type": "TYPE_FP32", "dims": [-1]}],
-            "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [-1]}],
-            "ensemble_scheduling": {"step": [{
-                "model_name": "double", "model_version": -1,
-                "input_map": {"x": "x"}, "output_map": {"y": "y"},
-            }]},
-        })  # fmt: skip
+        wb.load("two", config=ensemble_of("double"))
         for name in ("double", "two"):
             with pytest.raises(UsageError, match=r"'double' is a Python function.*workbench pack"):
                 wb.save(name, tmp_path / "models")

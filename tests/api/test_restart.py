@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from ensemble_texts import ensemble_of
 from inside import until
 
 from workbench import Workbench
@@ -24,7 +25,6 @@ from workbench.host.serving import Serving
 from workbench.model import ModelState
 
 DIGIT = np.zeros((1, 64), np.float32)
-TENSOR = {"data_type": "TYPE_FP32", "dims": [-1]}
 
 
 @pytest.fixture
@@ -36,21 +36,9 @@ def workbench(sample_models: Path) -> Iterator[Workbench]:
     with workbench:
         workbench.pin("wine")
         workbench.infer("digits", DIGIT)
-        workbench.load("by_way", config=config())
+        workbench.load("by_way", config=ensemble_of("double"))
         workbench._core.add("mine", sample_models / "wine")
         yield workbench
-
-
-def config() -> dict[str, Any]:
-    """An ensemble of the function, that is in no folder."""
-    step = {"model_name": "double", "model_version": -1}
-    step |= {"input_map": {"x": "x"}, "output_map": {"y": "y"}}
-    return {
-        "platform": "ensemble",
-        "input": [TENSOR | {"name": "x"}],
-        "output": [TENSOR | {"name": "y"}],
-        "ensemble_scheduling": {"step": [step]},
-    }
 
 
 def loads(workbench: Workbench) -> int:

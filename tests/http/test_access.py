@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from ensemble_texts import ensemble_of
 
 from workbench import Workbench
 from workbench.errors import PortInUse, SettingError
@@ -431,23 +432,10 @@ def test_closed_groups(serve: Serve) -> None:
     assert httpx.get(f"{workbench.url}/v2/logging").json()["error"].startswith("logging is closed")
 
 
-def ensemble(part: str) -> dict[str, Any]:
-    """The configuration of an ensemble with one step."""
-    step = {"model_name": part, "model_version": -1}
-    step |= {"input_map": {"x": "x"}, "output_map": {"y": "y"}}
-    tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
-    return {
-        "platform": "ensemble",
-        "input": [tensor | {"name": "x"}],
-        "output": [tensor | {"name": "y"}],
-        "ensemble_scheduling": {"step": [step]},
-    }
-
-
 def test_an_ensemble_of_functions_is_one(serve: Serve) -> None:
     """Where functions are closed, an ensemble that uses one is closed with it."""
     workbench = serve(restrict="functions=off")
-    workbench.load("by_way", config=ensemble("double"))
+    workbench.load("by_way", config=ensemble_of("double"))
     assert ask(workbench, "/v2/models/by_way/infer", body=BODY) == 403
     assert list(workbench.infer("by_way", [2.0])) == [4.0]
 
@@ -472,7 +460,7 @@ def test_what_becomes_a_function_while_its_request_comes(
             lambda x: calls.append(x) or x, name="later", inputs=inputs, outputs={"y": inputs["x"]}
         )
         if by_way:
-            workbench.load("later_by_way", config=ensemble("later"))
+            workbench.load("later_by_way", config=ensemble_of("later"))
         connection.sendall(body[5:].encode())
         answer = connection.makefile("rb").readline()
     assert answer.split()[1] == b"403"

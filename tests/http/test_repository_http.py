@@ -11,6 +11,7 @@ import numpy as np
 import onnx_models
 import pytest
 from inside import until
+from messages import error_of
 from tritonclient.http import InferenceServerClient, InferInput
 from tritonclient.utils import InferenceServerException
 
@@ -43,14 +44,6 @@ def triton(explicit: Workbench) -> Iterator[InferenceServerClient]:
 
 def states(rows: list[dict[str, str]]) -> dict[str, str]:
     return {row["name"]: row["state"] for row in rows}
-
-
-def error_of(response: httpx.Response) -> str:
-    """The one line of an error response."""
-    body = response.json()
-    assert list(body) == ["error"]
-    assert "\n" not in body["error"]
-    return str(body["error"])
 
 
 # ── index ───────────────────────────────────────────────────────────────────
