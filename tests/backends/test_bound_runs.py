@@ -1,7 +1,5 @@
 """Runs that are bound to memory of their own: it is used again, and never by two runs at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
