@@ -814,7 +814,7 @@ def test_what_was_removed_is_forgotten(core: ServerCore, tmp_path: Path) -> None
         records, machine = core.records, core._running().residency._machine
         models = [*records.models, *records.telemetry._pasts, *records.telemetry._thrash._evicted]
         residents = machine.residents
-        models += [*residents.homes, *residents.usages, *machine._failures._failures]
+        models += [*residents.homes, *residents.usages, *machine._failures]
         return [model[0] for model in models if model[0].startswith("sagemaker/")]
 
     for number in range(3):
