@@ -280,7 +280,7 @@ def test_a_chart_is_drawn_for_what_is_new(
 
     monkeypatch.setattr(core, "glance", later)
     dashboard = server.dashboard()
-    for beyond_s, count in ((0.0, 1), (0.1, 1), (2.0, 2), (2.1, 2)):
+    for beyond_s, count in ((0.0, 1), (0.1, 1), (4.0, 2), (4.1, 2)):
         dashboard.draw()
         assert len(drawn) == count, beyond_s
     server.load("wine")

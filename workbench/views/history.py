@@ -23,7 +23,8 @@ WINDOW_S = 300.0
 """How much of the past is kept, in seconds."""
 
 _STEP_S = 1.0  # between two kept samples
-_FINE = 100  # a part of a chart's width or of the budget that is hardly seen
+_STILL_S = 3.0  # between two kept samples while memory stays: three pixels of five minutes
+_FINE = 100  # a part of the budget that is hardly seen
 _GAP_S = 30.0  # between two samples, after which the events must say what was in between
 _RATE_S = 5.0  # a rate is that of the last seconds
 MINUTE_S = 60.0  # a p99 and failures are those of the last minute
@@ -230,7 +231,7 @@ class History:
 def _keep(sample: DeviceSample, kept: deque[DeviceSample], budget_nbytes: int) -> bool:
     """Add *sample* to those *kept*, if a chart with it looks other than one of them.
 
-    A chart and its message cost 0.75 ms; in one of five minutes a second is three pixels.
+    A chart and its message cost 0.75 ms.
     """
     if kept:
         last = kept[-1]
@@ -238,8 +239,8 @@ def _keep(sample: DeviceSample, kept: deque[DeviceSample], budget_nbytes: int) -
             sample = replace(sample, held=last.held)
         is_same = sample.held is last.held and sample.models_nbytes == last.models_nbytes
         grown_nbytes = abs(sample.other_nbytes - last.other_nbytes)
-        moved_s, shown_s = sample.at_s - last.at_s, sample.at_s - kept[0].at_s
-        if is_same and grown_nbytes <= budget_nbytes / _FINE and moved_s <= shown_s / _FINE:
+        is_same = is_same and grown_nbytes <= budget_nbytes / _FINE
+        if is_same and sample.at_s - last.at_s < _STILL_S:
             return False
     kept.append(sample)
     return True

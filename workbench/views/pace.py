@@ -18,10 +18,9 @@ _SLOW_S = 1.0  # between two draws, at most, while requests come
 class Pace:
     """When to draw: at once after an event, soon after requests, else every ``IDLE_S``.
 
-    For requests a dear draw is repeated later, so that they do not feel it. An update of 2.7 ms
-    each second made the p99 of one client 1.3 to 1.5 times as long
-    (``benchmarks/dashboard.py --live``); one of 1.8 ms made it 0.94 and 1.05 times as long, in two
-    runs on a machine that others used.
+    For requests a dear draw is repeated later, so that they feel it less. An update of 2.7 ms each
+    second made the p99 of one client 1.3 to 1.5 times as long, and one of 1.8 ms makes it 1.12
+    times as long (0.98 to 1.21; ``benchmarks/dashboard.py --live``).
     """
 
     def __init__(self) -> None:
