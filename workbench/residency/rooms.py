@@ -104,10 +104,11 @@ class Queue(dict[DeviceBooks, Ahead]):
 
     def wait(self, device: DeviceBooks, need_nbytes: int, room: DeviceRoom) -> None:
         """Add a request that waits; what needs no memory is in nobody's way."""
-        if need_nbytes and device not in self:
+        if not need_nbytes:
+            return
+        if device not in self:
             self[device] = Ahead(device.passed_nbytes())
-        if need_nbytes:
-            self[device].wait(need_nbytes, room)
+        self[device].wait(need_nbytes, room)
 
 
 class Rooms:
