@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inside import opened
+from inside import lease, opened
 
 from doubles import SIGNATURE, FakeLoader, fake_core
 from workbench.core import ServerCore
@@ -132,7 +132,7 @@ def test_a_glance_has_the_models_to_look_at_first(core: ServerCore) -> None:
 
 
 def test_what_requests_changed_is_read_after_a_glance(tmp_path: Path) -> None:
-    """Only models that were used since are read; one that was not seen asks for a new glance."""
+    """Of models that were used since, or run now; one that was not seen asks for a new glance."""
     sizes = {f"m{number:02}": 1 for number in range(20)}
     with opened(fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")) as core:
         for name in sizes:
@@ -146,6 +146,10 @@ def test_what_requests_changed_is_read_after_a_glance(tmp_path: Path) -> None:
         assert now.devices is before.devices
         assert now.models[0].requests.succeeded == 2
         assert all(is_kept is was for is_kept, was in zip(now.models[1:], others, strict=True))
+        with lease(core, others[0].id.name):
+            running = core.after(now, before.at_s)
+            assert running is not None
+            assert [model.id for model in running.models if model.leases] == [others[0].id]
         ask(core, next(name for name in sizes if name not in {m.id.name for m in before.models}))
         assert core.after(now, before.at_s) is None
 

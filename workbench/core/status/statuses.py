@@ -172,13 +172,14 @@ class Statuses:
 
         None of them if a model that was not known was used after *since_s* (Unix seconds).
         """
+        used_s, residents = self._runs.last_uses(), self._now.residents
         statuses = {status.id: status for status in known}
-        for model, used_s in self._runs.last_uses().items():
-            was = statuses.get(model)
-            if was is None:
-                if used_s > since_s:
-                    return ()
-            elif used_s != was.requests.last_at_s:
+        if any(at_s > since_s for model, at_s in used_s.items() if model not in statuses):
+            return ()
+        for model, was in statuses.items():
+            here = self._here.get(model)
+            leases = residents[here].leases if here else 0
+            if leases != was.leases or used_s.get(model, 0.0) != was.requests.last_at_s:
                 statuses[model] = self.of(model)
         return tuple(statuses.values())
 
