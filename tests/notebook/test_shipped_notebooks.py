@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import bleach
 import pytest
 from headless import code, run, shipped, text
 
@@ -19,6 +20,11 @@ RUN_HERE = (
 NEEDS = {"pytorch": "torch", "scikit_learn": "sklearn", "text": "sklearn"}
 MEASURED = re.compile(r"(seconds[= ])0\.2\b")
 """How long the notebook about tuning measures in each period."""
+STYLE, TAG = re.compile(r"<style\b.*?</style>", re.DOTALL), re.compile(r"<[^>]*>")
+PICTURE = re.compile('<img [^>]*src="data:image/png;base64,')
+KEPT = {"a", "b", "br", "code", "details", "div", "i", "img", "li", "p", "pre", "small", "span",
+        "strong", "summary", "table", "tbody", "td", "th", "thead", "tr", "ul"}  # fmt: skip
+KEPT_ATTRIBUTES = {"a": ["href"], "img": ["src", "alt", "width", "height"], "details": ["open"]}
 CLIENTS = ROOT / ".venv-clients" / "bin" / "python"
 
 
@@ -81,6 +87,24 @@ def test_is_read_without_a_kernel(name: str) -> None:
         assert "text/plain" in kinds
         assert not any("widget" in kind for kind in kinds)
     assert not re.search(r"/(home|root|work|tmp|Users)/", str(outputs))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_read_where_styles_and_drawings_are_taken_out(name: str) -> None:
+    """Of what a site's allow list leaves, each drawing is a picture, and no style is read as text.
+
+    The elements that GitHub's own list leaves, by github.com/gjtorikian/html-pipeline.
+    """
+    html = [each.data["text/html"] for cell in code(shipped(name)) for each in cell.outputs
+            if "text/html" in each.get("data", {})]  # fmt: skip
+    for whole in html:
+        left = bleach.clean(
+            STYLE.sub("", whole), KEPT, KEPT_ATTRIBUTES, ["data", "http"], strip=True
+        )
+        assert len(PICTURE.findall(left)) == whole.count("<svg")
+        text_left = TAG.sub("", left)
+        assert text_left.strip()
+        assert not re.search(r"font-size|!important|:root", text_left)
 
 
 def test_the_part_for_kserve(sample_models: Path) -> None:
