@@ -43,8 +43,8 @@ def test_runs_of_one_shape_have_one_binding(session: OnnxSession) -> None:
     """A run reads and writes the aligned memory of the run before, with its own elements in it."""
     assert [ask(session, x=tensor([n, 1])) for n in range(3)] == [[[-n, -1]] for n in range(3)]
     (kept,) = bound(session)._free.values()
-    assert (kept.inputs["x"].tolist(), kept.outputs[0][1].tolist()) == ([2, 1], [-2, -1])
-    for array in (kept.inputs["x"], kept.outputs[0][1]):
+    assert (kept.inputs["x"].tolist(), kept.outputs[0].array.tolist()) == ([2, 1], [-2, -1])
+    for array in (kept.inputs["x"], kept.outputs[0].array):
         assert array.ctypes.data % ALIGNED_NBYTES == 0
 
 

@@ -6,13 +6,11 @@ to 2.3. And inputs need no look at their addresses, which takes 2 µs each; see 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from workbench.backends.onnx.errors import run_error
 from workbench.backends.onnx.values import ELEMENT_TYPES
-from workbench.model import ModelId
-from workbench.tensor import Array, Tensor, aligned, aligned_like, datatype_of
+from workbench.tensor import Array, Tensor, aligned_like
 
 _SMALL_NBYTES = 2**12  # to copy a larger array takes longer than a binding saves
 _MOST = 64  # shapes
@@ -23,73 +21,79 @@ class _Bound(NamedTuple):
 
     binding: Any
     inputs: dict[str, Array]
-    outputs: list[tuple[str, Array]]  # and their datatypes
+    outputs: list[Tensor]
+
+
+_Run = Callable[[Any, Mapping[str, Tensor], Sequence[str]], list[Tensor]]
 
 
 class BoundRuns:
-    """The runs of *model* by its *engine*, a session of the module *ort*, on the CPU; thread-safe.
+    """The runs of *engine*, a session of the module *ort*, on the CPU; thread-safe.
 
-    The shapes of its outputs must follow from those of its inputs, and none of its tensors be text
-    or BF16. No two runs at a time share memory, and the answers are copies.
+    Runs that are not bound are made by *run*, with the options, the inputs and the wanted outputs.
+    The shapes of the outputs must follow from those of the inputs, and no tensor be text or BF16.
+    No two runs at a time share memory, and the answers are copies.
     """
 
-    def __init__(self, ort: Any, engine: Any, model: ModelId) -> None:
+    def __init__(self, ort: Any, engine: Any, run: _Run) -> None:
         self._ort = ort
         self._engine = engine
-        self._model = model
+        self._run = run
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
-        self._free: dict[Any, _Bound] = {}  # by the names, dtypes and shapes: see ``run``
+        self._free: dict[Any, _Bound] = {}  # by the names, datatypes and shapes: see ``run``
         self._known: set[Any] = set()  # of these some may be in use
 
     def run(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str], options: Any
     ) -> list[Tensor]:
-        """The *outputs*, as the engine's ``run`` gives them."""
+        """The *outputs*, in order."""
         key: Any = tuple(outputs)
         for name, tensor in inputs.items():
-            array = tensor.array
-            key = key, name, array.dtype, array.shape
+            key = key, name, tensor.datatype, tensor.array.shape
         bound = self._free.pop(key, None)  # so that no other thread takes it
         if bound is not None:
-            places = bound.inputs
+            binding, places, results = bound
             for name, tensor in inputs.items():
                 places[name][...] = tensor.array
             try:
-                self._engine.run_with_iobinding(bound.binding, options)
+                self._engine.run_with_iobinding(binding, options)
             except Exception:  # its exceptions share no base below Exception
-                self._known.discard(key)  # a plain run raises the right error, if any
-                del bound  # that error keeps what is here
+                self._known.discard(key)  # an ordinary run raises the right error, if any
+                del bound, binding, places, results  # that error keeps what is here
             else:
-                answers = [Tensor(datatype, array.copy()) for datatype, array in bound.outputs]
+                answers = []
+                for tensor in results:
+                    answers.append(Tensor(tensor.datatype, tensor.array.copy()))  # noqa: PERF401  # a list's own function takes longer
                 self._free[key] = bound
                 return answers
-        feed = {name: aligned(tensor.array) for name, tensor in inputs.items()}
-        try:
-            arrays = self._engine.run(outputs, feed, options)
-        except Exception as error:  # its exceptions share no base below Exception
-            raise run_error(self._model, error) from error
+        tensors = self._run(options, inputs, outputs)
         if key not in self._known and len(self._known) < _MOST:
-            self._bind(key, feed, dict(zip(outputs, arrays, strict=True)))
-        return [Tensor(datatype_of(array), array) for array in arrays]
+            self._bind(key, inputs, dict(zip(outputs, tensors, strict=True)))
+        return tensors
 
     def close(self) -> None:
         """Drop the engine; no run may be in progress."""
-        self._engine = None
+        del self._engine, self._run
         self._free.clear()
 
-    def _bind(self, key: Any, inputs: dict[str, Array], outputs: dict[str, Array]) -> None:
+    def _bind(self, key: Any, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
         """Bind later runs that are like this one, unless that would not save anything."""
-        arrays = [*inputs.values(), *outputs.values()]
+        sizes = [tensor.array.nbytes for tensor in (*inputs.values(), *outputs.values())]
         # an output that is an input is not written
-        if inputs.keys() & outputs or any(not 0 < a.nbytes <= _SMALL_NBYTES for a in arrays):
+        if inputs.keys() & outputs or not 0 < min(sizes) <= max(sizes) <= _SMALL_NBYTES:
             return
         self._known.add(key)
         binding = self._ort.SessionIOBinding(self._engine)
-        places = {name: aligned_like(array) for name, array in inputs.items()}
-        results = {name: aligned_like(array) for name, array in outputs.items()}
+        places = {name: _place(tensor) for name, tensor in inputs.items()}
+        results = {name: _place(tensor) for name, tensor in outputs.items()}
         for bind, named in ((binding.bind_input, places), (binding.bind_output, results)):
-            for name, array in named.items():
-                element_type = ELEMENT_TYPES[datatype_of(array)]
+            for name, tensor in named.items():
+                array, element_type = tensor.array, ELEMENT_TYPES[tensor.datatype]
                 bind(name, self._cpu, element_type, array.shape, array.ctypes.data)
-        answers = [(datatype_of(array), array) for array in results.values()]
-        self._free[key] = _Bound(binding, places, answers)
+        arrays = {name: tensor.array for name, tensor in places.items()}
+        self._free[key] = _Bound(binding, arrays, [*results.values()])
+
+
+def _place(tensor: Tensor) -> Tensor:
+    """New memory at an aligned address for tensors like this one."""
+    return Tensor(tensor.datatype, aligned_like(tensor.array))

@@ -81,8 +81,9 @@ class OnnxSession(Runnable):
         bindable = {} if _has("BYTES", signature.inputs) else signature.outputs
         specs = (*signature.inputs.values(), *signature.outputs.values())
         plain = not any(spec.datatype in ("BF16", "BYTES") for spec in specs)
-        binds = steady and on_cpu and plain
-        self._bound = BoundRuns(ort, self._engine, model) if binds else None
+        # a kept binding takes any elements: runs whose elements must be looked at have none
+        binds = steady and on_cpu and plain and not divisors
+        self._bound = BoundRuns(ort, self._engine, self._run_with) if binds else None
         # A GPU's output is copied into its buffer, and only its size is compared.
         self._buffers = OutputBuffers(bindable, steady=steady, exact=on_cpu)
         keep_usual(self)
@@ -96,6 +97,8 @@ class OnnxSession(Runnable):
     ) -> list[Tensor]:
         """See ``Session``; no later run writes to the memory of the outputs."""
         if stop is None:
+            if self._bound is not None and not into:
+                return self._bound.run(inputs, outputs, self._options)
             return self._run_with(self._options, inputs, outputs, into)
         options = self._run_options()
         self._stoppable.add(options)
@@ -129,8 +132,6 @@ class OnnxSession(Runnable):
         if into or self._gives_bf16:
             placed = {name: _aligned(tensor) for name, tensor in inputs.items()}
             return self._run_into(options, placed, outputs, into or {})
-        if self._bound is not None:
-            return self._bound.run(inputs, outputs, options)
         feed = {name: aligned(tensor.array) for name, tensor in inputs.items()}
         given = feed | converted(self._ort, inputs)
         try:
