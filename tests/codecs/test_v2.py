@@ -65,7 +65,7 @@ def refusal(value: Any, tail: bytes | None = None, rules: RequestRules = RULES) 
 def answer(form: ReplyForm, **outputs: Tensor) -> tuple[dict[str, Any], bytes]:
     """The JSON of a response and what is behind it."""
     encoded = v2.encode_response(InferResponse(MODEL, outputs), form)
-    return json.loads(encoded.head), b"".join(bytes(blob) for blob in encoded.blobs)
+    return json.loads(encoded[0]), b"".join(bytes(blob) for blob in encoded[1:])
 
 
 # ── requests in JSON ────────────────────────────────────────────────────────
@@ -631,11 +631,11 @@ def test_shared_outputs() -> None:
 
     outputs = {"y": Tensor.of([1.5, -2.5], "FP32"), "z": Tensor.of([7], "INT8")}
     encoded = v2.encode_response(InferResponse(MODEL, outputs), form, write)
-    assert json.loads(encoded.head)["outputs"] == [
+    assert json.loads(encoded[0])["outputs"] == [
         {"name": "y", "datatype": "FP32", "shape": [2]},
         {"name": "z", "datatype": "INT8", "shape": [1], "data": [7]},
     ]
-    assert encoded.blobs == ()
+    assert len(encoded) == 1
     assert written == [("r", 4, TWO)]
 
 
@@ -682,7 +682,7 @@ def test_a_response() -> None:
 @pytest.mark.parametrize(("id_", "fields"), [("", {}), ("abc", {"id": "abc"}), ("0", {"id": "0"})])
 def test_the_id_comes_back(id_: str, fields: dict[str, str]) -> None:
     """The request's id comes back, and none where none was given."""
-    head = v2.encode_response(InferResponse(MODEL, {}, id_), ReplyForm()).head
+    head = v2.encode_response(InferResponse(MODEL, {}, id_), ReplyForm())[0]
     assert json.loads(head) == {**fields, "model_name": "m", "model_version": "3", "outputs": []}
 
 
@@ -720,7 +720,7 @@ def test_what_json_has_no_number_for(datatype: str) -> None:
     outputs = {"y": Tensor(datatype, array), "z": Tensor.of(["null", "NaN"]), "w": Tensor.of([1.5])}
     outputs["v"] = Tensor.of([7])
     encoded = v2.encode_response(InferResponse(MODEL, outputs, "null"), ReplyForm())
-    head = json.loads(encoded.head, parse_constant=pytest.fail)
+    head = json.loads(encoded[0], parse_constant=pytest.fail)
     assert head["id"] == "null"
     assert [output["data"] for output in head["outputs"]] == [
         ["NaN", "Infinity", "-Infinity", 0.5], ["null", "NaN"], [1.5], [7],
@@ -742,7 +742,7 @@ def test_floats_beside_the_word_null() -> None:
     """Text that says null changes no float beside it."""
     outputs = {"y": Tensor.of([0.1, -0.0, 1e30], "FP32"), "z": Tensor.of(["null"])}
     encoded = v2.encode_response(InferResponse(MODEL, outputs), ReplyForm())
-    floats, text = json.loads(encoded.head)["outputs"]
+    floats, text = json.loads(encoded[0])["outputs"]
     assert np.float32(floats["data"]).tobytes() == outputs["y"].array.tobytes()
     assert text["data"] == ["null"]
 

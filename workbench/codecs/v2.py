@@ -68,12 +68,8 @@ _JSON_FORM = ReplyForm()
 _BINARY_FORM = ReplyForm(binary=True)
 
 
-@dataclass(slots=True)  # not frozen, which would triple the time of making one
-class EncodedResponse:
-    """A response body: the JSON, and the binary tensors behind it, if any. Never changed."""
-
-    head: bytes
-    blobs: tuple[bytes | memoryview, ...]
+EncodedResponse = tuple[bytes, *tuple[bytes | memoryview, ...]]
+"""A response body in parts: the JSON, and the binary tensors behind it, if any."""
 
 
 # ── requests ────────────────────────────────────────────────────────────────
@@ -422,7 +418,7 @@ def encode_response(
     if floats and b"null" in head:  # written instead of numbers that JSON does not have
         v2_json.name_non_numbers(outputs)
         head = v2_json.write(message)
-    return EncodedResponse(head, tuple(blobs))
+    return head, *blobs
 
 
 def write_shared(

@@ -40,7 +40,8 @@ class KnownReply:
         text = self._before
         if response.id:
             text = b'{"id":%b,%b' % (v2_json.write(response.id), self._after_id)
-        parts, blobs = [text], []
+        texts: list[bytes] = [text]
+        blobs: list[bytes | memoryview] = []
         for (name, tensor), known in zip(outputs.items(), self._outputs):  # noqa: B905  # 0.3 µs
             known_name, datatype, shape, behind = known
             array = tensor.array
@@ -52,8 +53,8 @@ class KnownReply:
             elements = v2_json.write(array.ravel())
             if b"null" in elements:  # not a number: encode_response reports it
                 return encode_response(response, self._form)
-            parts += (elements, behind)
-        return EncodedResponse(b"".join(parts), tuple(blobs))
+            texts += (elements, behind)
+        return b"".join(texts), *blobs
 
     def _learn(self, response: InferResponse) -> EncodedResponse:
         """As ``encode``; and remember the response, if others can differ in their elements only."""
@@ -63,7 +64,7 @@ class KnownReply:
         if response.parameters or not plain:
             return encoded
         anonymous = InferResponse(response.model, response.outputs)
-        before, *behind = _DATA.split(encode_response(anonymous, self._form).head)
+        before, *behind = _DATA.split(encode_response(anonymous, self._form)[0])
         self._model, self._before, self._after_id = response.model, before, before[1:]
         texts = iter(behind)
         self._outputs = [

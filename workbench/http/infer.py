@@ -26,7 +26,7 @@ from workbench.core import Describe, ServerCore, WireTimes
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
 from workbench.http.paths import Target
-from workbench.http.reply import Reply, json_reply
+from workbench.http.reply import JSON_HEADERS, Reply
 from workbench.http.status import model_error_reply
 from workbench.inference import InferRequest, InferResponse
 
@@ -265,13 +265,11 @@ class DataPlane:
 
     def _carry(self, encoded: codec.EncodedResponse, head: InferHead) -> Reply:
         """The reply with the *encoded* response, compressed if the client accepts it."""
-        if encoded.blobs:
-            headers = _binary_headers(len(encoded.head))
-            reply = Reply(200, headers, (encoded.head, *encoded.blobs))
-        else:
-            reply = json_reply(encoded.head)
+        json_nbytes = len(encoded[0])
+        headers = JSON_HEADERS if len(encoded) == 1 else _binary_headers(json_nbytes)
+        reply = Reply(200, headers, encoded)
         if not head.accepted:
-            head.history.reply_nbytes = len(encoded.head)
+            head.history.reply_nbytes = json_nbytes
             return reply
         nbytes = head.history.reply_nbytes = sum(map(len, reply.parts))
         return _compressed(reply, head.accepted) if nbytes >= _SMALL_NBYTES else reply

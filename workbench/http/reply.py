@@ -10,7 +10,8 @@ from typing import cast
 from litestar.types import Send
 
 _JSON = (b"content-type", b"application/json")
-_JSON_ALONE = (_JSON,)  # always the same object, so that a connection knows its lines
+JSON_HEADERS = (_JSON,)
+"""Those of JSON; always the same object, so that a connection knows its lines."""
 _HTML = (
     (b"content-type", b"text/html; charset=utf-8"),
     # has the browser enforce that nothing comes from, or goes to, another host, and that
@@ -50,7 +51,7 @@ def json_reply(
     body: bytes, status: int = 200, headers: tuple[tuple[bytes, bytes], ...] = ()
 ) -> Reply:
     """A reply whose *body* is JSON."""
-    return Reply(status, (_JSON, *headers) if headers else _JSON_ALONE, (body,))
+    return Reply(status, (_JSON, *headers) if headers else JSON_HEADERS, (body,))
 
 
 def html_reply(page: bytes) -> Reply:

@@ -257,10 +257,10 @@ def encode(response: InferResponse, form: PayloadForm) -> Payload:
     """The answer in that *form*. Raises ``InvalidRequest`` for what the form cannot hold."""
     if form.v2 is not None and form.name in (media.JSON, media.TRITON):
         encoded = v2.encode_response(response, form.v2)
-        if not encoded.blobs:
-            return Payload(media.JSON, (encoded.head,))
-        content_type = f"{media.TRITON};{_HEADER_LENGTH}={len(encoded.head)}"
-        return Payload(content_type, (encoded.head, *encoded.blobs))
+        if len(encoded) == 1:
+            return Payload(media.JSON, (encoded[0],))
+        content_type = f"{media.TRITON};{_HEADER_LENGTH}={len(encoded[0])}"
+        return Payload(content_type, encoded)
     if form.name == media.JSON:
         return Payload(media.JSON, (write_json(response.outputs, as_rows=form.as_rows),))
     return Payload(form.name, (_WRITERS[form.name](response.outputs),))

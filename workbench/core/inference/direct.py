@@ -78,7 +78,7 @@ class Direct:
             return None
         if self._takes_images and images_of(self.signature, request):
             return None
-        return self._run(held, request, nbytes, inline=expected_s < INLINE_S, on_the_spot=True)
+        return self._run(held, request, nbytes, expected_s < INLINE_S, True)
 
     def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse:
         turn.begun()
@@ -88,28 +88,34 @@ class Direct:
         """The answer to *request*. Raises as ``Runner.run_now``."""
         nbytes = request.nbytes
         inline = self._learned.pace.expected_s(nbytes) < INLINE_S
-        return self._run(held, request, nbytes, inline=inline, on_the_spot=False)
+        return self._run(held, request, nbytes, inline, False)
 
     def _run(
-        self, held: Borrowed, request: InferRequest, nbytes: int, *, inline: bool, on_the_spot: bool
+        self, held: Borrowed, request: InferRequest, nbytes: int, inline: bool, on_the_spot: bool
     ) -> InferResponse:
         learned, signature = self._learned, self.signature
-        started_s = time.perf_counter()
+        tensors: Sequence[Tensor]
+        started_s = begun_s = time.perf_counter()
         try:
             fit = request.fit
             if fit is not None and fit[0] is signature:
                 wanted = fit[1]
             else:
                 wanted = self._runs.fit_to(held.model, signature, request)
-            begun_s = time.perf_counter()
-            tensors, own_s = self._tensors(held, request, wanted, inline=inline)
-            ended_s = time.perf_counter()
+                begun_s = time.perf_counter()
+            if inline:
+                own_s = None
+                tensors = held.session.run(request.inputs, wanted, request.into, request.stop)
+            else:
+                tensors, own_s = self._tensors(held, request, wanted)
+            ended_s = written_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
             # A stream has already given all its answers, and returns none here.
             outputs = dict(zip(wanted, tensors)) if tensors else {}  # noqa: B905  # takes 0.3 µs
             if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
+                written_s = time.perf_counter()
         except BaseException as error:
             stopped = _stopped(request)
             duration_s = time.perf_counter() - request.made_s
@@ -126,9 +132,9 @@ class Direct:
                 started_s - request.made_s,
                 begun_s - started_s,
                 ended_s - begun_s,
-                time.perf_counter() - ended_s,
+                written_s - ended_s,
                 request.batch_size if signature.max_batch_size else 1,
-                at_s=at_s,
+                at_s,
             )
         self._add_to_trace((at_s, held.model, nbytes, ended_s - request.made_s))
         if self._runs.tracing is not None:
@@ -136,11 +142,9 @@ class Direct:
         return InferResponse(held.model, outputs, request.id)
 
     def _tensors(
-        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...], *, inline: bool
+        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
     ) -> tuple[Sequence[Tensor], float | None]:
-        """The outputs of the run, and its CPU seconds if they were measured."""
-        if inline:
-            return held.session.run(request.inputs, wanted, request.into, request.stop), None
+        """The outputs of a run that is not inline, and its CPU seconds if they were measured."""
         return self._memory.run(held, request, wanted, self._learned.activations)
 
     # ── in batches ──
@@ -171,7 +175,11 @@ class Direct:
             merged = InferRequest(model.name, _joined(requests), model.version, stop=stop)
             inline = self._steady and learned.pace.expected_s(merged.nbytes) < INLINE_S
             begun_s = time.perf_counter()
-            tensors, _ = self._tensors(held, merged, names, inline=inline)
+            tensors: Sequence[Tensor]
+            if inline:
+                tensors = held.session.run(merged.inputs, names, None, stop)
+            else:
+                tensors, _ = self._tensors(held, merged, names)
             _check_batch(tensors, merged.batch_size)
         except (WorkbenchError, MemoryError) as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(requests), model, error)

@@ -18,13 +18,12 @@ from workbench.tensor import Tensor
 class Calling(Direct):
     """Runs a ``FunctionSession``; the request's stop ends it if the function is ``async``."""
 
+    def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
+        """As in ``Direct``; never inline, for a function has no predictable pace."""
+        return self._run(held, request, request.nbytes, False, False)
+
     def _tensors(
-        self,
-        held: Borrowed,
-        request: InferRequest,
-        wanted: tuple[str, ...],
-        *,
-        inline: bool,  # noqa: ARG002  # a function has no predictable pace
+        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
     ) -> tuple[Sequence[Tensor], float | None]:
         """The outputs of the run; its CPU time is not measured."""
         session = held.session
@@ -42,12 +41,7 @@ class Streaming(Calling):
     """Runs a ``GeneratorSession``; a run lasts until the generator has ended."""
 
     def _tensors(
-        self,
-        held: Borrowed,
-        request: InferRequest,
-        wanted: tuple[str, ...],
-        *,
-        inline: bool,  # noqa: ARG002  # a function has no predictable pace
+        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
     ) -> tuple[Sequence[Tensor], float | None]:
         """Pass each answer to the request as it comes; returns no outputs."""
         session, each = held.session, request.each
