@@ -23,6 +23,7 @@ from doubles import FixedPace
 from workbench.backends.base import Inspection, Runnable
 from workbench.core import ServerCore
 from workbench.errors import RunFailed
+from workbench.host import known_head
 from workbench.host.linger import Linger
 from workbench.http import ShortCut
 from workbench.model import FunctionModel, ModelId, ModelSource, Need, Signature, TensorSpec
@@ -416,6 +417,23 @@ def test_heads_of_clients(name: str, short_cut: Server, monkeypatch: pytest.Monk
         connection.feed(each[end:])
     assert connection.transport.text.count(b"HTTP/1.1 200 ") == len(CLIENTS[name])
     assert len(parsed) == 2
+
+
+def test_heads_that_all_differ(short_cut: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a client that numbers its heads few are compared; once they are alike one is known."""
+    compared: list[bytes] = []
+    pieces = known_head.head_pieces
+    monkeypatch.setattr(
+        "workbench.host.short_cut.head_pieces", lambda text: compared.append(text) or pieces(text)
+    )
+    connection = short_cut.connect()
+    for number in range(160):
+        connection.feed(request(message(1), X=f"number: {number}"))
+    assert len(compared) == 16 + 2 * 9
+    for _ in range(100):
+        connection.feed(KNOWN)
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 260
+    assert len(compared) <= 16 + 2 * 9 + 2
 
 
 @pytest.mark.parametrize(

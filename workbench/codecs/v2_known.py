@@ -114,7 +114,11 @@ class KnownText:
         for name, datatype, shape, _, nbytes, dtype, _ in self._tail:
             inputs[name] = Tensor(datatype, np.ndarray(shape, dtype, body, at))
             at += nbytes
-        return InferRequest(model, inputs, version, outputs, id_, parameters, classes, fit=self.fit)
+        # by its place: a name would take 0.15 µs
+        fit = self.fit
+        return InferRequest(
+            model, inputs, version, outputs, id_, parameters, classes, None, None, fit
+        )
 
 
 class KnownTexts:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from workbench.http import Reply, ShortCut  # litestar takes its time
 
 _MANY_REQUESTS = 100
+_MANY_HEADS = 16  # in a row, each unlike the one before: from then on only few are compared
 _LARGE_NBYTES = 2**16  # joining larger parts takes longer than sending them one by one
 
 
@@ -49,6 +50,7 @@ class ShortCutProtocol(Protocol):
         self._head: Any = None  # the last head that the short cut took,
         self._pieces: HeadPieces | None = None  # its pieces,
         self._known: KnownHead | None = None  # and what finds it again, once it came twice
+        self._unlike = 0  # how many heads in a row did not
         self._json: bytes | None = None  # the length of its JSON, as it was written
         self._begun = b""  # a known head whose body is not complete
         self._begun_s = 0.0  # when its first bytes came
@@ -68,7 +70,7 @@ class ShortCutProtocol(Protocol):
         known = self._known
         if known is not None and not self._within and self._is_free():
             match = known.match(data)
-            if match is not None and self._take(known, match, data, is_first=not earlier):
+            if match is not None and self._take(known, match, data, not earlier):
                 return
         self._text = None if self._within else data
         answered = self.server_state.total_requests
@@ -79,9 +81,7 @@ class ShortCutProtocol(Protocol):
             self.flow.pause_reading()
             asyncio.get_running_loop().call_soon(self.flow.resume_reading)
 
-    def _take(
-        self, known: KnownHead, match: re.Match[bytes], data: bytes, *, is_first: bool
-    ) -> bool:
+    def _take(self, known: KnownHead, match: re.Match[bytes], data: bytes, is_first: bool) -> bool:
         """Answer the request with the head *match*; wait once for the rest of its body."""
         end, nbytes = match.end(), int(match[known.body])
         if nbytes > self._short_cut.limit_nbytes:
@@ -129,7 +129,7 @@ class ShortCutProtocol(Protocol):
         self._chunks, self._placed_nbytes = [], 0
         self._place = self._room_for(nbytes) if nbytes >= _LARGE_NBYTES else None
         if self._text is not None:
-            self._learn(head_pieces(self._text))
+            self._learn(self._text)
 
     def _room_for(self, nbytes: int) -> memoryview | None:
         """Where a large body of binary tensors goes, so that the engine can take them as they lie.
@@ -139,10 +139,18 @@ class ShortCutProtocol(Protocol):
         begin = self._short_cut.tensors_begin(self._head)
         return room_for(nbytes, begin) if begin else None
 
-    def _learn(self, pieces: HeadPieces | None) -> None:
-        """Recognise the head from now on if it came twice."""
+    def _learn(self, text: bytes) -> None:
+        """Recognise the head from now on if it came twice.
+
+        Clients of AWS number and sign each request. Of their heads two in sixteen are compared: it
+        takes 6 µs, 8 % of a small invocation.
+        """
+        self._unlike += 1
+        if self._unlike > _MANY_HEADS and self._unlike % _MANY_HEADS > 1:
+            return
+        pieces = head_pieces(text)
         if pieces is not None and pieces == self._pieces:
-            self._known, self._json = KnownHead(pieces), None
+            self._known, self._json, self._unlike = KnownHead(pieces), None, 0
         self._pieces = pieces
 
     def _read_head(self) -> Any:
