@@ -108,14 +108,13 @@ class Direct:
                 tensors = held.session.run(request.inputs, wanted, request.into, request.stop)
             else:
                 tensors, own_s = self._tensors(held, request, wanted)
-            ended_s = written_s = time.perf_counter()
+            ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
             # A stream has already given all its answers, and returns none here.
             outputs = dict(zip(wanted, tensors)) if tensors else {}  # noqa: B905  # takes 0.3 µs
             if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
-                written_s = time.perf_counter()
         except BaseException as error:
             stopped = _stopped(request)
             duration_s = time.perf_counter() - request.made_s
@@ -132,7 +131,7 @@ class Direct:
                 started_s - request.made_s,
                 begun_s - started_s,
                 ended_s - begun_s,
-                written_s - ended_s,
+                time.perf_counter() - ended_s,
                 request.batch_size if signature.max_batch_size else 1,
                 at_s,
             )
