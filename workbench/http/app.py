@@ -276,7 +276,6 @@ async def _answered(
         limit_nbytes,
         limited_by,
         access.opens("functions", asked),
-        access.opens("model-repository", asked),
         receive,
         partial(access.authorize, asked),
         restriction is not None,

@@ -33,10 +33,10 @@ class HttpCall:
 
     *parameters* are those of the path. The decompressed body may have *limit_nbytes*, as
     *limited_by* says, and its JSON may nest *max_nesting* deep. *headers* are in lower case; *gone*
-    returns once the client went away. Functions may run for it only if *functions* is true, and
-    artifacts be loaded only if *loads* is; *authorize* raises if it may not use a group of the
-    setting ``restrict``. Unless *may_run* is true, the handler calls ``authorize_run``. It began to
-    come at *begun_s*, of ``time.perf_counter``.
+    returns once the client went away. Functions may run for it only if *functions* is true;
+    *authorize* raises if it may not use a group of the setting ``restrict``. Unless *may_run* is
+    true, the handler calls ``authorize_run``. It began to come at *begun_s*, of
+    ``time.perf_counter``.
     """
 
     body: bytes = b""
@@ -47,7 +47,6 @@ class HttpCall:
     limit_nbytes: int = 0
     limited_by: str = SETTING
     functions: bool = True
-    loads: bool = True
     gone: Callable[[], Awaitable[object]] = _never
     authorize: Callable[[str], None] = _allow
     may_run: bool = True

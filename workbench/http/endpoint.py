@@ -122,10 +122,10 @@ async def _read(runtime: EndpointService, call: HttpCall, target: str) -> Invoke
 
 async def _answered(runtime: EndpointService, call: HttpCall, request: Invoke) -> ContainerReply:
     endpoint = runtime.endpoint
-    make = partial(_allowed_claim, endpoint, call, request.target)
+    if not (call.may_run or call.functions):  # it may run no model, whether that is code or not
+        call.authorize("")
     for tries in range(1, _MOST_TRIES + 1):
-        claim = await _claimed(runtime, make)
-        make = partial(endpoint.claim, request.target)
+        claim = await _claimed(runtime, partial(endpoint.claim, request.target))
         try:
             await _held(endpoint, claim)
             await authorize_run(runtime.core, call, core_name(claim.model.container_name))
@@ -137,13 +137,6 @@ async def _answered(runtime: EndpointService, call: HttpCall, request: Invoke) -
         finally:
             endpoint.release(claim)
     raise AssertionError("the last try has an answer")
-
-
-def _allowed_claim(endpoint: Endpoint, call: HttpCall, target: str) -> ModelClaim:
-    """A claim on a model; one that is not loaded needs the right to load."""
-    if not call.loads and not endpoint.is_loaded(target):
-        call.authorize("model-repository")
-    return endpoint.claim(target)
 
 
 async def _claimed(runtime: EndpointService, make: Callable[[], ModelClaim]) -> ModelClaim:

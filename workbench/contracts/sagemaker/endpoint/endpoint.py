@@ -152,20 +152,13 @@ class Endpoint:
         if self._names and endpoint not in self._names:
             raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
 
-    def is_loaded(self, target: str) -> bool:
-        """Whether the model of *target* is loaded. Raises ``InvalidRequest``."""
-        return self._find(target).model_name in self._models
-
-    def _find(self, target: str) -> StoredArtifact:
-        assert self._store is not None
-        return self._store.find(target)
-
     def claim(self, target: str) -> ModelClaim:
         """Claim the model of *target*, whose load begins if need be. Raises ``InvalidRequest``.
 
         Give it back with ``release``.
         """
-        artifact = self._find(target)
+        assert self._store is not None
+        artifact = self._store.find(target)
         with self._changed:
             model = self._models.get(artifact.model_name)
             is_new, hit = model is None, model is not None and model.ready.done()
