@@ -369,6 +369,42 @@ def test_the_token(elsewhere: str) -> None:
         assert "workbench" in repr(wb)
 
 
+def test_the_token_of_a_group(tmp_path: Path) -> None:
+    """A token of functions runs them, with inputs by name, and the server refuses all else."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    token, more = "the-token-of-functions", "the-token-of-repository"
+    restrict = {"functions": token, "model-repository": more}
+    with workbench.Workbench(
+        tmp_path, token="the-token-of-the-server", restrict=restrict
+    ) as server:
+        server.register(
+            lambda x: 2 * x, name="f", inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])}
+        )
+        with workbench.connect(server.url, token=token) as wb:
+            assert repr(wb) == f"connection to a server at {server.url}"
+            x = np.float32([1, 2])
+            assert wb.infer("f", {"x": x}).tolist() == [2, 4]
+            assert asyncio.run(wb.ainfer("f", x=x)).tolist() == [2, 4]
+            with pytest.raises(UsageError, match="does not tell this token what 'f' takes: pass a"):
+                wb.infer("f", x)
+            ask: tuple[Callable[[], object], ...] = (
+                lambda: wb.models,
+                lambda: wb.events,
+                lambda: wb.signature("f"),
+                lambda: wb.infer("m", x=x),
+                lambda: wb.load("f"),
+                lambda: list(wb.stream("f", x=x)),
+            )
+            for each in ask:
+                with pytest.raises(TokenRequired):
+                    each()
+        with workbench.connect(server.url, token=more) as wb:
+            wb.load("f")
+            with pytest.raises(ModelNotFound, match=r"no model 'ff'"):
+                wb.load("ff")
+            assert wb.names == ("f", "m")
+
+
 def test_a_closed_connection(elsewhere: str) -> None:
     """It says that it is closed, in one line."""
     wb = workbench.connect(elsewhere)

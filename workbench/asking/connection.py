@@ -38,6 +38,7 @@ from workbench.errors import (
     ModelNotReady,
     NotSupported,
     RunFailed,
+    TokenRequired,
     UsageError,
     WorkbenchError,
 )
@@ -57,6 +58,8 @@ _BINARY = "binary_tensor_data"  # the name of the protocol's extension
 _FUNCTION = "python"  # the platform of Python functions
 _REPOSITORY = "v2/repository/"
 _KEPT_S = 2.0  # for the next request; servers close idle connections after 5 s, often more
+_UNTOLD: Mapping[str, Any] = {"name": "", "extensions": []}
+"""What a server says of itself to a token that it refuses this."""
 _CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 """How a request ends on a connection that was kept, and that the server closed meanwhile."""
 
@@ -66,8 +69,10 @@ def connect(url: str | int, *, token: str | None = None, timeout_s: float = 60.0
     """The server at *url*: a workbench in another process or on another machine, Triton, KServe.
 
     A port alone is one of this machine. *token* is what it asks of each request; without one, that
-    of your own workbench at *url* is found. *timeout_s* is how long an answer may take. Raises
-    ``ServerNotRunning``, ``NotSupported`` if the server does not speak V2, ``UsageError``.
+    of your own workbench at *url* is found. With the token of a group (``restrict``) requests of
+    that group alone are answered, and inputs are a dict by name. *timeout_s* is how long an answer
+    may take. Raises ``ServerNotRunning``, ``NotSupported`` if the server does not speak V2,
+    ``TokenRequired`` if it asks for a token and none is known, ``UsageError``.
     """
     address = address_of(url)
     return Connection(address, find_token(address) if token is None else token, timeout_s)
@@ -121,6 +126,12 @@ class Connection(Asks):
         self._signatures: dict[tuple[str, int | None], Signature] = {}
         try:
             self._about = self._metadata()
+        except TokenRequired:
+            if not token:
+                self.close()
+                raise
+            # It may be that of a group of requests, which asks for that group's only.
+            self._about = _UNTOLD
         except BaseException:
             self.close()
             raise
@@ -134,7 +145,7 @@ class Connection(Asks):
 
     async def _ainfer(self, question: Question) -> Any:
         """To cancel the task closes its connection, by which a workbench ends the request."""
-        await asyncio.to_thread(self.signature, question.model, question.version)
+        await asyncio.to_thread(self._taken, question.model, question.version)
         request = self.request(question)
         with self._of_model(), self._failing():
             async with httpx.AsyncClient(**self._settings) as client:
@@ -184,10 +195,11 @@ class Connection(Asks):
 
     def tensors(self, model: str, inputs: object, version: int | None = None) -> dict[str, Tensor]:
         """*inputs* as *model* takes them, by name. Raises ``InvalidRequest``, ``UsageError``."""
-        signature = self.signature(model, version)
+        signature = self._taken(model, version)
         if not signature.inputs and not isinstance(inputs, Mapping):
+            tells = "tell this token" if self._about is _UNTOLD else "say"
             raise UsageError(
-                f"{self.url} does not say what {model!r} takes: pass a dict of arrays by name, "
+                f"{self.url} does not {tells} what {model!r} takes: pass a dict of arrays by name, "
                 "in the model's own datatypes"
             )
         return tensors_of(ModelId(model, version or 1), signature, inputs)
@@ -288,7 +300,7 @@ class Connection(Asks):
 
     @property
     def _is_workbench(self) -> bool:
-        return bool(self._about["name"] == "workbench")
+        return self._about["name"] == "workbench" or self._about is _UNTOLD
 
     def config(self, model: str, version: int | None = None) -> dict[str, Any]:
         """The configuration of *model*, Triton's ModelConfig. Raises ``ModelNotFound``."""
@@ -363,7 +375,7 @@ class Connection(Asks):
         return AttributeUnknown(f"a connection has no {name!r} to use or set{cure}")
 
     def __repr__(self) -> str:
-        return f"connection to {self._about['name']} at {self.url}"
+        return f"connection to {self._about['name'] or 'a server'} at {self.url}"
 
     def _verb(self, model: str, verb: str, **parameters: str) -> None:
         body = {"parameters": parameters} if parameters else {}
@@ -393,6 +405,15 @@ class Connection(Asks):
             known = Signature(told.get("platform", ""), inputs, outputs, image_forms=images)
             self._signatures[model, version] = known
         return known
+
+    def _taken(self, model: str, version: int | None) -> Signature:
+        """As ``signature``; an empty one where the server does not tell that to this token."""
+        try:
+            return self.signature(model, version)
+        except TokenRequired:
+            if self._about is not _UNTOLD:
+                raise
+            return Signature("", {}, {})
 
     def _optional(self, model: str, version: int | None) -> set[str]:
         """The inputs that a request to *model* may leave out, as far as the server tells."""
