@@ -1,7 +1,8 @@
 """The words that Triton's own clients and suites compare come first, over HTTP and gRPC alike.
 
-simple_http_infer_client, simple_grpc_health_metadata, simple_http_model_control and others of its
-examples; L0_infer, L0_lifecycle, L0_http (http_test.py and generate_endpoint_test.py).
+simple_http_infer_client, simple_grpc_health_metadata, simple_http_model_control,
+grpc_explicit_int8_content_client and others of its examples; L0_infer, L0_lifecycle, L0_http
+(http_test.py and generate_endpoint_test.py).
 """
 
 from collections.abc import Callable, Iterator
@@ -97,6 +98,30 @@ def test_words(client: Any, ask: Callable[[Any], object], words: str) -> None:
     told = caught.value.message()
     assert told.startswith(words)
     assert "\n" not in told
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda c: infer(c, "there", "wrong"),
+        lambda c: c.get_model_metadata("there", "wrong"),
+        lambda c: c.get_model_config("there", "wrong"),
+        lambda c: c.is_model_ready("there", "wrong"),
+        lambda c: c.get_inference_statistics("there", "wrong"),
+    ],
+)
+def test_words_of_a_version(url: Workbench, ask: Callable[[Any], object]) -> None:
+    """Over gRPC a text that is no version is told in the words that Triton's example compares."""
+    with (
+        tritonclient.grpc.InferenceServerClient(url.grpc_url) as client,
+        pytest.raises(InferenceServerException) as caught,
+    ):
+        ask(client)
+    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
+    assert caught.value.message() == (
+        "failed to get model version from specified version string 'wrong': "
+        "a version is a whole number from 1"
+    )
 
 
 X = {"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}

@@ -304,7 +304,7 @@ BAD = {
     "an output without a name": (lambda: outputs(""), "an output has no name"),
     "a parameter of no kind": (with_parameter, "parameter 'p' of the request"),
     "classes that are none": (lambda: classes(bool_param=True), "'classification' of output 'y'"),
-    "a version that is none": (lambda: echo(model_version="one"), "not 'one'"),
+    "a version that is none": (lambda: echo(model_version="one"), "string 'one': a version"),
     "a name that is no text": (name_of_no_text, "is not a message 'inference.ModelInferRequest'"),
     "no message": (lambda: b"\xff\xff", "ModelInferRequest"),
 }

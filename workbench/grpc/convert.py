@@ -73,7 +73,10 @@ def version_of(text: str) -> int | None:
     if not text:
         return None
     if not is_version(text):
-        raise InvalidRequest(f"a version is a whole number from 1, not {text[:100]!r}")
+        raise InvalidRequest(
+            f"failed to get model version from specified version string {text[:100]!r}: "
+            f"a version is a whole number from 1"
+        )
     return int(text)
 
 
