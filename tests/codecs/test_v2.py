@@ -438,6 +438,15 @@ def test_binary_data_size_left_out() -> None:
     )
 
 
+@pytest.mark.parametrize("datatype", ["INT16", "BYTES"])
+def test_no_elements_without_a_size(datatype: str) -> None:
+    """Without a size, a tensor of no elements takes no binary data, as in OpenVINO Model Server."""
+    empty = binary(name="e", datatype=datatype, shape=[1, 0])
+    for inputs, tail in (([empty], b""), ([binary(), empty], TWO)):
+        request, _ = decode(message(*inputs), tail)
+        assert request.inputs["e"].shape == (1, 0)
+
+
 def test_bytes_without_a_size() -> None:
     """BYTES without a size take the rest of the body, if no other input could want some of it."""
     text = binary(name="t", datatype="BYTES", shape=[2])

@@ -249,10 +249,11 @@ def _unsaid_nbytes(
     name: str, datatype: str, shape: tuple[int, ...], tail: memoryview, *, is_last: bool
 ) -> int:
     """How many bytes of *tail* belong to the input if it does not say so, as OpenVINO allows."""
-    if not tail:
+    elements = element_count(shape)
+    if elements and not tail:
         raise InvalidRequest(f"input {name!r} has neither 'data' nor 'binary_data_size'")
     if datatype != "BYTES":
-        return element_count(shape) * DATATYPES[datatype].itemsize
+        return elements * DATATYPES[datatype].itemsize
     if not is_last:
         raise InvalidRequest(
             f"input {name!r} is BYTES and not the last one: it needs 'binary_data_size'"
