@@ -57,8 +57,8 @@ class Room:
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    """Three artifacts, ``a``, ``b`` and ``c``."""
-    for name in "abc":
+    """Four artifacts, ``a``, ``b``, ``c`` and ``d``."""
+    for name in "abcd":
         with tarfile.open(tmp_path / f"{name}.tgz", "w:gz") as tar:
             info = tarfile.TarInfo("model.onnx")
             info.size = 3
@@ -213,6 +213,47 @@ def test_a_folder_makes_room_too(started: Started, prefix: Path) -> None:
     assert container.taken == ["a.tgz"]
 
 
+def test_a_model_in_use_stays(started: Started) -> None:
+    """An idle model leaves before one that was used longer ago and still is in use."""
+    container = Room(2)
+    endpoint = started(container)
+    claim = endpoint.claim("a.tgz")
+    claim.ready.result(30)
+    use(endpoint, "b")
+    use(endpoint, "c")
+    assert container.taken == ["a.tgz", "c.tgz"]
+    endpoint.release(claim)
+
+
+def test_a_run_without_room(started: Started, prefix: Path) -> None:
+    """By 507 for a run the model used longest ago leaves memory, a folder's too; copies stay."""
+    (prefix / "folder").mkdir()
+    (prefix / "folder" / "model.onnx").write_bytes(b"abc")
+    container = Room(3)
+    endpoint, full = started(container), ContainerReply(507)
+    done(endpoint, endpoint.claim("folder"))
+    use(endpoint, "b")
+    claim = endpoint.claim("a.tgz")
+    claim.ready.result(30)
+    assert endpoint.recovers(claim, full)
+    assert container.taken == ["b.tgz", "a.tgz"]
+    assert endpoint.recovers(claim, full)
+    assert container.taken == ["a.tgz"]
+    assert endpoint.report.states == {"a.tgz": "loaded", "b.tgz": "on disk"}
+    endpoint.release(claim)
+
+
+def test_a_run_without_room_does_not_wait(started: Started) -> None:
+    """By 507 for a run beside a model that is in use, nothing recovers, and it is told at once."""
+    endpoint = started(Room(2))
+    claims = [endpoint.claim(target) for target in ("a.tgz", "b.tgz")]
+    for claim in claims:
+        claim.ready.result(30)
+    assert not endpoint.recovers(claims[0], ContainerReply(507))
+    for claim in claims:
+        endpoint.release(claim)
+
+
 def test_a_model_that_the_container_has_lost(started: Started) -> None:
     """Each request that is told so asks again; the model is loaded once for all of them."""
     container = Room(2)
@@ -254,15 +295,17 @@ def test_an_unload_that_fails(prefix: Path) -> None:
 # ── the disk ──
 
 
-@pytest.fixture
-def small_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The temporary folder, on a disk with room for one copy."""
+@pytest.fixture(params=[1])
+def small_disk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> Path:
+    """The temporary folder, on a disk with room for one copy, or as many as a test says."""
     place = tmp_path / "tmp"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
 
     def copy(source: Any, target: Any, nbytes: int) -> None:
-        if len(copies(place)) > 1:
+        if len(copies(place)) > request.param:
             raise OSError(errno.ENOSPC, "No space left on device")
         shutil.copyfileobj(source, target, nbytes)
 
@@ -284,6 +327,48 @@ def test_idle_models_leave_a_full_disk(started: Started, small_disk: Path) -> No
     assert copies(small_disk) == ["b"]
     assert together(endpoint, "abc") == [None] * 3
     assert len(copies(small_disk)) == 1
+
+
+def test_a_folder_makes_no_room_on_a_disk(started: Started, small_disk: Path, prefix: Path) -> None:
+    """A model whose artifact is a folder has no copy, so it stays when the disk is full."""
+    (prefix / "folder").mkdir()
+    (prefix / "folder" / "model.onnx").write_bytes(b"abc")
+    container = Room(3)
+    endpoint = started(container)
+    done(endpoint, endpoint.claim("folder"))
+    use(endpoint, "a")
+    use(endpoint, "b")
+    assert container.taken == ["folder", "b.tgz"]
+
+
+@pytest.mark.parametrize("small_disk", [2], indirect=True)
+def test_a_turn_on_a_full_disk(
+    started: Started, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that waits for another one's turn goes on once that has its copy, not its load."""
+    one_waits, both_load = threading.Event(), threading.Barrier(2)
+
+    class Slow(Room):
+        """Frees no memory before one model waits for its turn."""
+
+        def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
+            one_waits.wait(30)
+            return super().unload(model_name, target, timeout_s)
+
+    container = Slow(4)
+    endpoint = started(container)
+    use(endpoint, "a")
+    use(endpoint, "b")
+    wait = endpoint._changed.wait
+
+    def waiting(timeout_s: float) -> bool:
+        one_waits.set()
+        return wait(timeout_s)
+
+    monkeypatch.setattr(endpoint._changed, "wait", waiting)
+    container.begun = lambda target: both_load.wait(20)
+    assert together(endpoint, "cd") == [None] * 2
+    assert sorted(copies(small_disk)) == ["c", "d"]
 
 
 def test_a_disk_that_stays_full(started: Started, small_disk: Path) -> None:
