@@ -103,6 +103,18 @@ def together(endpoint: Endpoint, targets: str) -> list[BaseException | None]:
         return [each.exception(30) for each in [pool.submit(use, endpoint, t) for t in targets]]
 
 
+def waits(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once a load at *endpoint* waits for others."""
+    waits, wait = threading.Event(), endpoint._changed.wait
+
+    def waiting(timeout_s: float) -> bool:
+        waits.set()
+        return wait(timeout_s)
+
+    monkeypatch.setattr(endpoint._changed, "wait", waiting)
+    return waits
+
+
 # ── memory ──
 
 
@@ -123,6 +135,29 @@ def test_a_load_waits_for_another_load(started: Started) -> None:
     second = endpoint.claim("b.tgz")
     done(endpoint, first)
     done(endpoint, second)
+    assert container.taken == ["b.tgz"]
+
+
+def test_a_load_waits_for_an_unload(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model without room waits until one that is leaving has left."""
+    begun = threading.Event()
+
+    class Slow(Room):
+        """Frees no memory before a model waits for it."""
+
+        def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
+            begun.set()
+            load_waits.wait(20)
+            return super().unload(model_name, target, timeout_s)
+
+    container = Slow(1)
+    endpoint = started(container)
+    use(endpoint, "a")
+    load_waits = waits(endpoint, monkeypatch)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(endpoint.empty)
+        begun.wait(30)
+        use(endpoint, "b")
     assert container.taken == ["b.tgz"]
 
 
@@ -346,26 +381,20 @@ def test_a_turn_on_a_full_disk(
     started: Started, small_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model that waits for another one's turn goes on once that has its copy, not its load."""
-    one_waits, both_load = threading.Event(), threading.Barrier(2)
+    both_load = threading.Barrier(2)
 
     class Slow(Room):
         """Frees no memory before one model waits for its turn."""
 
         def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
-            one_waits.wait(30)
+            assert one_waits.wait(20)
             return super().unload(model_name, target, timeout_s)
 
     container = Slow(4)
     endpoint = started(container)
     use(endpoint, "a")
     use(endpoint, "b")
-    wait = endpoint._changed.wait
-
-    def waiting(timeout_s: float) -> bool:
-        one_waits.set()
-        return wait(timeout_s)
-
-    monkeypatch.setattr(endpoint._changed, "wait", waiting)
+    one_waits = waits(endpoint, monkeypatch)
     container.begun = lambda target: both_load.wait(20)
     assert together(endpoint, "cd") == [None] * 2
     assert sorted(copies(small_disk)) == ["c", "d"]
