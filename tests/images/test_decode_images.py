@@ -216,6 +216,22 @@ def test_what_cannot_be_decoded(data: bytes) -> None:
     assert len(message) > len(prefix)
 
 
+@pytest.mark.parametrize(
+    ("error", "reason"), [(OSError("no such filter"), "no such filter"), (EOFError(), "EOFError")]
+)
+def test_the_reason_is_pillows(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    """The reason is the message of Pillow's error, or the error's kind if it has no message."""
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("workbench.images.decode.read_pixels", fail)
+    told = refusal([COLOUR], (1, 4, 5, 3))
+    assert told == f"input 'x': image 0 cannot be decoded: {reason}"
+
+
 def test_no_memory_is_no_bad_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that runs out while decoding is not blamed on the file."""
 
