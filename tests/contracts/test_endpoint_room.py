@@ -205,6 +205,30 @@ def test_a_load_that_cannot_begin(prefix: Path) -> None:
     endpoint.close()
 
 
+def test_an_unload_that_comes_late(prefix: Path) -> None:
+    """An unload that runs when its model has left spares the one that was loaded since."""
+    jobs: list[Callable[[], Any]] = []
+
+    def submit(work: Callable[[], Any]) -> Future[Any]:
+        jobs.append(work)
+        return Future()
+
+    container, store = Room(1), ArtifactStore(prefix)
+    endpoint = Endpoint(store, container, submit=submit, log=lambda event: None, keeps=False)
+    claim = endpoint.claim("a.tgz")
+    jobs.pop()()
+    endpoint.release(claim)
+    endpoint.release(endpoint.claim("a.tgz"))
+    unload, late = jobs
+    unload()
+    claim = endpoint.claim("a.tgz")
+    jobs.pop()()
+    late()
+    assert container.taken == ["a.tgz"]
+    assert endpoint.is_loaded("a.tgz")
+    endpoint.close()
+
+
 def test_a_load_that_is_repeated(started: Started) -> None:
     """It has another name, for multi-model-server may still be ending workers of the first one."""
     names: list[str] = []
