@@ -25,6 +25,7 @@ _NAMES = {
 }  # fmt: skip
 _UNITS = {"_ms": 1e-3, "_us": 1e-6, "modellatency": 1e-6}  # CloudWatch has microseconds
 _SUCCESS = "nv_inference_request_success"
+_OURS = "workbench_request_duration_seconds_count"
 _LAST_MS = 253_402_300_799_999  # of the year 9999
 
 
@@ -129,9 +130,10 @@ def _seconds(text: str) -> float:
 def read_metrics(scrapes: Iterable[tuple[float, str]]) -> Trace:
     """The trace behind *scrapes* of a server's ``/metrics``: (Unix seconds, text), in order.
 
-    Triton's ``nv_inference_request_success`` counts requests by model. Those of one interval are
-    spread evenly over it. If a counter falls, it has started again from 0. Raises ``UsageError`` if
-    no scrape has that counter, or times are out of order.
+    Triton's ``nv_inference_request_success`` counts requests by model, and a counter of our own
+    does so for evicted models too. Those of one interval are spread evenly over it. If a counter
+    falls, it has started again from 0. Raises ``UsageError`` if no scrape has that counter, or
+    times are out of order.
     """
     before_s: float | None = None
     before: dict[ModelId, float] = {}
@@ -155,9 +157,15 @@ def read_metrics(scrapes: Iterable[tuple[float, str]]) -> Trace:
 
 
 def _counts(text: str) -> dict[ModelId, float]:
+    """The answered requests of each model.
+
+    Of our own servers by a counter that stays when a model is evicted: Triton's is left out then,
+    and is not 0 when the model comes back.
+    """
     counts: dict[ModelId, float] = {}
+    counter = _OURS if f"\n{_OURS}{{" in text else _SUCCESS
     for name, labels, value in samples(text):
-        if name == _SUCCESS and "model" in labels and 0 <= value < math.inf:
+        if name == counter and "model" in labels and 0 <= value < math.inf:
             version = labels.get("version", "1")
             model = ModelId(labels["model"], int(version) if version.isdecimal() else 1)
             counts[model] = counts.get(model, 0.0) + value
