@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+import httpx
 import pytest
 
 from workbench import Workbench
 from workbench.api.memory_plan import MemoryPlan, budget_button
 from workbench.errors import UsageError
 from workbench.model import ModelId
-from workbench.planner import ModelCost, Trace, TraceRequest
+from workbench.planner import ModelCost, Trace, TraceRequest, read_metrics
 from workbench.views.progress import Progress
 
 PORTS = {"x": ("FP32", [1])}
@@ -143,6 +144,44 @@ def test_models_that_are_gone(served: Workbench) -> None:
     with pytest.raises(UsageError, match="nothing is known of the models of all 3 req") as caught:
         served.plan(Trace.of(gone))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", ["", ".tar.gz", ".tgz"])
+def test_the_targets_of_a_sagemaker_log(sample_models: Path, tmp_path: Path, ending: str) -> None:
+    """A TargetModel is the endpoint's model of it, or of an archive the model of its name."""
+    path = tmp_path / "log.csv"
+    lines = [f"2026-11-01T00:00:0{second}Z,/wine{ending},2000" for second in range(9)]
+    path.write_text("\n".join(("eventTime,TargetModel,ModelLatency", *lines)))
+    with Workbench(sample_models, device="cpu") as wb:
+        wb.load("wine")
+        assert {model.name for model in wb.plan(path).trace.models} == {"wine"}
+
+
+def test_the_targets_of_an_endpoint(sample_models: Path, tmp_path: Path) -> None:
+    """Requests of a log are for the models that the endpoint made of these targets."""
+    path = tmp_path / "log.csv"
+    path.write_text("time,TargetModel\n" + "".join(f"{n},wine\n" for n in range(9)))
+    with Workbench(artifacts=sample_models, device="cpu") as wb:
+        call = {"headers": {"x-amzn-sagemaker-target-model": "wine"}, "json": [[0.0] * 13]}
+        answer = httpx.post(f"{wb.url}/endpoints/any/invocations", **call)  # type: ignore[arg-type]
+        assert answer.status_code == 200
+        plan = wb.plan(path)
+        assert plan.trace.models == wb.trace.models
+        assert len(plan.trace) == 9
+
+
+def test_what_was_scraped_of_this_server(served: Workbench) -> None:
+    """Our own ``/metrics`` tells each request once, also of models that are evicted in between."""
+    before, scrapes = len(served.trace), []
+    for at_s, name in enumerate("abab"):
+        scrapes.append((float(at_s), httpx.get(f"{served.url}/metrics").text))
+        served.infer(name, [1.0])
+    scrapes.append((4.0, httpx.get(f"{served.url}/metrics").text))
+    trace = read_metrics(scrapes)
+    assert [(at_s, model.name) for at_s, model, *_ in trace] == [*enumerate("abab")]
+    assert len(served.trace) == before + 4
+    assert trace.models == served.trace.models
+    assert "of these requests warm" in str(served.plan(trace))
 
 
 def test_nothing_to_plan() -> None:

@@ -53,7 +53,7 @@ class Measuring(Reading):
 
         Raises ``UsageError`` for a trace without requests for known models, and ``SettingError``.
         """
-        from workbench.api.memory_plan import MemoryPlan, costs_of, pinned_of
+        from workbench.api.memory_plan import MemoryPlan, as_named_here, costs_of, pinned_of
         from workbench.planner import Goal, Trace, read_trace
 
         goal = Goal.of(warm, p99)
@@ -62,8 +62,11 @@ class Measuring(Reading):
         asked = self.trace if trace is None else trace
         if not isinstance(asked, Trace):
             asked = read_trace(path_of("trace", asked))
+        endpoint = self._serving.endpoint
+        targets = endpoint.targets if endpoint is not None else {}
+        asked = self._core.call(as_named_here, self._core, asked, targets)
         costs = self._core.call(costs_of, self._core, asked)
-        known = asked.named(costs).only(costs)
+        known = asked.only(costs)
         with Progress() as progress:
             return MemoryPlan(
                 known,

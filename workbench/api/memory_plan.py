@@ -30,6 +30,25 @@ def recorded(core: ServerCore) -> Trace:
     return Trace.of(sorted(made, key=lambda request: request.at_s))
 
 
+def as_named_here(core: ServerCore, trace: Trace, targets: Mapping[str, ModelId]) -> Trace:
+    """*trace* with the names that its models have at *core*.
+
+    A log of SageMaker names a TargetModel: that is the endpoint's model, one of *targets*, or else,
+    without the ending of an archive, a model of that name.
+    """
+    known = {*measured(core.events.since()), *(status.id.plain for status in core.index())}
+    names = {model.name for model in known}
+
+    def here(model: ModelId) -> ModelId:
+        target = model.name.removeprefix("/")
+        name = target.removesuffix(".tar.gz").removesuffix(".tgz")
+        if model.name in names or (target not in targets and name not in names):
+            return model
+        return targets.get(target) or ModelId(name, model.version)
+
+    return trace.renamed(here).named(known)
+
+
 def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
     """What the models of *trace* take at *core*, as far as that is known.
 
@@ -39,7 +58,6 @@ def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
     """
     costs = measured(core.events.since())
     rates = [cost.load_s / cost.nbytes for cost in costs.values() if cost.nbytes]
-    trace = trace.named([*costs, *(status.id.plain for status in core.index())])
     for model in trace.models:
         if model not in costs and rates:
             try:

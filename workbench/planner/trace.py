@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -141,8 +141,12 @@ class Trace:
                 return model
             return ModelId(model.name, *others)
 
+        return self.renamed(one)
+
+    def renamed(self, name: Callable[[ModelId], ModelId]) -> Trace:
+        """The same requests, each for what *name* returns for its model."""
         numbers: dict[ModelId, int] = {}  # two models of the trace may be one
-        new = [numbers.setdefault(one(model), len(numbers)) for model in self.models]
+        new = [numbers.setdefault(name(model), len(numbers)) for model in self.models]
         which = np.array(new, np.int32)[self.which] if new else self.which
         return Trace(tuple(numbers), self.at_s, which, self.nbytes, self.seconds)
 
