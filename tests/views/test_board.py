@@ -242,9 +242,14 @@ def test_a_model_on_a_gpu_says_on_which() -> None:
     """So does the table of the status page; on the CPU there is only one device to name."""
     gpus = [replace(GPU, index=index) for index in range(2)]
     models = [ready(name, device=gpu) for name, gpu in zip("ab", gpus, strict=True)]
-    html = page_parts(snapshot(*models), ["a", "b"], [], History())["models"]
-    assert ">cuda:0<" in html
-    assert ">cuda:1<" in html
+    devices = tuple(DeviceStatus(gpu, "a reason", 10 * MIB) for gpu in gpus)
+    now = replace(snapshot(*models), devices=devices)
+    for html in (
+        page_parts(now, ["a", "b"], [], History())["models"],
+        board.models_table(now, History()),
+    ):
+        assert ">cuda:0<" in html
+        assert ">cuda:1<" in html
     assert "device" not in page_parts(snapshot(ready("a")), ["a"], [], History())["models"]
 
 
@@ -281,10 +286,24 @@ def test_memory_of_no_model_does_not_look_like_that_of_models() -> None:
     assert ">budget for models 10.0 MiB" in chart
 
 
-def test_columns_of_the_page_stay() -> None:
-    """The column of the requests that run now is there without one, so that the others stay."""
-    html = page_parts(snapshot(ready("a")), ["a"], [], History())["models"]
-    assert '<th class="n">in flight</th>' in html
+def test_the_page_has_the_columns_of_the_dashboard() -> None:
+    """Its rows say of a model what those of the dashboard do, and its names lead to its page."""
+    before = snapshot(ready("a"))
+    now = snapshot(ready("a", ended=50), at_s=1001.0)
+    history = seen(before, now)
+    live, page = board.models_table(now, history), page_parts(now, ["a"], [], history)["models"]
+    assert "<svg" in live
+    assert page == "<h2>Models</h2>" + live.replace("> a <", '> <a href="v2/models/a/docs">a</a> <')
+
+
+def test_budget_and_capacity_are_lines() -> None:
+    """The memory of the card is a line too, if it is not more than twice the budget."""
+    for capacity, line in ((12, True), (20, True), (1000, False)):
+        gpu = replace(GPU, total_nbytes=capacity * MIB)
+        now = snapshot(ready("a"), device=gpu)
+        chart = memory_chart(seen(now), now.devices[0], [], now.at_s)
+        assert ">cuda:0: budget for models 10.0 MiB<" in chart
+        assert (f">capacity {capacity}.0 MiB<" in chart) == line, capacity
 
 
 def test_a_large_model_has_a_row() -> None:
@@ -338,6 +357,20 @@ def test_failed_requests_are_seen() -> None:
         assert [">3 failed</b>" in row for row in rows] == [failed == 3, False]
         assert ("3 failed/min" in " ".join(captured.get().split())) == (failed == 3)
         assert bool(re.search(r"\na:1 +ready .* 3 *\n", captured.get())) == (failed == 3)
+
+
+def test_large_counts_have_separators() -> None:
+    """Thousands are apart, of rates and of failures."""
+    requests = counts(40_000, 1001.0)
+    requests = replace(requests, failures={FailureReason.OTHER: 12_345})
+    idle, now = snapshot(ready("a")), snapshot(replace(ready("a"), requests=requests), at_s=1001.0)
+    history = seen(idle, now)
+    row = board.models_table(now, history)
+    assert "12,345 failed</b>" in row
+    assert " 52,345<" in row
+    for head in heads(now, history):
+        assert "<b>52,345</b> requests/s" in head
+        assert "<b>12,345</b> requests failed in the last minute" in head
 
 
 def test_a_minute_without_requests_has_no_p99() -> None:

@@ -134,7 +134,7 @@ def last_minute(snapshot: Snapshot, traffic: Traffic) -> list[tuple[str, str]]:
         figures.append((show_seconds(traffic.p99_s), "p99 of the last minute"))
     if traffic.failed:
         requests = "request" if traffic.failed == 1 else "requests"
-        figures.append((str(traffic.failed), f"{requests} failed in the last minute"))
+        figures.append((f"{traffic.failed:,}", f"{requests} failed in the last minute"))
     last_s = max((model.requests.last_at_s for model in snapshot.models), default=0.0)
     if not figures and last_s <= snapshot.at_s - MINUTE_S:
         figures.append(("no", "requests in the last minute"))
@@ -181,13 +181,31 @@ def models_table(
     shown = sorted((*first, *large), key=lambda m: (place(m), m.id))
     if not shown:
         return one_line("no model was used yet: choose one and load it, or send it a request")
-    wide = _columns(shown, snapshot, history)
+    more = len(snapshot.models) - len(shown) + snapshot.left_out.models
+    names = [_name(model) for model in shown]
+    return table_of(shown, names, snapshot, history, more=more, chosen=chosen, looks=looks)
+
+
+def table_of(
+    shown: Sequence[ModelStatus],
+    names: Sequence[str],
+    snapshot: Snapshot,
+    history: History,
+    *,
+    more: int,
+    chosen: str = "",
+    looks: Looks = CLASSES,
+) -> str:
+    """The rows of the *shown* models of *snapshot*, and below them why some are not loaded.
+
+    Their *names* are HTML. So many *more* are counted.
+    """
+    wide = _columns(shown, names, snapshot, history)
     columns = [column for _, column in wide]
     heads = heads_html(columns, looks)
     widths = "".join(f'<col style="width:{width}%">' for width, _ in wide)
     marks = [' class="c"' if model.id.name == chosen else "" for model in shown]
     rows = rows_html(columns, looks, marks)
-    more = len(snapshot.models) - len(shown) + snapshot.left_out.models
     words = "1 more model is" if more == 1 else f"{more} more models are"
     note = f"<small>{words} not shown</small>" if more else ""
     table = f'<table class="m"><colgroup>{widths}</colgroup>{heads}{"".join(rows)}</table>'
@@ -195,7 +213,7 @@ def models_table(
 
 
 def _columns(
-    models: Sequence[ModelStatus], snapshot: Snapshot, history: History
+    models: Sequence[ModelStatus], names: Sequence[str], snapshot: Snapshot, history: History
 ) -> list[tuple[int, Column]]:
     """The columns, each with its width in percent."""
     traffic = [history.traffic(model.id) for model in models]
@@ -207,7 +225,7 @@ def _columns(
     loads = [model.load_statistics for model in models]
     several = len(snapshot.devices) > 1
     return [
-        (14 if several else 21, Column("model", tuple(map(_name, models)))),
+        (14 if several else 21, Column("model", tuple(names))),
         (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
         *([(8, Column("device", devices))] if several else ()),
         (10, replace(memory, cells=tuple(map(add, memory.cells, bars)))),
@@ -226,13 +244,18 @@ def _name(model: ModelStatus) -> str:
 
 @lru_cache(_CELLS)
 def _name_cell(model: ModelId, colour: str, pinned: bool) -> str:
+    return name_cell(model, colour, pinned, breakable(shortened(model.name, NAME)))
+
+
+def name_cell(model: ModelId, colour: str, pinned: bool, name: str) -> str:
+    """The *colour* of *model*, whether it is *pinned*, its *name* as HTML, and its version."""
     swatch = (
         f'<span style="display:inline-block;width:10px;height:10px;border-radius:2px;'
         f'background:{colour}"></span>'
     )
     return (
         f'<span title="{escape(str(model))}">{swatch}{star(pinned)} '
-        f"{breakable(shortened(model.name, NAME))} <small>{model.version}</small></span>"
+        f"{name} <small>{model.version or ''}</small></span>"
     )
 
 
@@ -251,7 +274,7 @@ def _recent(traffic: Traffic) -> str:
     if not traffic.failed:
         return rate
     title = "requests that failed in the last minute"
-    failed = f'<b title="{title}">{traffic.failed} failed</b>'
+    failed = f'<b title="{title}">{traffic.failed:,} failed</b>'
     return f'<div style="line-height:13px">{rate}<br>{failed}</div>'
 
 
@@ -370,4 +393,4 @@ def breakable(text: str) -> str:
 
 def rate_words(rate: float) -> str:
     """Requests per second, with a decimal if they are few."""
-    return f"{rate:.0f}" if rate >= 10 or not rate else f"{rate:.1f}"
+    return f"{rate:,.0f}" if rate >= 10 or not rate else f"{rate:.1f}"

@@ -64,8 +64,10 @@ def memory_chart(
     samples = history.samples(str(device.device))
     models = max((sample.models_nbytes for sample in samples), default=0)
     whole = max((sample.models_nbytes + sample.other_nbytes for sample in samples), default=0)
-    # what is not ours may be a hundred times the budget: the models are to be seen beside it
-    needed = max(device.budget_nbytes, models, min(whole, 2 * device.budget_nbytes))
+    # what is not ours, and what there is, may be a hundred times the budget: the models are to be
+    # seen beside it
+    far, capacity = 2 * device.budget_nbytes, device.device.total_nbytes
+    needed = max(device.budget_nbytes, models, min(whole, far), capacity if capacity <= far else 0)
     age_s = until_s - samples[0].at_s if samples else 0.0
     frame = _Frame(until_s, min(WINDOW_S, max(_LEAST_S, age_s)), 1.12 * needed)
     opening = (
@@ -207,16 +209,17 @@ def _area(frame: _Frame, xs: Sequence[float], title: str, fill: str, ys: Array) 
 
 def _limits(frame: _Frame, device: DeviceStatus) -> list[str]:
     whose = "" if device.device.kind == "cpu" else f"{device.device}: "  # there may be several
-    lines = [(f"{whose}budget for models", device.budget_nbytes, "#c62828")]
+    lines = [(f"{whose}budget for models", device.budget_nbytes, "#c62828", _LEFT + 6, "start")]
     capacity_nbytes = device.device.total_nbytes
     if device.budget_nbytes < capacity_nbytes <= frame.most_nbytes:
-        lines.append(("capacity", capacity_nbytes, "currentColor"))
+        right = _WIDTH - _RIGHT - 6  # else it stands in the other's words if they are near
+        lines.append(("capacity", capacity_nbytes, "currentColor", right, "end"))
     return [
         f'<path d="M{_LEFT} {frame.y(nbytes):.1f}H{_WIDTH - _RIGHT}" stroke="{stroke}" '
         'stroke-width="1.5" stroke-dasharray="6 4"/>'
-        f'<text x="{_LEFT + 6}" y="{frame.y(nbytes) - 6:.1f}" {_HALO}>'
+        f'<text x="{x}" y="{frame.y(nbytes) - 6:.1f}" text-anchor="{anchor}" {_HALO}>'
         f"{name} {show_nbytes(nbytes)}</text>"
-        for name, nbytes, stroke in lines
+        for name, nbytes, stroke, x, anchor in lines
     ]
 
 

@@ -23,9 +23,9 @@ class Column:
     numbers: bool = False
 
 
-def said(columns: Iterable[Column], kept: str = "") -> list[Column]:
-    """Those of *columns* that have something in a cell, and the one with the head *kept*."""
-    return [column for column in columns if any(column.cells) or column.head == kept]
+def said(columns: Iterable[Column]) -> list[Column]:
+    """Those of *columns* that have something in a cell."""
+    return [column for column in columns if any(column.cells)]
 
 
 def nbytes_column(head: str, values: Sequence[int]) -> Column:

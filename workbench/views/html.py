@@ -36,7 +36,7 @@ def models_html(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     if not models:
         return "<i>no models</i>"
     names = [f"<b>{short_words(model.id.name)}</b>{board.star(model.pinned)}" for model in models]
-    columns = model_columns(models, names)
+    columns = _model_columns(models, names)
     rows = rows_html(columns, _LOOKS)
     if signatures:  # below each model, as they are long
         takes, gives = (column.cells for column in signature_columns(signatures))
@@ -54,10 +54,8 @@ def _shapes(takes: str, gives: str, columns: int) -> str:
     return f'<tr><td colspan="{columns}" style="{_NOTE}">{note}</td></tr>'
 
 
-def model_columns(
-    models: Sequence[ModelStatus], names: Sequence[str], kept: str = ""
-) -> list[Column]:
-    """Those that have something to say of *models*, and the one *kept*; *names* are the first."""
+def _model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[Column]:
+    """Those that have something to say of *models*; *names* are the first."""
     states = [state_words(model) for model in models]
     gpus = [str(m.device) if m.device and m.device.kind == "cuda" else "" for m in models]
     return said(
@@ -67,8 +65,7 @@ def model_columns(
             Column("state", tuple(board.pill(s.word, s.shade, s.title) for s in states)),
             Column("device", tuple(gpus)),
             *figure_columns(models),
-        ),
-        kept,
+        )
     )
 
 

@@ -20,10 +20,10 @@ from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
 from workbench.views.chart import legend, memory_charts
+from workbench.views.colours import model_colour
 from workbench.views.history import History, Traffic
-from workbench.views.html import budget_bar, model_columns
+from workbench.views.html import budget_bar
 from workbench.views.states import place
-from workbench.views.table import heads_html, reasons_html, rows_html
 from workbench.views.text import shortened
 from workbench.views.times import clock_time
 
@@ -52,7 +52,7 @@ def page_parts(
     return {
         "head": _head(snapshot, len(models), history.all_traffic),
         "memory": kept.get("memory") or _memory(snapshot, entries, history),
-        "models": _models(models),
+        "models": _models(models, snapshot, history),
         "events": kept.get("events") or board.events_list(entries),
     }
 
@@ -88,21 +88,17 @@ def _memory(snapshot: Snapshot, entries: Sequence[Entry], history: History) -> s
     return f'<div class="wbd">{"".join(charts)}{legend(history, snapshot)}</div>'
 
 
-def _models(models: Sequence[ModelStatus]) -> str:
+def _models(models: Sequence[ModelStatus], snapshot: Snapshot, history: History) -> str:
     if not models:
         return "<p>The repository has no models yet.</p>"
     shown = models[:_ROWS]
-    # always there: a column that came and went with the requests would move all others
-    columns = model_columns(shown, [_link(model) for model in shown], kept="in flight")
-    table = f"<table>{heads_html(columns)}{''.join(rows_html(columns))}</table>"
-    more = len(models) - len(shown)
-    note = f"<p>{more} more models are not shown</p>" if more else ""
-    return f"<h2>Models</h2>{table}{note}{reasons_html(shown)}"
+    names, more = [_name(model) for model in shown], len(models) - len(shown)
+    return f"<h2>Models</h2>{board.table_of(shown, names, snapshot, history, more=more)}"
 
 
-def _link(model: ModelStatus) -> str:
-    """Its name, which leads to the page where it can be tried."""
+def _name(model: ModelStatus) -> str:
+    """Its name leads to the page where it can be tried."""
     place = f"v2/models/{quote(model.id.name, safe='')}/docs"
     name = board.breakable(shortened(model.id.name, board.NAME))
-    whole = escape(model.id.name)
-    return f'<a href="{place}" title="{whole}">{name}</a>{board.star(model.pinned)}'
+    link = f'<a href="{place}">{name}</a>'
+    return board.name_cell(model.id, model_colour(model), model.pinned, link)
