@@ -90,6 +90,19 @@ def test_a_window_waits_for_slow_answers() -> None:
     assert [window.seconds for window in windows.done] == [8.0]
 
 
+def test_an_answer_is_waited_for() -> None:
+    """Windows without an answer or a failure do not end a run: the model may be slow."""
+    windows = Windows(1.0, 5)
+    windows.begin(0.0)
+    assert [windows.ended(8.0 * number) for number in range(1, 6)] == [False] * 4 + [True]
+    slow = Windows(1.0, 5)
+    slow.begin(0.0)
+    assert [slow.ended(8.0 * number) for number in range(1, 4)] == [False] * 3
+    slow.record(30.0)
+    assert [slow.ended(8.0 * number) for number in range(4, 6)] == [False, True]
+    assert summary(slow.done).p50_s == 30.0
+
+
 def test_without_any_answer_it_ends_early() -> None:
     """Two windows of failures alone are enough."""
     windows = Windows(1.0, 10)

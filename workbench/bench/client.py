@@ -160,9 +160,11 @@ class Windows:
         window.seconds = seconds
         self.done.append(window)
         self.begin(now_s)
-        if len(self.done) == self._most or not unstable(self.done):
+        if len(self.done) == self._most:
             return True
-        return len(self.done) >= 2 and not any(each.laps_s for each in self.done)
+        if any(each.laps_s for each in self.done):
+            return not unstable(self.done)
+        return len(self.done) >= 2 and any(each.failed for each in self.done)
 
 
 class _Connection(asyncio.Protocol):

@@ -79,7 +79,7 @@ def row(point: Point) -> tuple[str, ...]:
         str(point.variant),
         str(point.batch),
         load_words(point),
-        f"{point.throughput:.0f}",
+        f"{point.throughput:,.0f}",
         show_seconds(load.p50_s),
         show_seconds(load.p90_s),
         show_seconds(load.p99_s),
@@ -141,6 +141,7 @@ def figure(points: Sequence[Point]) -> Picture:
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.margins(y=0.1)  # for the words below the lowest point
     axes.set_xlim(left=0)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("elements a second; beside each point, how many clients")
     axes.set_ylabel("ms: p50, and p99 dashed")
     axes.spines[["top", "right"]].set_visible(False)
