@@ -284,7 +284,7 @@ def test_a_budget_that_is_named_is_one_whose_replay_reaches_the_goal(
 def test_how_many_wait_in_words() -> None:
     """All are "each", most are a percentage, fewer are every second, third and so on."""
     assert [_who(cold, 20) for cold in (20, 15, 10, 3)] == [
-        "each request waits", "75% of the requests wait", "every 2nd request waits",
+        "each request waits", "75 % of the requests wait", "every 2nd request waits",
         "every 7th request waits",
     ]  # fmt: skip
     told = [_who(1, requests) for requests in (3, 11, 21, 112)]

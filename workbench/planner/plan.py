@@ -396,7 +396,7 @@ def _who(cold: int, requests: int) -> str:
     if cold == requests:
         return "each request waits"
     if 2 * cold > requests:
-        return f"{cold / requests:.0%} of the requests wait"
+        return f"{cold / requests * 100:.0f} % of the requests wait"
     return f"every {_ordinal(round(requests / cold))} request waits"
 
 
