@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -198,19 +199,40 @@ def test_a_failed_order_is_one_line(server: Workbench) -> None:
     assert "load nobody: " in dashboard._note.value
 
 
-def test_the_slider_changes_the_budget(server: Workbench) -> None:
-    """A move of the slider is the server's budget, and models that no longer fit are evicted."""
-    server.load("wine")
+def test_the_slider_changes_the_budget_while_requests_run(server: Workbench) -> None:
+    """A move of the slider is the server's budget: models that do not fit leave, none that runs."""
+    runs, go = threading.Event(), threading.Event()
+
+    def slow(x: np.ndarray) -> np.ndarray:
+        runs.set()
+        go.wait(60)
+        return x
+
+    declared = {"x": ("FP32", [-1])}
+    server.register(slow, name="slow", inputs=declared, outputs=declared, memory="1MiB")
+    server.register(lambda x: x, name="idle", inputs=declared, outputs=declared, memory="1MiB")
+    server.load("idle")
     dashboard = server.dashboard()
-    dashboard.draw()
-    slider = dashboard._controls.slider
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.infer, "slow", [1.0])
+        assert runs.wait(60)
+        dashboard.draw()
+        slider = dashboard._controls.slider
 
-    def slide() -> None:
-        slider.index = 0
+        def slide() -> None:
+            slider.index = 0
 
-    after(dashboard, slide)
-    assert server.budget == 2**20
-    assert slider.value == 2**20
+        after(dashboard, slide)
+        assert server.budget == slider.value == 2**20
+        while any(m.nbytes for m in server.snapshot().models if m.id.name == "idle"):
+            pass  # once its memory is free
+        dashboard.draw()
+        assert not answer.done()
+        go.set()
+        assert answer.result(60).tolist() == [1.0]
+    assert "evicted idle:1 (1.0 MiB, " in dashboard._events.value
+    assert "to fit the budget of 1.0 MiB" in dashboard._events.value
+    assert server.snapshot().ready == 1
 
 
 def test_policy_and_keep_alive_are_controls(server: Workbench) -> None:
