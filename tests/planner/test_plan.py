@@ -1,5 +1,6 @@
 """Plans: the answers to how much memory requests need."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -123,6 +124,14 @@ def test_what_if() -> None:
     assert plan.what_if(costs=slower).waited_s == 18.0
     another = {**slower, ModelId("d", 1): ModelCost(MIB, 1.0)}
     assert plan.what_if(costs=another, pinned=["d", A]).loads == 3
+
+
+def test_what_prepared_loads_save() -> None:
+    """Without them models load as they did before they were prepared, if that was measured."""
+    costs = {A: replace(COSTS[A], load_s=1.0, plain_load_s=4.0), B: replace(COSTS[B], load_s=2.0)}
+    plan = Plan(trace("ab"), costs, 100 * MIB)
+    assert plan.what_if().waited_s == 1.0 + 2.0
+    assert plan.what_if(prepared=False).waited_s == 4.0 + 2.0
 
 
 def test_room_for_the_last_load() -> None:

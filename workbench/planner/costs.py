@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from workbench.errors import UsageError
 from workbench.events import Entry, ModelLoaded, ModelLoading, ModelPrepared
@@ -17,7 +17,8 @@ class ModelCost:
     """The measured memory and times of a model.
 
     *nbytes* once loaded; *claim_nbytes* while loading, if that is more; the seconds of a load, of a
-    run, and of freeing the memory.
+    run, and of freeing the memory. *plain_load_s*: of a load before the model was prepared, if
+    *load_s* are of one after that; else 0.0.
     """
 
     nbytes: int
@@ -25,6 +26,7 @@ class ModelCost:
     claim_nbytes: int = 0
     run_s: float = 0.0
     unload_s: float = 0.0
+    plain_load_s: float = 0.0
 
     @property
     def need_nbytes(self) -> int:
@@ -41,8 +43,7 @@ def check_costs(costs: Mapping[ModelId, ModelCost], models: Iterable[ModelId]) -
         if model not in costs:
             raise UsageError(f"no cost of {model} is known: load it once, or leave it out")
     for model, cost in costs.items():
-        numbers = (cost.nbytes, cost.claim_nbytes, cost.load_s, cost.run_s, cost.unload_s)
-        if not all(0 <= number < math.inf for number in numbers):
+        if not all(0 <= number < math.inf for number in astuple(cost)):
             raise UsageError(f"the cost of {model} is not of numbers from 0 up: {cost}")
 
 
@@ -71,6 +72,7 @@ def measured(log: Iterable[Entry]) -> dict[ModelId, ModelCost]:
             nbytes,
             statistics.median(fast.get(model) or slow[model]),
             claims.get(model, nbytes),
+            plain_load_s=statistics.median(slow[model]) if model in fast and model in slow else 0.0,
         )
         for model, nbytes in sizes.items()
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -197,16 +197,22 @@ class Plan:
         pinned: Collection[ModelId | str] | None = None,
         keep_alive_s: float | None = None,
         costs: Mapping[ModelId, ModelCost] | None = None,
+        prepared: bool = True,
     ) -> Outcome:
         """The exact replay with other settings; several budgets are several devices.
 
         A *budget* is in bytes, or a text such as ``"2GiB"``; one budget is shared by all *parts*.
-        A *pinned* model may be given by its name.
+        A *pinned* model may be given by its name. Unless *prepared*, models load as plain ones.
         Raises ``UsageError`` as ``replay``, and ``SettingError``.
         """
         if isinstance(budget, str):
             budget = parse_nbytes(budget)
         costs = self.costs if costs is None else costs
+        if not prepared:
+            costs = {
+                model: replace(cost, load_s=cost.plain_load_s or cost.load_s)
+                for model, cost in costs.items()
+            }
         budgets = self.budget_nbytes if budget is None else budget
         if isinstance(budgets, int):
             budgets = [budgets // self.parts] * self.parts
