@@ -30,9 +30,7 @@ def write(path: Path, cells: Sequence[str]) -> None:
 
 
 @contextmanager
-def opened(
-    context: Any, lab: Lab, name: str, width: int = 900, *, dark: bool = False
-) -> Iterator[Any]:
+def opened(context: Any, lab: Lab, name: str, width: int = 900) -> Iterator[Any]:
     """A page with the notebook *name*, once its kernel is ready.
 
     After a failure it stays open: the report says what it shows.
@@ -44,10 +42,5 @@ def opened(
     page.wait_for_function(
         "() => window.jupyterapp.shell.currentWidget?.context?.sessionContext?.isReady"
     )
-    if dark:
-        page.evaluate(
-            "() => window.jupyterapp.commands.execute("
-            "'apputils:change-theme', {theme: 'JupyterLab Dark'})"
-        )
     yield page
     page.close()

@@ -1,12 +1,12 @@
 """The quickstart as a person sees it: a real JupyterLab in a real Chromium."""
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from browser.chromium import MARKS, Lab
+from browser.looks import take_picture
 from browser.notebooks import RUN_ALL, opened
 
 pytestmark = MARKS
@@ -23,9 +23,7 @@ def page(context: Any, lab: Lab) -> Iterator[Any]:
         outputs = page.locator(".jp-OutputArea-output")
         outputs.filter(has_text="stopped").wait_for()
         yield page
-        shot = os.environ.get("LAB_SCREENSHOT")
-        if shot:
-            page.screenshot(path=shot, full_page=True)
+        take_picture(page, "lab-quickstart")
 
 
 def test_status_is_drawn(page: Any) -> None:

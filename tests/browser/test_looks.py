@@ -1,6 +1,5 @@
 """Each view in the colours of JupyterLab and VS Code: readable, and whole at both widths."""
 
-import os
 import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from browser.chromium import MARKS, patient
+from browser.looks import CONTRAST, CUT, take_picture
 from workbench import Workbench
 from workbench.core.status.snapshot import DeviceStatus, Snapshot
 from workbench.errors import WorkbenchError
@@ -41,55 +41,6 @@ VIEWS = ("card", "models", "model", "events", "memory", "dashboard", "gpus", "pl
 UNEQUAL = """() => [...document.querySelectorAll("table:not(:has(td[colspan]))")]
   .map(table => [...table.rows].slice(1).map(row => row.getBoundingClientRect().height))
   .filter(heights => Math.max(...heights) - Math.min(...heights) > 1)"""
-
-# The contrast of each text with what is behind it, by WCAG 2's formula. What is half transparent
-# is mixed with what is behind it; text with a halo is on the colour of its halo.
-CONTRAST = """() => {
-  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true })
-  const rgba = text => {
-    canvas.clearRect(0, 0, 1, 1)
-    canvas.fillStyle = text
-    canvas.fillRect(0, 0, 1, 1)
-    const [r, g, b, a] = canvas.getImageData(0, 0, 1, 1).data
-    return [r, g, b, a / 255]
-  }
-  const over = (top, below, alpha) =>
-    below.map((c, i) => i < 3 ? top[i] * alpha + c * (1 - alpha) : 1)
-  const light = rgb => {
-    const [r, g, b] = rgb.slice(0, 3).map(c => c / 255)
-      .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b
-  }
-  const found = []
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
-  while (walker.nextNode()) {
-    const node = walker.currentNode, element = node.parentElement
-    if (!node.data.trim() || !element.checkVisibility({ opacityProperty: true })) continue
-    if (element.closest("title, style, script, .stale")) continue
-    const chain = []
-    for (let each = element; each; each = each.parentElement) chain.unshift(each)
-    let behind = [255, 255, 255, 1], opacity = 1
-    for (const each of chain) {
-      const style = getComputedStyle(each), colour = rgba(style.backgroundColor)
-      opacity *= parseFloat(style.opacity)
-      behind = over(colour, behind, colour[3] * opacity)
-    }
-    const style = getComputedStyle(element), drawn = element instanceof SVGElement
-    if (drawn && style.stroke !== "none") behind = rgba(style.stroke)
-    const ink = rgba(drawn ? style.fill : style.color)
-    const shown = over(ink, behind, ink[3] * opacity)
-    const [a, b] = [light(shown), light(behind)]
-    found.push([(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), node.data.trim().slice(0, 60)])
-  }
-  return found
-}"""
-
-# Elements of which something is hidden at their right edge.
-CUT = """() => [...document.querySelectorAll("body *")]
-  .filter(each => !(each instanceof SVGElement) && each.checkVisibility())
-  .filter(each => getComputedStyle(each).overflowX !== "visible"
-    && each.scrollWidth > each.clientWidth + 1)
-  .map(each => each.outerHTML.slice(0, 200))"""
 
 # The heads of columns that need more room than they have, so that words are broken or cut.
 BROKEN = """() => [...document.querySelectorAll("th")].filter(head => {
@@ -191,32 +142,29 @@ def page(request: Any, browser: Any, views: Mapping[str, str]) -> Iterator[Any]:
         tab = context.new_page()
         tab.set_content(document(theme, views[view]))
         yield tab
-        if folder := os.environ.get("LOOKS"):
-            for width in (900, 1400):
-                tab.set_viewport_size({"width": width, "height": 700})
-                tab.screenshot(path=Path(folder, f"{view}-{theme}-{width}.png"), full_page=True)
 
 
-def assert_readable_and_whole(page: Any, *widths: int) -> None:
+def assert_readable_and_whole(page: Any, name: str, *widths: int) -> None:
     """All text has a contrast of 4.5 at least, and nothing is cut off in narrow and wide windows.
 
     JupyterLab leaves 730 of 900 pixels to the output of a cell. The rows of a table are of equal
-    height, however long the names, and no head is broken within a word.
+    height, however long the names, and no head is broken within a word. Pictures are taken.
     """
-    texts = page.evaluate(CONTRAST)
+    texts = page.locator("body").evaluate(CONTRAST)
     assert len(texts) >= 8
     assert [text for text in texts if text[0] < 4.5] == []
     for width in widths:
         page.set_viewport_size({"width": width, "height": 700})
         assert page.evaluate(BROKEN) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.evaluate(CUT) == []
+        assert page.locator("body").evaluate(CUT) == []
         assert page.evaluate(UNEQUAL) == []
+        take_picture(page, f"{name}-{width}")
 
 
-def test_a_view_is_readable_and_whole(page: Any) -> None:
+def test_a_view_is_readable_and_whole(page: Any, request: Any) -> None:
     """Each view is, in each theme."""
-    assert_readable_and_whole(page, 730, 900, 1400)
+    assert_readable_and_whole(page, request.node.callspec.id, 730, 900, 1400)
 
 
 @pytest.mark.parametrize("view", ["dashboard", "gpus"])
@@ -225,8 +173,9 @@ def test_a_narrow_output_is_scrolled(browser: Any, views: Mapping[str, str], vie
     with patient(browser, viewport={"width": 440, "height": 700}) as context:
         tab = context.new_page()
         tab.set_content(document("lab-light", views[view]))
-        for unwanted in (BROKEN, CUT, UNEQUAL):
+        for unwanted in (BROKEN, UNEQUAL):
             assert tab.evaluate(unwanted) == []
+        assert tab.locator("body").evaluate(CUT) == []
         assert tab.evaluate("document.documentElement.scrollWidth") < 730
 
 
@@ -239,6 +188,4 @@ def test_the_status_page_is_readable_and_whole(
     with patient(browser, viewport=size, color_scheme=scheme) as context:
         tab = context.new_page()
         tab.set_content(views["page"])
-        assert_readable_and_whole(tab, 900, 1400)
-        if folder := os.environ.get("LOOKS"):
-            tab.screenshot(path=Path(folder, f"page-{scheme}.png"), full_page=True)
+        assert_readable_and_whole(tab, f"page-{scheme}", 900, 1400)

@@ -1,6 +1,5 @@
 """The status page in a real Chromium that reaches nothing outside."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,6 @@ def page(browser: Any, server: Workbench, outside: list[str]) -> Iterator[Any]:
         page.clock.install()
         page.add_init_script(HIDE)
         yield page
-        shot = os.environ.get("STATUS_SCREENSHOT")
-        if shot:
-            page.screenshot(path=shot, full_page=True)
 
 
 @pytest.mark.parametrize("prefix", ["", PROXY])

@@ -93,7 +93,7 @@ class Controls:
         self.find.observe(lambda _change: find(), "value")
         self.policy = _setting("Evict first", POLICIES, "260px")
         self.keep_alive = _setting("Keep idle models", [("-", 0.0)], "310px")
-        self.request = widgets.Textarea(layout=_layout("100%", height="84px"))
+        self.request = widgets.Textarea(layout=_layout("auto", height="84px"))
         self.send = widgets.Button(
             description="Send", tooltip="send this request over the wire", layout=_layout("90px")
         )
