@@ -59,6 +59,7 @@ def assert_in_order(page: Any, look: str) -> None:
         texts = view.evaluate(CONTRAST)
         assert len(texts) > 40
         assert [text for text in texts if text[0] < 4.5] == []
+        view.evaluate("view => view.scrollIntoView()")
         take_picture(page, f"lab-{look}-{width}")
 
 

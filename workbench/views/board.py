@@ -225,12 +225,12 @@ def _columns(
     loads = [model.load_statistics for model in models]
     several = len(snapshot.devices) > 1
     return [
-        (14 if several else 21, Column("model", tuple(names))),
+        (13 if several else 20, Column("model", tuple(names))),
         (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
         *([(8, Column("device", devices))] if several else ()),
         (10, replace(memory, cells=tuple(map(add, memory.cells, bars)))),
         (7, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
-        (16, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
+        (17, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
         (8, seconds_column("p99", [each.p99_s for each in traffic])),
         (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
         (7, count_column("loads", [each.loads for each in loads])),
