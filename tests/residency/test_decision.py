@@ -1,7 +1,7 @@
 """The decision who is in memory: by table, and by properties over any occupants."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
@@ -37,9 +37,9 @@ def resident_of(number: int, name: str, nbytes: int, use: int, leases: int) -> R
     usage = Usage()
     usage.last_use = use
     model = ModelId(name, number)
-    return Resident(
-        model, DeviceBooks(0, 1), usage, False, 0.0, 0.0, claimed_nbytes=nbytes, leases=leases
-    )
+    resident = Resident(model, DeviceBooks(0, 1), usage, 0.0, pinned=False)
+    resident.claimed_nbytes, resident.leases = nbytes, leases
+    return resident
 
 
 def occupant(
@@ -219,7 +219,7 @@ def test_leased_victims(need: int, models: list[Model]) -> None:
 @given(st.integers(0, 110), MODELS, st.booleans())
 def test_which_decision(need: int, models: list[Model], loads: bool) -> None:
     """It is Claim if enough may leave now, Wait if enough may later, and Reject otherwise."""
-    room = room_of(100, models)._replace(loads=loads)
+    room = replace(room_of(100, models), loads=loads)
     decision = decide(need, room, may_leave(models), LRU)
     lacking = need - room.free_nbytes
     if need > 100:

@@ -24,7 +24,7 @@ class Lender:
         self.back.append(counts)
 
     def lease(self, *, counts: bool = False) -> Lease:
-        resident = Resident(A, DeviceBooks(0, 100), None, False, 0.0, 0.0)  # type: ignore[arg-type]
+        resident = Resident(A, DeviceBooks(0, 100), None, 0.0, pinned=False)  # type: ignore[arg-type]
         session = FakeSession(A, 1, lambda: None)
         return Lease([resident], [session], self.take_back, counts=counts)
 

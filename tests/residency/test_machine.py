@@ -315,7 +315,7 @@ def test_illegal_steps(rig: Rig, phase: Phase, to: Phase) -> None:
     resident = rig.resident(A)
     resident.phase = phase
     with pytest.raises(AssertionError, match=f"from {phase.name} to {to.name}"):
-        resident.device.enter(resident, to, 0, 0)
+        resident.device.book(resident, 0, 0, to)
 
 
 def test_every_phase_has_a_state() -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from workbench.memory.eviction import POLICIES, EvictionPolicy, Occupant
 from workbench.model import Footprint, ModelId
-from workbench.residency.residents import Residents
-from workbench.residency.rooms import Rooms, candidates
+from workbench.residency import events
+from workbench.residency.machine import Machine
+from workbench.residency.rooms import candidates
 from workbench.residency.state import Kind, Phase, Resident
 
 KEYED = [policy for policy in POLICIES.values() if policy.key is not None]
@@ -21,8 +22,8 @@ class Rig:
     """Models on one device; each operation is about the model of a *number*."""
 
     def __init__(self, policy: EvictionPolicy) -> None:
-        self.residents = Residents([10**9])
-        self.rooms = Rooms(self.residents, policy)
+        self.machine = Machine([10**9], policy)
+        self.residents = self.machine.residents
         self.device = self.residents.devices[0]
         self.policy = policy
 
@@ -43,13 +44,13 @@ class Rig:
         self.residents.lease((ModelId(f"m{number}", 1),), 0.0)
 
     def use_briefly(self, number: int, _: int) -> None:
-        for resident in self.residents.lease((ModelId(f"m{number}", 1),), 0.0) or ():
-            self.residents.share(resident, -1, 0.0)
+        leased = self.residents.lease((ModelId(f"m{number}", 1),), 0.0)
+        assert leased is None or self.machine.release(leased, 0.0)
 
     def give_back(self, number: int, _: int) -> None:
         resident = self.find(number)
         if resident is not None and resident.leases:
-            self.residents.share(resident, -1, 0.0)
+            assert self.machine.release((resident,), 0.0)
 
     def grow(self, number: int, size: int) -> None:
         """Its runs keep more memory than before, or less."""
@@ -73,7 +74,7 @@ class Rig:
     def follow(self, number: int, _: int) -> None:
         """Another policy, which may be that of use alone."""
         self.policy = (*KEYED, POLICIES["lru"])[number % 4]
-        self.rooms.follow(self.policy)
+        self.machine.apply(events.PolicyChanged(self.policy), 0.0)
 
     def found(self) -> Iterator[ModelId]:
         """The models that may leave, in the order in which they are offered."""

@@ -178,14 +178,14 @@ class _Replay:
                     self._go_to(ahead[0][0])
                 end_s = self._now_s + (0.0 if math.isnan(waits[index]) else runs_s[number])
                 continue
-            use(resident)
-            residents, run_s = [resident], runs_s[number]
+            residents, run_s = (resident,), runs_s[number]
             end_s = at_s + run_s
-            if run_s and (expires or end_s > next_s or (ahead and ahead[0][0] <= end_s)):
+            if expires or (run_s and (end_s > next_s or (ahead and ahead[0][0] <= end_s))):
+                use(resident)
                 self._after(run_s, self._release, residents)
             else:  # nothing happens before its end
                 self._now_s = end_s
-                if expires or not machine.release(residents, end_s):
+                if not machine.release(residents, end_s, counts=True):
                     self._release(residents)
         while ahead:
             self._go_to(ahead[0][0])
@@ -268,9 +268,9 @@ class _Replay:
             run_s = self._costs[models[0]].run_s
         self._after(run_s, self._release, self._residents.among(models))
 
-    def _release(self, residents: list[Resident]) -> None:
+    def _release(self, residents: Sequence[Resident]) -> None:
         if not self._machine.release(residents, self._now_s):
-            self._apply(events.Released(tuple(resident.id for resident in residents)))
+            self._apply(events.Released(tuple([resident.id for resident in residents])))
         if self._keep_alive_s < math.inf:
             for each in residents:
                 heapq.heappush(self._idle, (each.last_used_s, next(self._numbers), each))

@@ -59,8 +59,8 @@ def decide(
     Idle models leave before models in use, each group in the policy's order. No model leaves unless
     its memory is needed.
     """
-    if reject := too_large(need_nbytes, room.budget_nbytes):
-        return reject
+    if need_nbytes > room.budget_nbytes:
+        return too_large(need_nbytes, room.budget_nbytes)
     free = room.free_nbytes
     if need_nbytes <= free:
         return Claim()
@@ -80,18 +80,17 @@ def decide(
     return Reject(f"{numbers} and {kept} may not be evicted; {would}")
 
 
-def too_large(need_nbytes: int, budget_nbytes: int) -> Reject | None:
+def too_large(need_nbytes: int, budget_nbytes: int) -> Reject:
     """The rejection of a request that does not fit even into an empty device."""
-    if need_nbytes <= budget_nbytes:
-        return None
     reason = f"the budget is {show_nbytes(budget_nbytes)}; {would_do(need_nbytes)}"
     return Reject(reason, too_large=True)
 
 
 def check_fits(models: str, need: Need, budget_nbytes: int) -> None:
     """Raise ``ModelTooLarge`` if *models* do not fit even into an empty device."""
-    if reject := too_large(need.nbytes, budget_nbytes):
-        raise ModelTooLarge(f"{models} needs {need}, {reject.reason}")
+    if need.nbytes > budget_nbytes:
+        reason = too_large(need.nbytes, budget_nbytes).reason
+        raise ModelTooLarge(f"{models} needs {need}, {reason}")
 
 
 def would_do(nbytes: int) -> str:
@@ -143,13 +142,16 @@ def no_room(
 
 def _claim(lacking_nbytes: int, in_order: Iterable[Resident]) -> Claim:
     seen: list[Resident] = []
+    used: list[Resident] = []
     idle_nbytes = 0
     for resident in in_order:
         seen.append(resident)
-        idle_nbytes += 0 if resident.leases else resident.claimed_nbytes
+        if resident.leases:
+            used.append(resident)
+            continue
+        idle_nbytes += resident.claimed_nbytes
         if idle_nbytes >= lacking_nbytes:
             break
-    used = [resident for resident in seen if resident.leases]
     idle_first = [*(r for r in seen if not r.leases), *used] if used else seen
     victims = _fewest(lacking_nbytes, idle_first, CLAIMED)
     first = seen[: len(victims)]

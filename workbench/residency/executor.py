@@ -167,10 +167,7 @@ class Residency:
 
     def take_back(self, residents: Sequence[Resident], counts: bool) -> None:
         with self._lock:
-            if counts:
-                for resident in residents:
-                    self._residents.use(resident)
-            if self._machine.release(residents, self._clock()):
+            if self._machine.release(residents, self._clock(), counts=counts):
                 return
             effects = self._step(events.Released(tuple(r.id for r in residents)))
         self._do(effects)

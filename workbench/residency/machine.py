@@ -16,7 +16,8 @@ wait for that run; it is refused if only the end of such runs could give it room
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from workbench.errors import (
@@ -88,35 +89,41 @@ class Machine:
         """Whether a request waits for room."""
         return bool(self._queue) or any(device.admissions for device in self.residents.devices)
 
-    def release(self, residents: Sequence[Resident], now_s: float) -> bool:
+    def release(self, residents: Sequence[Resident], now_s: float, *, counts: bool = False) -> bool:
         """End a lease on *residents* if nothing else follows; returns whether it was ended.
 
-        This is not an event, see ``Residents.lease``. If more follows, nothing is changed, and the
-        caller applies ``Released``.
+        If it *counts*, it is counted as a use of each first. This is not an event, see
+        ``Residents.lease``. If more follows, the caller applies ``Released``.
         """
+        if counts:
+            for resident in residents:
+                self.residents.use(resident)
         if len(residents) > 1 and is_tied(residents):
             return False
         for resident in residents:
-            device = resident.device
-            if resident.phase is not READY or device.claimed_nbytes > device.budget_nbytes:
+            if resident.phase is not READY or resident.device.free_nbytes < 0:
                 return False
             if resident.may_call and self.waits:  # its end may make room
                 return False
-        share = self.residents.share
         for resident in residents:
-            share(resident, -1, now_s)
+            resident.leases -= 1
+            resident.last_used_s = now_s
+            if resident.may_call:
+                resident.device.recount(resident)
+            if not resident.touched:
+                self.residents.touch(resident)
         return True
 
     # ── requests ──
 
     def _asked(self, event: events.Requested) -> None:
-        request, now_s = WaitingRequest(*event), self.residents.now_s
+        request, failures = WaitingRequest(event), self._failures
         self.requests[request.number] = request
-        absent = [model for model in request.models if not self.residents.stays(model)]
-        for model in absent:
+        absent = self.residents.missing(request.models)
+        for model in absent if failures else ():
             if request.purpose is events.LOAD:
-                self._failures.pop(model.plain, None)
-            elif self._failures and (failure := self._failures.recall(model.plain, now_s)):
+                failures.pop(model.plain, None)
+            elif failure := failures.recall(model.plain, self.residents.now_s):
                 self._refuse(request, failure)
                 return
         if not absent:
@@ -134,7 +141,7 @@ class Machine:
 
     def _wait_for_room(self, request: WaitingRequest, system: Sequence[int | None] = ()) -> None:
         """Put *request*, whose needs are known, into the queue; *system*: see ``Estimated``."""
-        choose_devices(request, self.residents, self.requests.values(), system)
+        request.homes = choose_devices(request, self.residents, self.requests.values(), system)
         self._queue[request.number] = request
         self._changed = True
 
@@ -142,10 +149,11 @@ class Machine:
         request = self.requests.get(event.request)
         if request is None:
             return
-        if all(map(self.residents.stays, request.models)):  # others had it loaded by now
+        absent = self.residents.missing(request.models)
+        if not absent:  # others had it loaded by now
             self._enlist(request)
             return
-        if not self.residents.stays(event.model):
+        if event.model in absent:
             self._out(TellFailed(event.model, event.error, tried=False))
         self._refuse(request, event.error)
 
@@ -197,16 +205,16 @@ class Machine:
         """All models of *request* are READY: it gets its leases."""
         residents, now_s = self.residents, self.residents.now_s
         del self.requests[request.number]
+        tied, counts = is_tied(request.residents), request.purpose is not events.PRELOAD
         for resident in request.residents:
             resident.waiting -= 1
-            if request.purpose is not events.PRELOAD:  # which does not count as a use
-                resident.leases -= 1
-                residents.share(resident, 1, now_s)
+            resident.tied += tied
+            if counts:
+                if resident.leases == resident.waiting + 1:
+                    resident.busy_since_s = now_s
+                resident.last_used_s = now_s
                 if resident.id not in request.counted:
                     residents.use(resident)
-        if is_tied(request.residents):
-            residents.tie(request.residents, 1)
-        for resident in request.residents:
             resident.device.recount(resident)
             if resident.unload_wanted:
                 residents.go_on(resident)
@@ -216,9 +224,8 @@ class Machine:
         residents, now_s = self.residents, self.residents.now_s
         found = residents.among(event.models)
         tied = is_tied(found)
-        if tied:
-            residents.tie(found, -1)
         for resident in found:
+            resident.tied -= tied
             resident.leases -= 1
             resident.last_used_s = now_s
             if tied or not resident.leases:
@@ -235,7 +242,8 @@ class Machine:
             self.residents.close(resident, footprint.nbytes)
             return
         self.residents.ready(resident, footprint, seconds, may_call=may_call)
-        self._failures.pop(model.plain, None)
+        if self._failures:
+            self._failures.pop(model.plain, None)
         requests, resident.requests = self._waiting_for(resident), {}
         for request in requests:
             request.outstanding -= 1
@@ -389,9 +397,9 @@ class Machine:
         if self._queue:
             self._serve()
         for device in self.residents.devices:
-            if device.claimed_nbytes > device.budget_nbytes:
+            if device.free_nbytes < 0:
                 self._rooms.fit_budget(device)
-                while device.admissions and device.claimed_nbytes > device.budget_nbytes:
+                while device.admissions and device.free_nbytes < 0:
                     self._take_back(device.admissions[-1])
         for device in self.residents.devices:
             if device.passed and not self._queue:
@@ -422,28 +430,24 @@ class Machine:
         self._return_leases(request)
         there = request.residents
         request.needs = {r.id: r.claimed_nbytes for r in there} | dict(request.needs)
-        request.homes = {r.id: r.device for r in there} | request.homes
+        request.homes = {r.id: r.device for r in there} | dict(request.homes)
         request.residents, request.outstanding = (), 0
         self._queue[request.number] = request
 
     def _serve(self) -> None:
         ahead = Queue()
-        before: list[WaitingRequest] = []  # that still wait for room
         for request in tuple(self._queue.values()):
-            self._turn(request, ahead, before)
-            if request.number in self._queue:
-                before.append(request)
+            self._turn(request, ahead)
         for device in self.residents.devices:
             if device.passed and device not in ahead:
                 device.passed.clear()
 
-    def _turn(
-        self, request: WaitingRequest, ahead: Queue, before: Iterable[WaitingRequest]
-    ) -> None:
+    def _turn(self, request: WaitingRequest, ahead: Queue) -> None:
         calls: set[ModelId] = set()
         if request.parents:
             if self._calls_leaving(request):
                 return
+            before = takewhile(lambda each: each is not request, self._queue.values())
             placed = [each for each in self.requests.values() if each.residents]
             calls = calling((*before, *placed))
         outcome = self._rooms.take(request, ahead, calls)

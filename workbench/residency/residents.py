@@ -30,6 +30,7 @@ from workbench.residency.state import (
     LOADING,
     NOW,
     READY,
+    STAYING,
     Departure,
     DeviceBooks,
     Resident,
@@ -92,10 +93,10 @@ class Residents:
         idle = [r.last_used_s for r in self._residents.values() if r.kind is now and not r.leases]
         return min(idle, default=math.inf)
 
-    def stays(self, model: ModelId) -> bool:
-        """Whether *model* is loaded, or will be, and has not begun to leave."""
-        resident = self._residents.get(model)
-        return resident is not None and resident.stays
+    def missing(self, models: Iterable[ModelId]) -> list[ModelId]:
+        """Those of *models* that neither are loaded nor will be, or that have begun to leave."""
+        find = self._residents.get
+        return [m for m in models if (found := find(m)) is None or found.phase not in STAYING]
 
     def home(self, model: ModelId) -> DeviceBooks:
         """The device that *model* is on, or was last; the first one if it never was on any."""
@@ -125,12 +126,14 @@ class Residents:
             if resident is None or resident.phase is not READY:
                 return None
             found.append(resident)
+        tied = is_tied(found)
         for resident in found:
-            self.share(resident, 1, now_s)
+            self.lend(resident.id, now_s)
+            if tied:
+                resident.tied += 1
+                resident.device.recount(resident)
             if counts and resident.id not in counted:
                 self.use(resident)
-        if is_tied(found):
-            self.tie(found, 1)
         return found
 
     def lend(self, model: ModelId, now_s: float) -> Resident | None:
@@ -138,7 +141,14 @@ class Residents:
         resident = self._residents.get(model)
         if resident is None or resident.phase is not READY:
             return None
-        self.share(resident, 1, now_s)
+        if resident.leases == resident.waiting:
+            resident.busy_since_s = now_s
+        resident.last_used_s = now_s
+        resident.leases += 1
+        if resident.may_call:
+            resident.device.recount(resident)
+        if not resident.touched:
+            self.touch(resident)
         return resident
 
     def use(self, resident: Resident) -> None:
@@ -147,28 +157,12 @@ class Residents:
         resident.usage.add(use)
         resident.device.residents.move_to_end(resident)
         if not resident.touched:
-            self._touch(resident)
+            self.touch(resident)
 
-    def share(self, resident: Resident, count: int, now_s: float) -> None:
-        """Add *count*, 1 or -1, to the leases on *resident*, which is loaded; this is not a use."""
-        if count > 0 and resident.leases == resident.waiting:
-            resident.busy_since_s = now_s
-        resident.last_used_s = now_s
-        resident.leases += count
-        if resident.may_call:
-            resident.device.recount(resident)
-        if not resident.touched:
-            self._touch(resident)
-
-    def _touch(self, resident: Resident) -> None:
+    def touch(self, resident: Resident) -> None:
+        """Have ``uses`` tell of *resident*."""
         resident.touched = True
         self._touched.append(resident)
-
-    def tie(self, residents: Iterable[Resident], count: int) -> None:
-        """Add *count* (may be negative) to the leases on *residents* whose holder may wait."""
-        for resident in residents:
-            resident.tied += count
-            resident.device.recount(resident)
 
     def uses(self) -> tuple[Use, ...]:
         """The use of all models that were used since the last call, in order of their last use."""
@@ -204,29 +198,28 @@ class Residents:
         if need_nbytes > device.free_nbytes:
             free_nbytes = device.free_nbytes
             raise AssertionError(f"{model} claims {need_nbytes} bytes, {free_nbytes} are free")
-        now_s, plain = self.now_s, model.plain
+        plain = model.plain
         usage = self.usages.get(plain)
         if usage is None:
             usage = self.usages[plain] = Usage()
         self.homes[plain] = device
-        resident = Resident(model, device, usage, model in self.pinned, now_s, now_s)
+        resident = Resident(model, device, usage, self.now_s, pinned=model in self.pinned)
         resident.touched = not self.records_uses
         self._residents[model] = resident
         device.residents[resident] = None
         device.residents.move_to_end(resident, last=False)  # until its first use; a preload is none
         self._admitted += 1
         resident.place = -self._admitted
-        device.enter(resident, ADMITTED, need_nbytes, 0)
+        device.book(resident, need_nbytes, 0, ADMITTED)
         return resident
 
     def readmit(self, resident: Resident) -> None:
         """Promise *resident* its room again: its load failed for want of memory and is repeated."""
-        resident.device.enter(resident, ADMITTED, resident.claimed_nbytes, 0)
+        resident.device.book(resident, resident.claimed_nbytes, 0, ADMITTED)
 
     def load(self, resident: Resident) -> None:
         device, nbytes = resident.device, resident.claimed_nbytes
-        resident.admission = None
-        device.enter(resident, LOADING, nbytes, nbytes)
+        device.book(resident, nbytes, nbytes, LOADING)
         self.out.append(Load(resident.id, device.number, nbytes))
 
     def ready(
@@ -236,7 +229,7 @@ class Residents:
         model, device, nbytes = resident.id, resident.device, footprint.nbytes
         claimed_nbytes = resident.claimed_nbytes
         resident.footprint, resident.may_call, resident.load_s = footprint, may_call, seconds
-        device.enter(resident, READY, nbytes, nbytes)
+        device.book(resident, nbytes, nbytes, READY)
         self.out.append(Tell(ModelLoaded, (model, nbytes, seconds), seconds, device.free_nbytes))
         if nbytes > claimed_nbytes:
             self.out.append(Tell(ModelOutgrown, (model, nbytes, claimed_nbytes)))
@@ -263,7 +256,7 @@ class Residents:
         resident.departure = Departure(reason, self.now_s, farewell, idle_s)
         if leases:
             claimed_nbytes = resident.claimed_nbytes if resident.busy else 0
-            resident.device.enter(resident, DRAINING, claimed_nbytes, held_nbytes)
+            resident.device.book(resident, claimed_nbytes, held_nbytes, DRAINING)
         else:
             self.close(resident, held_nbytes)
 
@@ -282,24 +275,26 @@ class Residents:
                 resident.device.book(resident, 0, resident.held_nbytes)
 
     def close(self, resident: Resident, held_nbytes: int) -> None:
-        resident.device.enter(resident, CLOSING, 0, held_nbytes)
-        self.out.append(Close(resident.id, resident.device.number, held_nbytes))
+        device = resident.device
+        device.book(resident, 0, held_nbytes, CLOSING)
+        self.out.append(Close(resident.id, device.number, held_nbytes))
 
     def closed(self, resident: Resident) -> None:
-        nbytes, (reason, began_s, farewell, idle_s) = resident.held_nbytes, resident.departure
+        nbytes, departure = resident.held_nbytes, resident.departure
+        farewell = departure.farewell
         self.leave(resident)
         if farewell is None:
-            self.out.append(Tell(ModelLoadCancelled, (resident.id, reason)))
+            self.out.append(Tell(ModelLoadCancelled, (resident.id, departure.reason)))
             return
-        facts: tuple[object, ...] = (resident.id, nbytes, reason)
+        facts: tuple[object, ...] = (resident.id, nbytes, departure.reason)
         if farewell is ModelEvicted:
-            facts = (*facts, idle_s, resident.device.number)
-        self.out.append(Tell(farewell, facts, self.now_s - began_s))
+            facts = (*facts, departure.idle_s, resident.device.number)
+        self.out.append(Tell(farewell, facts, self.now_s - departure.began_s))
 
     def abort(self, resident: Resident, reason: str) -> None:
         """End the load of *resident*: its claim ends now, its memory is held until the end."""
         resident.departure = Departure(reason, self.now_s)
-        resident.device.enter(resident, ABORTING, 0, resident.held_nbytes)
+        resident.device.book(resident, 0, resident.held_nbytes, ABORTING)
         for waiter, until_gone in resident.waiters:
             if not until_gone:
                 self.out.append(Left(waiter, resident.id))
@@ -308,7 +303,7 @@ class Residents:
     def leave(self, resident: Resident) -> None:
         """*resident* is not in memory any more; tell the callers that wait for that."""
         model, device = resident.id, resident.device
-        device.enter(resident, ABSENT, 0, 0)
+        device.book(resident, 0, 0, ABSENT)
         del self._residents[model], device.residents[resident]
         device.passed.discard(resident)
         for waiter, _ in resident.waiters:

@@ -167,13 +167,12 @@ class Rooms:
         if not here and len(request.models) == 1:  # as of nearly all requests
             (model,) = request.models
             return [Share(homes[model], request.models, needs[model], 0)]
-        stay = [resident for resident in here if resident.stays]
-        ids = [resident.id for resident in stay]
-        missing = [model for model in request.models if model not in ids]
+        missing = self._residents.missing(request.models)
         shares = []
         for device in dict.fromkeys([homes[model] for model in missing]):
             models = tuple([model for model in missing if homes[model] is device])
-            beside_nbytes = sum([r.claimed_nbytes for r in stay if r.device is device])
+            stay = [r for r in here if r.device is device and r.id not in missing]
+            beside_nbytes = sum([resident.claimed_nbytes for resident in stay])
             shares.append(Share(device, models, sum([needs[m] for m in models]), beside_nbytes))
         return shares
 
@@ -198,13 +197,13 @@ class Rooms:
         if request.parents:
             kept = {*kept, *request.parents, *calling}
             here = self._residents.among(kept)
-        room = device.room([resident for resident in here if resident.device is device])
+        room = device.room(here)
         decision: Decision = Wait()
         if first or request.parents or ahead[device].lets_pass(need_nbytes):
             decision = decide(need_nbytes, room, candidates(device, kept), policy)
         if isinstance(decision, Wait):
             if not policy.evicts:
-                room = room._replace(now_nbytes=0, later_nbytes=0)
+                room.now_nbytes = room.later_nbytes = 0
             ahead.wait(device, need_nbytes, room)
         return decision
 
@@ -221,7 +220,7 @@ class Rooms:
                 self._residents.begin_unload(victim, reason, ModelEvicted)
         device = share.device
         coming = [self._residents.admit(model, device, needs[model]) for model in share.models]
-        self._admit(device, Admission(coming, share.need_nbytes, victims))
+        device.admissions.append(Admission(coming, share.need_nbytes, victims))
         if passes:
             device.passed.update(coming)
 
@@ -233,22 +232,17 @@ class Rooms:
             resident.retried = True
             self._residents.readmit(resident)
             admission = Admission([resident], resident.claimed_nbytes, victims, all_gone=True)
-            self._admit(resident.device, admission)
+            resident.device.admissions.append(admission)
         return bool(victims)
-
-    def _admit(self, device: DeviceBooks, admission: Admission) -> None:
-        device.admissions.append(admission)
-        for resident in admission.residents:
-            resident.admission = admission
 
     def leave(self, resident: Resident) -> None:
         """Remove *resident* from the admission that it is in, if any."""
-        admission, resident.admission = resident.admission, None
-        if admission is not None:
+        admissions = resident.device.admissions
+        for admission in [each for each in admissions if resident in each.residents]:
             admission.residents.remove(resident)
             admission.need_nbytes -= resident.claimed_nbytes
             if not admission.residents:
-                resident.device.admissions.remove(admission)
+                admissions.remove(admission)
 
     def spare(
         self,
@@ -276,18 +270,27 @@ class Rooms:
         self.spare(device, -device.free_nbytes, f"to fit the budget of {budget}")
 
     def begin_loads(self, device: DeviceBooks) -> None:
-        for admission in startable(device):
-            device.admissions.remove(admission)
-            for resident in admission.residents:
-                self._residents.load(resident)
+        """Begin the loads whose room is free now, without the room of earlier admissions."""
+        taken_nbytes = device.held_nbytes
+        for admission in tuple(device.admissions):
+            need_nbytes = admission.need_nbytes
+            waits = admission.all_gone and any(v.phase in GOING for v in admission.victims)
+            if taken_nbytes + need_nbytes <= device.budget_nbytes and not waits:
+                taken_nbytes += need_nbytes
+                device.admissions.remove(admission)
+                for resident in admission.residents:
+                    self._residents.load(resident)
+            else:
+                taken_nbytes += max(0, need_nbytes - admission.leaving_nbytes)
 
 
 def _never_fits(shares: Iterable[Share]) -> Rejected | None:
     """The first of *shares* that is too large for its device, however long it waits."""
     for share in shares:
-        together_nbytes = share.need_nbytes + share.beside_nbytes
-        if reject := too_large(together_nbytes, share.device.budget_nbytes):
-            return Rejected(share, reject)
+        need_nbytes = share.need_nbytes + share.beside_nbytes
+        budget_nbytes = share.device.budget_nbytes
+        if need_nbytes > budget_nbytes:
+            return Rejected(share, too_large(need_nbytes, budget_nbytes))
     return None
 
 
@@ -296,7 +299,7 @@ def choose_devices(
     residents: Residents,
     requests: Collection[WaitingRequest],
     system: Sequence[int | None],
-) -> None:
+) -> dict[ModelId, DeviceBooks]:
     """Choose the devices of all models of *request*.
 
     A model stays where it is, or where another of the *requests* waits for it. After these the
@@ -305,10 +308,10 @@ def choose_devices(
     By the *system*: free bytes, ``None`` if unknown. A device that can never hold the model
     together with the other models of the request comes last. Of equal devices the first is chosen.
     """
-    devices, homes, needs = residents.devices, request.homes, request.needs
+    devices, needs = residents.devices, request.needs
     if len(devices) == 1:
-        homes.update(dict.fromkeys(request.models, devices[0]))
-        return
+        return dict.fromkeys(request.models, devices[0])
+    homes = dict(request.homes)
     budgets = [device.budget_nbytes for device in devices]
     free = [device.free_nbytes for device in devices]
     coming = {model: (home, r.needs[model]) for r in requests for model, home in r.homes.items()}
@@ -340,21 +343,7 @@ def choose_devices(
         device = max(devices, key=room)
         place(model, device, needs[model])
         free[device.number] -= needs[model]
-
-
-def startable(device: DeviceBooks) -> list[Admission]:
-    """The admissions of *device* whose room is free now, without the room of earlier admissions."""
-    found = []
-    taken_nbytes = device.held_nbytes
-    for admission in device.admissions:
-        need_nbytes = admission.need_nbytes
-        waits = admission.all_gone and any(victim.phase in GOING for victim in admission.victims)
-        if taken_nbytes + need_nbytes <= device.budget_nbytes and not waits:
-            found.append(admission)
-            taken_nbytes += need_nbytes
-        else:
-            taken_nbytes += max(0, need_nbytes - admission.leaving_nbytes)
-    return found
+    return homes
 
 
 def candidates(device: DeviceBooks, kept: Container[ModelId]) -> Iterator[Resident]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
 
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import EvictionPolicy, Occupant, Usage
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency.events import Purpose
+from workbench.residency.events import Purpose, Requested
 
 
 class Phase(Enum):
@@ -85,7 +84,8 @@ _KINDS = {
 }
 
 
-class Departure(NamedTuple):
+@dataclass(slots=True)
+class Departure:
     """Why and when a model began to leave; *farewell* tells that it is gone.
 
     *farewell* is ``None`` if the model was still loading. *idle_s*: see ``ModelEvicted``.
@@ -97,11 +97,6 @@ class Departure(NamedTuple):
     idle_s: float | None = None
 
 
-_STAYS = Departure()
-_NOTHING = Footprint()
-
-
-@dataclass(slots=True, eq=False)
 class Resident:
     """A model in memory, on its way in, or on its way out.
 
@@ -109,32 +104,35 @@ class Resident:
     ``DeviceBooks``.
     """
 
-    id: ModelId
-    device: DeviceBooks
-    usage: Usage
-    pinned: bool
-    last_used_s: float
-    busy_since_s: float
+    # The values before they are set: to set each at once would take as long again.
     phase: Phase = ABSENT
     kind: Kind = NONE
     claimed_nbytes: int = 0
     held_nbytes: int = 0
-    footprint: Footprint = _NOTHING
+    footprint: Footprint = Footprint()
     activations_nbytes: int = 0  # memory that its runs took and keep
     may_call: bool = False  # whether its runs may ask for other models
     leases: int = 0
     waiting: int = 0  # leases of requests that wait for other models' loads
     tied: int = 0  # leases whose holder may wait for other models
-    requests: dict[int, None] = field(default_factory=dict)  # waiting for its load
-    admission: Admission | None = None  # while it is ADMITTED
     retried: bool = False
     unload_wanted: str = ""  # why it must leave as soon as it can
-    waiters: list[tuple[int, bool]] = field(default_factory=list)  # see ``events.Unload``
-    departure: Departure = _STAYS  # once it leaves
+    departure: Departure = Departure()  # once it leaves
     load_s: float = 0.0
     touched: bool = False  # whether its use is noted for the journal, or need not be
     place: int = 0  # among the models by use: the number of its last use since it was admitted
     entry: int = 0  # the number of its entry in the device's order; 0: it has none
+
+    def __init__(
+        self, model: ModelId, device: DeviceBooks, usage: Usage, now_s: float, *, pinned: bool
+    ) -> None:
+        self.id = model
+        self.device = device
+        self.usage = usage
+        self.pinned = pinned
+        self.last_used_s = self.busy_since_s = now_s
+        self.requests: dict[int, None] = {}  # waiting for its load
+        self.waiters: list[tuple[int, bool]] = []  # see ``events.Unload``
 
     @property
     def stays(self) -> bool:
@@ -164,20 +162,16 @@ class Resident:
         )
 
 
-@dataclass(slots=True, eq=False)
 class WaitingRequest:
     """A request for leases that could not be granted at once; begins as ``events.Requested``."""
 
-    number: int
-    models: tuple[ModelId, ...]
-    parents: tuple[ModelId, ...]
-    purpose: Purpose
-    counted: tuple[ModelId, ...]
-    needs: Mapping[ModelId, int]  # empty until they are known
-    loading: Mapping[ModelId, int] = field(default_factory=dict)  # see ``events.Estimated``
-    homes: dict[ModelId, DeviceBooks] = field(default_factory=dict)  # set with *needs*
+    loading: Mapping[ModelId, int] = MappingProxyType({})  # see ``events.Estimated``
+    homes: Mapping[ModelId, DeviceBooks] = MappingProxyType({})  # set with *needs*
     residents: Sequence[Resident] = ()  # set when all its models have room
     outstanding: int = 0  # how many of these are not loaded
+
+    def __init__(self, asked: Requested) -> None:
+        self.number, self.models, self.parents, self.purpose, self.counted, self.needs = asked
 
     @property
     def runs(self) -> bool:
@@ -261,7 +255,8 @@ class LeavingOrder:
         return key, resident.place
 
 
-class DeviceRoom(NamedTuple):
+@dataclass(slots=True)
+class DeviceRoom:
     """The memory of one device when a request asks for room: totals, in bytes.
 
     *free* is promised to no model; it is below 0 if models grew beyond their claims. The other
@@ -291,7 +286,8 @@ class DeviceBooks:
 
     def __init__(self, number: int, budget_nbytes: int) -> None:
         self.number = number
-        self.claimed_nbytes = 0
+        self.budget_nbytes = 0
+        self.free_nbytes = 0  # not claimed; below 0 if models grew or the budget shrank
         self.held_nbytes = 0
         self.reserved_nbytes = 0  # of both, what no model takes
         self.nbytes = dict.fromkeys(Kind, 0)  # claimed, by kind
@@ -303,13 +299,14 @@ class DeviceBooks:
         self.resize(budget_nbytes)
 
     @property
-    def free_nbytes(self) -> int:
-        """The bytes that can still be claimed; below 0 if models grew or the budget shrank."""
-        return self.budget_nbytes - self.claimed_nbytes
+    def claimed_nbytes(self) -> int:
+        """The bytes that are promised."""
+        return self.budget_nbytes - self.free_nbytes
 
     def resize(self, budget_nbytes: int) -> None:
         if budget_nbytes < 1:
             raise ValueError(f"a budget is at least 1 byte, not {budget_nbytes}")
+        self.free_nbytes += budget_nbytes - self.budget_nbytes
         self.budget_nbytes = budget_nbytes
 
     def reserve(self, nbytes: int) -> None:
@@ -317,23 +314,29 @@ class DeviceBooks:
         more_nbytes = nbytes - self.reserved_nbytes
         self.reserved_nbytes = nbytes
         self.nbytes[KEPT] += more_nbytes
-        self.claimed_nbytes += more_nbytes
+        self.free_nbytes -= more_nbytes
         self.held_nbytes += more_nbytes
 
-    def enter(
-        self, resident: Resident, phase: Phase, claimed_nbytes: int, held_nbytes: int
+    def book(
+        self,
+        resident: Resident,
+        claimed_nbytes: int,
+        held_nbytes: int,
+        phase: Phase | None = None,
     ) -> None:
-        """Move *resident* to *phase*; a step that is not legal is a bug of ours."""
-        before = resident.phase
-        if phase not in STEPS[before]:
-            raise AssertionError(f"{resident.id} cannot go from {before.name} to {phase.name}")
-        self.coming += (phase in COMING) - (before in COMING)
-        resident.phase = phase
-        self.book(resident, claimed_nbytes, held_nbytes)
+        """Set the bytes that *resident* claims and holds, and its *phase* if it enters another.
 
-    def book(self, resident: Resident, claimed_nbytes: int, held_nbytes: int) -> None:
-        """Set the bytes that *resident* claims and holds, and count them by its kind as it is."""
-        before_nbytes, before, kind = resident.claimed_nbytes, resident.kind, _KINDS[resident.phase]
+        Counts it by its kind as it is then. A step that is not legal is a bug of ours.
+        """
+        if phase is None:
+            phase = resident.phase
+        else:
+            left = resident.phase
+            if phase not in STEPS[left]:
+                raise AssertionError(f"{resident.id} cannot go from {left.name} to {phase.name}")
+            self.coming += (phase in COMING) - (left in COMING)
+            resident.phase = phase
+        before_nbytes, before, kind = resident.claimed_nbytes, resident.kind, _KINDS[phase]
         if kind is NOW or kind is LATER:
             if resident.pinned:
                 kind = KEPT
@@ -343,7 +346,7 @@ class DeviceBooks:
             resident.kind, resident.claimed_nbytes = kind, claimed_nbytes
             self.nbytes[before] -= before_nbytes
             self.nbytes[kind] += claimed_nbytes
-            self.claimed_nbytes += claimed_nbytes - before_nbytes
+            self.free_nbytes -= claimed_nbytes - before_nbytes
             if self.order is not None:
                 if claimed_nbytes != before_nbytes:
                     resident.entry = 0  # its key may have fallen
@@ -357,13 +360,14 @@ class DeviceBooks:
         self.book(resident, resident.claimed_nbytes, resident.held_nbytes)
 
     def room(self, kept: Iterable[Resident] = ()) -> DeviceRoom:
-        """Its memory, for a request for which the *kept* models must stay."""
+        """Its memory, for a request for which the *kept* models must stay, on whatever device."""
         totals = self.nbytes
         if kept:
             totals = dict(totals)
             for resident in kept:
-                totals[resident.kind] -= resident.claimed_nbytes
-                totals[KEPT] += resident.claimed_nbytes
+                if resident.device is self:
+                    totals[resident.kind] -= resident.claimed_nbytes
+                    totals[KEPT] += resident.claimed_nbytes
         now, later, leaving = totals[NOW], totals[LATER], totals[LEAVING]
         stay, loads = totals[KEPT], self.coming > 0
         return DeviceRoom(self.budget_nbytes, self.free_nbytes, now, later, stay, leaving, loads)
