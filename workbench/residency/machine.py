@@ -244,12 +244,14 @@ class Machine:
         self.residents.ready(resident, footprint, seconds, may_call=may_call)
         if self._failures:
             self._failures.pop(model.plain, None)
-        requests, resident.requests = self._waiting_for(resident), {}
-        for request in requests:
+        numbers, resident.requests = resident.requests, {}
+        for number in numbers:
+            request = self.requests[number]
             request.outstanding -= 1
             if not request.outstanding:
                 self._hand_over(request)
-        self.residents.go_on(resident)
+        if resident.unload_wanted:
+            self.residents.go_on(resident)
         self._changed = True
 
     def _not_loaded(self, event: events.NotLoaded) -> None:
@@ -257,7 +259,7 @@ class Machine:
         error = event.error
         self._changed = True
         if resident.phase is ABORTING:
-            self._out(Tell(ModelLoadCancelled, (event.model, resident.departure.reason)))
+            self._out(Tell(ModelLoadCancelled, (event.model, resident.leaves)))
             self.residents.leave(resident)
         elif not (isinstance(error, MemoryExhausted) and self._try_again(resident)):
             if isinstance(error, LoadFailed):  # anything else may be over at once

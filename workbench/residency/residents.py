@@ -31,7 +31,6 @@ from workbench.residency.state import (
     NOW,
     READY,
     STAYING,
-    Departure,
     DeviceBooks,
     Resident,
 )
@@ -95,8 +94,12 @@ class Residents:
 
     def missing(self, models: Iterable[ModelId]) -> list[ModelId]:
         """Those of *models* that neither are loaded nor will be, or that have begun to leave."""
-        find = self._residents.get
-        return [m for m in models if (found := find(m)) is None or found.phase not in STAYING]
+        missing = []
+        for model in models:
+            resident = self._residents.get(model)
+            if resident is None or resident.phase not in STAYING:
+                missing.append(model)
+        return missing
 
     def home(self, model: ModelId) -> DeviceBooks:
         """The device that *model* is on, or was last; the first one if it never was on any."""
@@ -252,12 +255,13 @@ class Residents:
         """*resident* takes no more leases; it is closed when the last one is back."""
         leases, held_nbytes = resident.leases, resident.held_nbytes
         self.out.append(Tell(ModelUnloading, (resident.id, reason, leases)))
-        idle_s = None if leases else self.now_s - resident.last_used_s
-        resident.departure = Departure(reason, self.now_s, farewell, idle_s)
+        resident.leaves, resident.leaves_since_s = reason, self.now_s
+        resident.farewell = farewell
         if leases:
             claimed_nbytes = resident.claimed_nbytes if resident.busy else 0
             resident.device.book(resident, claimed_nbytes, held_nbytes, DRAINING)
         else:
+            resident.idle_s = self.now_s - resident.last_used_s
             self.close(resident, held_nbytes)
 
     def go_on(self, resident: Resident) -> None:
@@ -280,20 +284,19 @@ class Residents:
         self.out.append(Close(resident.id, device.number, held_nbytes))
 
     def closed(self, resident: Resident) -> None:
-        nbytes, departure = resident.held_nbytes, resident.departure
-        farewell = departure.farewell
+        nbytes, reason, farewell = resident.held_nbytes, resident.leaves, resident.farewell
         self.leave(resident)
         if farewell is None:
-            self.out.append(Tell(ModelLoadCancelled, (resident.id, departure.reason)))
+            self.out.append(Tell(ModelLoadCancelled, (resident.id, reason)))
             return
-        facts: tuple[object, ...] = (resident.id, nbytes, departure.reason)
+        facts: tuple[object, ...] = (resident.id, nbytes, reason)
         if farewell is ModelEvicted:
-            facts = (*facts, departure.idle_s, resident.device.number)
-        self.out.append(Tell(farewell, facts, self.now_s - departure.began_s))
+            facts = (*facts, resident.idle_s, resident.device.number)
+        self.out.append(Tell(farewell, facts, self.now_s - resident.leaves_since_s))
 
     def abort(self, resident: Resident, reason: str) -> None:
         """End the load of *resident*: its claim ends now, its memory is held until the end."""
-        resident.departure = Departure(reason, self.now_s)
+        resident.leaves = reason
         resident.device.book(resident, 0, resident.held_nbytes, ABORTING)
         for waiter, until_gone in resident.waiters:
             if not until_gone:

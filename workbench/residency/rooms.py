@@ -214,7 +214,7 @@ class Rooms:
         victims = claim.victims
         if victims:
             that = " that frees enough" if claim.passed_over else ""
-            named = ", ".join([str(model) for model in share.models])
+            named = ", ".join(map(str, share.models))
             reason = f"{self.policy.reason}{that}, to make room for {named}"
             for victim in victims:
                 self._residents.begin_unload(victim, reason, ModelEvicted)
@@ -281,7 +281,8 @@ class Rooms:
                 for resident in admission.residents:
                     self._residents.load(resident)
             else:
-                taken_nbytes += max(0, need_nbytes - admission.leaving_nbytes)
+                leaving_nbytes = sum([victim.held_nbytes for victim in admission.victims])
+                taken_nbytes += max(0, need_nbytes - leaving_nbytes)
 
 
 def _never_fits(shares: Iterable[Share]) -> Rejected | None:

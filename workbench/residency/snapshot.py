@@ -135,7 +135,7 @@ def snapshot_of(resident: Resident, loan: Loan | None, now_s: float) -> Resident
         resident.pinned,
         now_s - resident.last_used_s,
         resident.load_s,
-        resident.departure.reason,
+        resident.leaves,
         session.footprint if session else _NO_FOOTPRINT,
         resident.activations_nbytes,
         session.parts if session else {},

@@ -84,19 +84,6 @@ _KINDS = {
 }
 
 
-@dataclass(slots=True)
-class Departure:
-    """Why and when a model began to leave; *farewell* tells that it is gone.
-
-    *farewell* is ``None`` if the model was still loading. *idle_s*: see ``ModelEvicted``.
-    """
-
-    reason: str = ""
-    began_s: float = 0.0
-    farewell: type[ModelUnloaded] | None = None
-    idle_s: float | None = None
-
-
 class Resident:
     """A model in memory, on its way in, or on its way out.
 
@@ -117,7 +104,10 @@ class Resident:
     tied: int = 0  # leases whose holder may wait for other models
     retried: bool = False
     unload_wanted: str = ""  # why it must leave as soon as it can
-    departure: Departure = Departure()  # once it leaves
+    leaves: str = ""  # why it began to leave, which was at *leaves_since_s*
+    leaves_since_s: float = 0.0
+    farewell: type[ModelUnloaded] | None = None  # what tells that it is gone, if it was loaded
+    idle_s: float | None = None  # see ``ModelEvicted``
     load_s: float = 0.0
     touched: bool = False  # whether its use is noted for the journal, or need not be
     place: int = 0  # among the models by use: the number of its last use since it was admitted
@@ -190,11 +180,6 @@ class Admission:
     need_nbytes: int
     victims: Sequence[Resident]
     all_gone: bool = False
-
-    @property
-    def leaving_nbytes(self) -> int:
-        """The bytes that its victims still hold."""
-        return sum([victim.held_nbytes for victim in self.victims])
 
 
 _Entry = tuple[float, int, int, Resident]  # its keys, the entry's number, and the model
