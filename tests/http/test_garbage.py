@@ -42,15 +42,6 @@ def failing(x: np.ndarray) -> np.ndarray:
     raise ValueError("on purpose")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _old_objects_are_left_alone(served: Workbench) -> Iterator[None]:
-    """The collector looks at new objects only: those of a whole run of the tests take seconds."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture(autouse=True)
 def _unlogged(caplog: pytest.LogCaptureFixture) -> None:
     """What a test logs is kept for its report, with the errors."""
