@@ -225,7 +225,7 @@ def test_an_unload_that_comes_late(prefix: Path) -> None:
     jobs.pop()()
     late()
     assert container.taken == ["a.tgz"]
-    assert endpoint.is_loaded("a.tgz")
+    assert endpoint.report.loaded_model_count == 1
     endpoint.close()
 
 
