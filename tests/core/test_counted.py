@@ -4,6 +4,7 @@ import gc
 import time
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,22 @@ def test_what_requests_changed_is_read_after_a_glance(tmp_path: Path) -> None:
             assert [model.id for model in running.models if model.leases] == [others[0].id]
         ask(core, next(name for name in sizes if name not in {m.id.name for m in before.models}))
         assert core.after(now, before.at_s) is None
+
+
+def test_while_a_model_loads_or_leaves_all_is_read(tmp_path: Path) -> None:
+    """Requests that wait for it are told by no event, so a new glance is asked for."""
+    loader = FakeLoader({"a": 1})
+    with opened(fake_core(tmp_path, loader, budget="1KiB")) as core:
+        ask(core, "a")
+        ready = core.glance(5, since_s=0.0)
+        assert core.after(ready, ready.at_s) is not None
+        for change in (
+            {"state": ModelState.LOADING},
+            {"state": ModelState.UNLOADING},
+            {"pending": 1},
+        ):
+            moving = replace(ready, models=(replace(ready.models[0], **change),))
+            assert core.after(moving, ready.at_s) is None
 
 
 def test_a_glance_has_evicted_models_before_unused_functions(tmp_path: Path) -> None:

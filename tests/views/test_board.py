@@ -316,6 +316,30 @@ def test_a_large_model_has_a_row() -> None:
     assert "1 more model is" in html
 
 
+def test_rows_that_did_not_change_are_taken_again() -> None:
+    """With the rows of the table before, a table is as without them, and only new rows are made."""
+    a, b = ready("a"), ready("b")
+    used = replace(b, requests=counts(3, 1001.0))
+    small = tuple(replace(each, budget_nbytes=2 * MIB) for each in snapshot().devices)
+    steps = [
+        (snapshot(a, b), "", set()),
+        (snapshot(a, used, at_s=1001.0), "", {"a"}),
+        (snapshot(a, used, at_s=1001.0), "a", {"b"}),
+        (snapshot(replace(a, pinned=True), used, at_s=1001.0), "a", {"b"}),
+        (replace(snapshot(a, used, at_s=1001.0), devices=small), "", set()),
+        (snapshot(used, at_s=1009.0), "", set()),
+    ]
+    history, kept = History(), board.Rows()
+    for now, chosen, same in steps:
+        history.add(now)
+        before = dict(kept)
+        table = board.models_table(now, history, chosen, kept=kept)
+        assert table == board.models_table(now, history, chosen)
+        assert kept.keys() == {model.id for model in now.models}
+        taken = {model.name for model, row in kept.items() if row is before.get(model)}
+        assert taken == same
+
+
 def test_a_function_that_is_ready_is_above_what_is_not_in_memory() -> None:
     """Also if it takes no memory: as in the page of a browser and in the terminal."""
     evicted = replace(ready("a", 0), state=ModelState.UNAVAILABLE, device=None)

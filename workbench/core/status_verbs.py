@@ -32,6 +32,7 @@ from workbench.model import (
 )
 from workbench.residency.decision import check_fits
 
+_MOVING = (ModelState.LOADING, ModelState.UNLOADING)
 _NAMED_FAILURES = 10  # at most, in the reason why the server is not ready
 
 
@@ -241,10 +242,28 @@ class StatusVerbs(Lifetime):
     def after(self, known: Snapshot, since_s: float) -> Snapshot | None:
         """As *known*, with what requests changed since; for while the ``mark`` stays.
 
-        ``None`` if a model that *known* leaves out was used after *since_s* (Unix seconds).
+        ``None`` if a model that *known* leaves out was used after *since_s* (Unix seconds), or if
+        one of *known* loads, leaves or is waited for.
         """
-        models = self._statuses().after(known.models, since_s)
-        return replace(known, at_s=time.time(), models=models) if models else None
+        used_s, leases = self._runs.last_uses(), self._running().residency.leases()
+        models = []
+        for was in known.models:
+            if was.pending or was.state in _MOVING:
+                return None
+            at_s, count = used_s.pop(was.id, 0.0), leases.get(was.id, 0)
+            stays = at_s == was.requests.last_at_s and count == was.leases
+            models.append(was if stays else self._used(was, count))
+        if any(at_s > since_s for at_s in used_s.values()):
+            return None
+        return replace(known, at_s=time.time(), models=tuple(models))
+
+    def _used(self, was: ModelStatus, leases: int) -> ModelStatus:
+        """As it *was*, with what requests have changed; *leases* run now."""
+        record = self._runs.record(was.id)
+        if record is None:
+            return replace(was, leases=leases)
+        run_nbytes = max(was.run_nbytes, record.run_nbytes)
+        return replace(was, leases=leases, requests=record.requests.read(), run_nbytes=run_nbytes)
 
     @property
     def mark(self) -> Hashable:

@@ -93,6 +93,7 @@ class Dashboard:
         self._stopped = ""
         self._events_drawn = ""  # as long as there are no new ones
         self._chart_drawn = ""  # as long as there is nothing new in it
+        self._rows_drawn: board.Rows = {}  # each as long as there is nothing new in it
         self._told: set[str] = set()
         self._feed = Feed(self._mark, self.draw)
         self._controls = Controls(
@@ -175,7 +176,8 @@ class Dashboard:
         if whole:
             self._failure.value = self._safely(self._show_controls)
         head = failure or self._safely(self._head_html)
-        self._live.value = board.live(head, self._safely(self._models_html))
+        models = self._safely(partial(self._models_html, rows=self._rows_drawn))
+        self._live.value = board.live(head, models)
         self._chart.value = self._safely(self._chart_html)
         self._endpoint.value = self._safely(self._endpoint_html)
         self._events.value = self._safely(self._events_html)
@@ -230,7 +232,7 @@ class Dashboard:
     def _legend(self) -> str:
         return legend(self._history, self._snapshot)
 
-    def _models_html(self, looks: Looks = CLASSES) -> str:
+    def _models_html(self, looks: Looks = CLASSES, rows: board.Rows | None = None) -> str:
         wanted = self._controls.wanted
         shown = self._snapshot
         if wanted:
@@ -238,7 +240,7 @@ class Dashboard:
             shown = replace(shown, models=tuple(found))
             if not shown.models:
                 return board.one_line(f"no model with {wanted!r} in its name was used yet")
-        return board.models_table(shown, self._history, self._controls.chosen, looks)
+        return board.models_table(shown, self._history, self._controls.chosen, looks, rows)
 
     def _endpoint_html(self) -> str:
         has_endpoint = self._core().settings.artifacts is not None

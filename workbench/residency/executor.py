@@ -346,6 +346,12 @@ class Residency:
         with self._lock:
             return books_of(self._residents.devices[device])
 
+    def leases(self) -> Mapping[ModelId, int]:
+        """How many requests use each READY model that is in use, by its id without the edition."""
+        with self._lock:
+            used = (r for r in self._residents.all() if r.leases and r.phase is READY)
+            return {r.id.plain: r.leases for r in used}
+
     def snapshot(self) -> ResidencySnapshot:
         with self._lock:
             residents, loans, now_s = self._residents, self._loans, self._clock()

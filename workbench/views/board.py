@@ -6,11 +6,10 @@ Names and reasons come from clients and files; all of them are escaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from html import escape
-from operator import add
+from typing import NamedTuple
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import (
@@ -135,12 +134,13 @@ def last_minute(snapshot: Snapshot, traffic: Traffic) -> list[tuple[str, str]]:
     if traffic.failed:
         requests = "request" if traffic.failed == 1 else "requests"
         figures.append((f"{traffic.failed:,}", f"{requests} failed in the last minute"))
+    if figures:
+        return figures
     last_s = max((model.requests.last_at_s for model in snapshot.models), default=0.0)
-    if not figures and last_s <= snapshot.at_s - MINUTE_S:
-        figures.append(("no", "requests in the last minute"))
-    return figures
+    return [] if last_s > snapshot.at_s - MINUTE_S else [("no", "requests in the last minute")]
 
 
+@lru_cache(_CELLS)
 def device_words(status: DeviceStatus) -> str:
     """A device in a sentence: why models run there, and how full and busy it is."""
     device, system = status.device, status.system
@@ -169,94 +169,123 @@ def gpu_words(gpu: GpuReading) -> list[str]:
     return words
 
 
+class Shown(NamedTuple):
+    """All that the row of a *model* shows: as long as it stays, so does the row."""
+
+    model: ModelStatus
+    traffic: Traffic
+    memory: str
+    p99: str
+    is_chosen: bool
+    budget_nbytes: int
+
+
+Rows = dict[ModelId, tuple[Shown, str]]
+"""The rows of a table as HTML, each with what it shows."""
+
+
+def _name(model: ModelStatus) -> str:
+    return name_cell(model, breakable(shortened(model.id.name, NAME)))
+
+
+def name_cell(model: ModelStatus, name: str) -> str:
+    """The colour of *model*, whether it is pinned, its *name* as HTML, and its version."""
+    swatch = (
+        f'<span style="display:inline-block;width:10px;height:10px;border-radius:2px;'
+        f'background:{model_colour(model)}"></span>'
+    )
+    return (
+        f'<span title="{escape(str(model.id))}">{swatch}{star(model.pinned)} '
+        f"{name} <small>{model.id.version or ''}</small></span>"
+    )
+
+
 def models_table(
-    snapshot: Snapshot, history: History, chosen: str = "", looks: Looks = CLASSES
+    snapshot: Snapshot,
+    history: History,
+    chosen: str = "",
+    looks: Looks = CLASSES,
+    kept: Rows | None = None,
 ) -> str:
     """A row for each of the first and the large models of *snapshot*; one is *chosen*.
 
-    Those in trouble are above, then those in memory.
+    Those in trouble are above, then those in memory. As ``table_of``, of the same *looks*.
     """
     first, others = snapshot.models[:MODELS], snapshot.models[MODELS:]
     large = (model for model in others if model.nbytes > _LARGE * snapshot.budget_nbytes)
-    shown = sorted((*first, *large), key=lambda m: (place(m), m.id))
-    if not shown:
+    models = sorted((*first, *large), key=lambda m: (place(m), m.id))
+    if not models:
         return one_line("no model was used yet: choose one and load it, or send it a request")
-    more = len(snapshot.models) - len(shown) + snapshot.left_out.models
-    names = [_name(model) for model in shown]
-    return table_of(shown, names, snapshot, history, more=more, chosen=chosen, looks=looks)
+    more = len(snapshot.models) - len(models) + snapshot.left_out.models
+    return table_of(models, snapshot, history, more=more, chosen=chosen, looks=looks, kept=kept)
 
 
 def table_of(
-    shown: Sequence[ModelStatus],
-    names: Sequence[str],
+    models: Sequence[ModelStatus],
     snapshot: Snapshot,
     history: History,
     *,
     more: int,
+    name: Callable[[ModelStatus], str] = _name,
     chosen: str = "",
     looks: Looks = CLASSES,
+    kept: Rows | None = None,
 ) -> str:
-    """The rows of the *shown* models of *snapshot*, and below them why some are not loaded.
+    """The rows of these *models* of *snapshot*, and below them why some are not loaded.
 
-    Their *names* are HTML. So many *more* are counted.
+    So many *more* are counted. *name* gives the name of a model as HTML. *kept* are the rows of
+    the table before: those that did not change are taken again, and it becomes those of this one.
     """
-    wide = _columns(shown, names, snapshot, history)
+    kept = {} if kept is None else kept
+    budget_nbytes, several = snapshot.budget_nbytes, len(snapshot.devices) > 1
+    traffic = [history.traffic(model.id) for model in models]
+    memory = nbytes_column("memory", [model.nbytes for model in models])
+    p99 = seconds_column("p99", [each.p99_s for each in traffic])
+    shown = [
+        Shown(*each, each[0].id.name == chosen, budget_nbytes)
+        for each in zip(models, traffic, memory.cells, p99.cells, strict=True)
+    ]
+    fresh = [row for row in shown if row.model.id not in kept or kept[row.model.id][0] != row]
+    names = tuple(name(row.model) for row in fresh)
+    wide = _columns(fresh, names, memory.head, p99.head, several=several)
     columns = [column for _, column in wide]
-    heads = heads_html(columns, looks)
+    marks = [' class="c"' if row.is_chosen else "" for row in fresh]
+    for row, html in zip(fresh, rows_html(columns, looks, marks), strict=True):
+        kept[row.model.id] = row, html
+    rows = {model.id: kept[model.id] for model in models}
+    kept.clear()
+    kept.update(rows)
     widths = "".join(f'<col style="width:{width}%">' for width, _ in wide)
-    marks = [' class="c"' if model.id.name == chosen else "" for model in shown]
-    rows = rows_html(columns, looks, marks)
+    body = "".join(html for _, html in rows.values())
     words = "1 more model is" if more == 1 else f"{more} more models are"
     note = f"<small>{words} not shown</small>" if more else ""
-    table = f'<table class="m"><colgroup>{widths}</colgroup>{heads}{"".join(rows)}</table>'
-    return f'<div class="wbd">{table}{note}{reasons_html(shown)}</div>'
+    heads = heads_html(columns, looks)
+    table = f'<table class="m"><colgroup>{widths}</colgroup>{heads}{body}</table>'
+    return f'<div class="wbd">{table}{note}{reasons_html(models)}</div>'
 
 
 def _columns(
-    models: Sequence[ModelStatus], names: Sequence[str], snapshot: Snapshot, history: History
+    rows: Sequence[Shown], names: tuple[str, ...], memory: str, p99: str, *, several: bool
 ) -> list[tuple[int, Column]]:
-    """The columns, each with its width in percent."""
-    traffic = [history.traffic(model.id) for model in models]
+    """The columns, each with its width in percent; *memory* and *p99* are the heads of two."""
+    models = [row.model for row in rows]
     states = [state_words(model) for model in models]
-    memory = nbytes_column("memory", [model.nbytes for model in models])
-    bars = (_bar(model.nbytes, snapshot.budget_nbytes) for model in models)
+    sizes = (row.memory + _bar(row.model.nbytes, row.budget_nbytes) for row in rows)
     devices = tuple(escape(str(model.device or "")) for model in models)
     uses = (model.requests.last_at_s for model in models)
     loads = [model.load_statistics for model in models]
-    several = len(snapshot.devices) > 1
     return [
-        (13 if several else 20, Column("model", tuple(names))),
+        (13 if several else 20, Column("model", names)),
         (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
         *([(8, Column("device", devices))] if several else ()),
-        (10, replace(memory, cells=tuple(map(add, memory.cells, bars)))),
+        (10, Column(memory, tuple(sizes), numbers=True)),
         (7, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
-        (17, Column("requests/s", tuple(map(_recent, traffic)), numbers=True)),
-        (8, seconds_column("p99", [each.p99_s for each in traffic])),
+        (17, Column("requests/s", tuple(_recent(row.traffic) for row in rows), numbers=True)),
+        (8, Column(p99, tuple(row.p99 for row in rows), numbers=True)),
         (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
         (7, count_column("loads", [each.loads for each in loads])),
         (9, count_column("evicted", [each.evictions for each in loads])),
     ]
-
-
-def _name(model: ModelStatus) -> str:
-    return _name_cell(model.id, model_colour(model), model.pinned)
-
-
-@lru_cache(_CELLS)
-def _name_cell(model: ModelId, colour: str, pinned: bool) -> str:
-    return name_cell(model, colour, pinned, breakable(shortened(model.name, NAME)))
-
-
-def name_cell(model: ModelId, colour: str, pinned: bool, name: str) -> str:
-    """The *colour* of *model*, whether it is *pinned*, its *name* as HTML, and its version."""
-    swatch = (
-        f'<span style="display:inline-block;width:10px;height:10px;border-radius:2px;'
-        f'background:{colour}"></span>'
-    )
-    return (
-        f'<span title="{escape(str(model))}">{swatch}{star(pinned)} '
-        f"{name} <small>{model.version or ''}</small></span>"
-    )
 
 
 def star(pinned: bool) -> str:

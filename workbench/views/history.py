@@ -7,16 +7,13 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from operator import add, attrgetter, sub
 from typing import NamedTuple
-
-import numpy as np
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 from workbench.events import Entry, ModelLoaded, ModelUnloaded
 from workbench.model import ModelId
 from workbench.statistics import BUCKETS_S, RequestCounts, quantile_s
-from workbench.tensor import Array
 from workbench.views.colours import number_colour
 
 WINDOW_S = 300.0
@@ -30,7 +27,7 @@ _RATE_S = 5.0  # a rate is that of the last seconds
 MINUTE_S = 60.0  # a p99 and failures are those of the last minute
 _NAMED = 10  # models of a device that have an area of their own
 _BARS = 30  # of a sparkline
-_NONE: Array = np.zeros(len(BUCKETS_S) + 1, np.int64)
+_NONE = (0,) * (len(BUCKETS_S) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class _Count(NamedTuple):
     at_s: float
     ended: int
     succeeded: int
-    buckets: Array
+    buckets: tuple[int, ...]
 
 
 _when = attrgetter("at_s")
@@ -124,7 +121,7 @@ class _Counters:
         then = self._reads[0]
         if latest.succeeded == then.succeeded:
             return 0.0
-        return quantile_s((latest.buckets - then.buckets).tolist(), 0.99)
+        return quantile_s(tuple(map(sub, latest.buckets, then.buckets)), 0.99)
 
 
 def _bar(at_s: float) -> int:
@@ -180,17 +177,16 @@ class History:
         """Add the requests of *model* since the last snapshot; those before the first are old."""
         self._ends_s[model] = requests.last_at_s
         ended = requests.succeeded + requests.failed
-        now = _Count(at_s, ended, requests.succeeded, np.array(requests.buckets))
+        now = _Count(at_s, ended, requests.succeeded, requests.buckets)
         seen = self._seen.get(model, _Count(before_s, 0, 0, _NONE))
         self._seen[model] = now
         self._sum = _Count(
             at_s,
             self._sum.ended + now.ended - seen.ended,
             self._sum.succeeded + now.succeeded - seen.succeeded,
-            self._sum.buckets + (now.buckets - seen.buckets),
+            tuple(map(add, self._sum.buckets, map(sub, now.buckets, seen.buckets))),
         )
         if self._all is None:
-            self._meters[model] = _Counters(now)
             return
         if model not in self._meters:
             self._meters[model] = _Counters(seen)

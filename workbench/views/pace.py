@@ -11,7 +11,7 @@ IDLE_S = 5.0
 """After this time a view is drawn again though nothing changed: figures of the system did."""
 
 
-_SHARE = 1 / 500  # of a processor that draws for requests may take: more is felt in their p99
+_SHARE = 1 / 1000  # of a processor that draws for requests may take: more is felt in their p99
 _SLOW_S = 1.0  # between two draws, at most, while requests come
 
 

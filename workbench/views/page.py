@@ -20,7 +20,6 @@ from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
 from workbench.views.chart import legend, memory_charts
-from workbench.views.colours import model_colour
 from workbench.views.history import History, Traffic
 from workbench.views.html import budget_bar
 from workbench.views.states import place
@@ -92,8 +91,8 @@ def _models(models: Sequence[ModelStatus], snapshot: Snapshot, history: History)
     if not models:
         return "<p>The repository has no models yet.</p>"
     shown = models[:_ROWS]
-    names, more = [_name(model) for model in shown], len(models) - len(shown)
-    return f"<h2>Models</h2>{board.table_of(shown, names, snapshot, history, more=more)}"
+    more = len(models) - len(shown)
+    return f"<h2>Models</h2>{board.table_of(shown, snapshot, history, more=more, name=_name)}"
 
 
 def _name(model: ModelStatus) -> str:
@@ -101,4 +100,4 @@ def _name(model: ModelStatus) -> str:
     place = f"v2/models/{quote(model.id.name, safe='')}/docs"
     name = board.breakable(shortened(model.id.name, board.NAME))
     link = f'<a href="{place}">{name}</a>'
-    return board.name_cell(model.id, model_colour(model), model.pinned, link)
+    return board.name_cell(model, link)

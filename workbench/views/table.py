@@ -103,7 +103,7 @@ def answer_html(
 
 def reasons_html(models: Iterable[ModelStatus]) -> str:
     """A line for each of *models* that is not loaded for a reason: all words, however many."""
-    whys = ((model, state_words(model)) for model in models)
+    whys = ((model, state_words(model)) for model in models if model.reason or model.absence)
     return "".join(
         '<div style="font-size:12px;overflow-wrap:anywhere;padding:1px 0">'
         f"<b>{short_words(model.id.name)}</b> {words.word} "

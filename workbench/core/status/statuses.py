@@ -167,22 +167,6 @@ class Statuses:
         left_out = LeftOut(len(used_s) - len(shown.keys() | others), ready)
         return tuple(map(self.of, shown)), left_out
 
-    def after(self, known: Iterable[ModelStatus], since_s: float) -> tuple[ModelStatus, ...]:
-        """The models that were *known*, with what requests changed since; nothing else may have.
-
-        None of them if a model that was not known was used after *since_s* (Unix seconds).
-        """
-        used_s, residents = self._runs.last_uses(), self._now.residents
-        statuses = {status.id: status for status in known}
-        if any(at_s > since_s for model, at_s in used_s.items() if model not in statuses):
-            return ()
-        for model, was in statuses.items():
-            here = self._here.get(model)
-            leases = residents[here].leases if here else 0
-            if leases != was.leases or used_s.get(model, 0.0) != was.requests.last_at_s:
-                statuses[model] = self.of(model)
-        return tuple(statuses.values())
-
     def index(
         self, versions: Iterable[tuple[str, tuple[int, ...] | WorkbenchError]]
     ) -> tuple[ModelStatus, ...]:
