@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench.errors import UsageError
-from workbench.events import ModelEvicted, ModelExpired, ModelLoaded, ModelUnloaded
+from workbench.events import ModelEvicted, ModelExpired, ModelUnloaded
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import Footprint, ModelId
 from workbench.planner.costs import ModelCost, check_costs
@@ -158,7 +158,7 @@ class _Replay:
         cold = bytearray(n)
         self._preload(pinned, float(trace.at_s[0]) if n else 0.0)
         runs_s = [self._costs[model].run_s for model in models]
-        machine, ahead = self._machine, self._ahead
+        ahead, release = self._ahead, self._machine.release
         lend, use = self._residents.lend, self._residents.use
         expires = self._keep_alive_s < math.inf
         one_by_one, end_s = trace.is_one_by_one, -math.inf
@@ -169,24 +169,23 @@ class _Replay:
                 at_s = end_s  # noqa: PLW2901 - it waits for the answer to the one before
             if expires or (ahead and ahead[0][0] <= at_s):
                 self._go_to(at_s)
-            self._now_s = at_s
             resident = lend(models[number], at_s)
             if resident is None:
+                self._now_s = at_s
                 cold[index] = 1
                 self._ask(models[number], index)
                 while one_by_one and self._asked:
                     self._go_to(ahead[0][0])
                 end_s = self._now_s + (0.0 if math.isnan(waits[index]) else runs_s[number])
                 continue
-            residents, run_s = (resident,), runs_s[number]
+            run_s = runs_s[number]
             end_s = at_s + run_s
             if expires or (run_s and (end_s > next_s or (ahead and ahead[0][0] <= end_s))):
                 use(resident)
-                self._after(run_s, self._release, residents)
-            else:  # nothing happens before its end
-                self._now_s = end_s
-                if not machine.release(residents, end_s, counts=True):
-                    self._release(residents)
+            elif release((resident,), end_s, counts=True):  # nothing happens before its end
+                continue
+            self._now_s = at_s
+            self._after(run_s, self._release, (resident,))
         while ahead:
             self._go_to(ahead[0][0])
         return Outcome(
@@ -217,8 +216,7 @@ class _Replay:
         ahead, expires = self._ahead, self._keep_alive_s < math.inf
         while True:
             next_s = ahead[0][0] if ahead else math.inf
-            due_s = self._due_s() if expires else math.inf
-            if due_s < next_s and due_s <= until_s:
+            if expires and (due_s := self._due_s()) < next_s and due_s <= until_s:
                 self._now_s = max(self._now_s, due_s)
                 self._apply(events.Expire(self._keep_alive_s))
             elif next_s <= until_s:
@@ -260,13 +258,13 @@ class _Replay:
             self._refused(request)
             self._apply(events.Withdrawn(request))
 
-    def _granted(self, request: int, models: tuple[ModelId, ...]) -> None:
+    def _granted(self, request: int, model: ModelId) -> None:
         index, at_s = self._asked.pop(request, (None, 0.0))
         run_s = 0.0
         if index is not None:
             self._waits[index] = self._now_s - at_s
-            run_s = self._costs[models[0]].run_s
-        self._after(run_s, self._release, self._residents.among(models))
+            run_s = self._costs[model].run_s
+        self._after(run_s, self._release, (self._residents.get(model),))
 
     def _release(self, residents: Sequence[Resident]) -> None:
         if not self._machine.release(residents, self._now_s):
@@ -288,9 +286,7 @@ class _Replay:
             kind = type(effect)
             if kind is Tell:
                 told = effect.kind
-                if told is ModelLoaded:
-                    self._loads += 1
-                elif told in _LEFT:
+                if told in _LEFT:
                     self._left.append(Eviction(self._now_s, effect.facts[0], told is ModelExpired))
             elif kind is Load:
                 self._to_load[effect.device].append(effect)
@@ -299,7 +295,7 @@ class _Replay:
                 model = effect.model
                 self._after(self._costs[model].unload_s, self._apply, self._closes_done[model])
             elif kind is Grant:
-                self._granted(effect.request, effect.models)
+                self._granted(effect.request, effect.models[0])
             elif kind is Refuse:
                 self._refused(effect.request)
 
@@ -313,6 +309,7 @@ class _Replay:
     def _loaded(self, load: Load) -> None:
         device = load.device
         self._idle_loaders[device] += 1
+        self._loads += 1
         self._apply(self._loads_done[load.model])
         if self._to_load[device]:
             self._begin_loads(device)
