@@ -44,8 +44,6 @@ from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import CannotEstimate, Work
 from workbench.stop import CancellationToken
 
-_STOPPED = "the server stopped"
-
 
 @dataclass(frozen=True, slots=True)
 class OnDevice:
@@ -297,8 +295,7 @@ class Residency:
         self._apply(events.ShutDown())
         with self._lock:
             models = [resident.id for resident in self._residents.all()]
-        gone = [self.unload(model, _STOPPED, until_gone=True) for model in models]
-        return not wait(gone, timeout_s).not_done
+        return self._unloaded(models, timeout_s)
 
     def wait_for_engine(self, timeout_s: float) -> bool:
         """After ``close``: wait for loads and runs in the engine; returns whether they ended.
@@ -307,7 +304,10 @@ class Residency:
         """
         with self._lock:
             inside = [r.id for r in self._residents.all() if not r.may_call]
-        gone = [self.unload(model, _STOPPED, until_gone=True) for model in inside]
+        return self._unloaded(inside, timeout_s)
+
+    def _unloaded(self, models: Iterable[ModelId], timeout_s: float) -> bool:
+        gone = [self.unload(model, "the server stopped", until_gone=True) for model in models]
         return not wait(gone, timeout_s).not_done
 
     # ── reading ──

@@ -16,7 +16,7 @@ wait for that run; it is refused if only the end of such runs could give it room
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, ClassVar
 
@@ -55,6 +55,7 @@ from workbench.residency.state import (
     LOADING,
     READY,
     Admission,
+    DeviceBooks,
     Resident,
     WaitingRequest,
 )
@@ -396,16 +397,15 @@ class Machine:
 
     def _move(self) -> None:
         """Give room to waiting requests where possible, and begin the loads whose room is free."""
-        if self._queue:
-            self._serve()
+        ahead: Container[DeviceBooks] = self._serve() if self._queue else ()
         for device in self.residents.devices:
+            if device.passed and device not in ahead:
+                device.passed.clear()
             if device.free_nbytes < 0:
                 self._rooms.fit_budget(device)
                 while device.admissions and device.free_nbytes < 0:
                     self._take_back(device.admissions[-1])
         for device in self.residents.devices:
-            if device.passed and not self._queue:
-                device.passed.clear()
             if device.admissions:
                 self._rooms.begin_loads(device)
 
@@ -436,28 +436,26 @@ class Machine:
         request.residents, request.outstanding = (), 0
         self._queue[request.number] = request
 
-    def _serve(self) -> None:
+    def _serve(self) -> Queue:
+        """Give room to the requests of the queue in turn; those that wait, by device."""
         ahead = Queue()
         for request in tuple(self._queue.values()):
-            self._turn(request, ahead)
-        for device in self.residents.devices:
-            if device.passed and device not in ahead:
-                device.passed.clear()
+            if request.parents and self._calls_leaving(request):
+                continue
+            calls = self._calling(request) if request.parents else set()
+            outcome = self._rooms.take(request, ahead, calls)
+            if isinstance(outcome, Rejected):
+                self._reject(request, outcome)
+            elif outcome:
+                del self._queue[request.number]
+                self._enlist(request)
+        return ahead
 
-    def _turn(self, request: WaitingRequest, ahead: Queue) -> None:
-        calls: set[ModelId] = set()
-        if request.parents:
-            if self._calls_leaving(request):
-                return
-            before = takewhile(lambda each: each is not request, self._queue.values())
-            placed = [each for each in self.requests.values() if each.residents]
-            calls = calling((*before, *placed))
-        outcome = self._rooms.take(request, ahead, calls)
-        if isinstance(outcome, Rejected):
-            self._reject(request, outcome)
-        elif outcome:
-            del self._queue[request.number]
-            self._enlist(request)
+    def _calling(self, request: WaitingRequest) -> set[ModelId]:
+        """The models whose runs wait for room, and before *request* if they have none yet."""
+        before = takewhile(lambda each: each is not request, self._queue.values())
+        placed = [each for each in self.requests.values() if each.residents]
+        return calling((*before, *placed))
 
     def _calls_leaving(self, request: WaitingRequest) -> bool:
         """Refuse a run's *request* for a model that is leaving.
