@@ -134,14 +134,27 @@ def document(theme: str, html: str) -> str:
     )
 
 
+@pytest.fixture(scope="module")
+def one_tab(browser: Any) -> Iterator[Any]:
+    """A tab for all views, each of which replaces the document of the one before."""
+    with patient(browser) as context:
+        yield context.new_page()
+
+
+@pytest.fixture
+def tab(one_tab: Any) -> Any:
+    """The tab as a new one is."""
+    one_tab.set_viewport_size({"width": 900, "height": 700})
+    one_tab.emulate_media(color_scheme="light")
+    return one_tab
+
+
 @pytest.fixture(params=[*product(VIEWS, HEADS)], ids="-".join)
-def page(request: Any, browser: Any, views: Mapping[str, str]) -> Iterator[Any]:
+def page(request: Any, tab: Any, views: Mapping[str, str]) -> Any:
     """A view in a theme."""
     view, theme = request.param
-    with patient(browser, viewport={"width": 900, "height": 700}) as context:
-        tab = context.new_page()
-        tab.set_content(document(theme, views[view]))
-        yield tab
+    tab.set_content(document(theme, views[view]))
+    return tab
 
 
 def assert_readable_and_whole(page: Any, name: str, *widths: int) -> None:
@@ -168,24 +181,22 @@ def test_a_view_is_readable_and_whole(page: Any, request: Any) -> None:
 
 
 @pytest.mark.parametrize("view", ["dashboard", "gpus"])
-def test_a_narrow_output_is_scrolled(browser: Any, views: Mapping[str, str], view: str) -> None:
+def test_a_narrow_output_is_scrolled(tab: Any, views: Mapping[str, str], view: str) -> None:
     """JupyterLab's list of files leaves 440 of 900 pixels: no word or number is cut for that."""
-    with patient(browser, viewport={"width": 440, "height": 700}) as context:
-        tab = context.new_page()
-        tab.set_content(document("lab-light", views[view]))
-        for unwanted in (BROKEN, UNEQUAL):
-            assert tab.evaluate(unwanted) == []
-        assert tab.locator("body").evaluate(CUT) == []
-        assert tab.evaluate("document.documentElement.scrollWidth") < 730
+    tab.set_viewport_size({"width": 440, "height": 700})
+    tab.set_content(document("lab-light", views[view]))
+    for unwanted in (BROKEN, UNEQUAL):
+        assert tab.evaluate(unwanted) == []
+    assert tab.locator("body").evaluate(CUT) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") < 730
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_status_page_is_readable_and_whole(
-    browser: Any, views: Mapping[str, str], scheme: str
+    tab: Any, views: Mapping[str, str], scheme: str
 ) -> None:
     """The page of a browser is, in both colour schemes."""
-    size = {"width": 900, "height": 700}
-    with patient(browser, viewport=size, color_scheme=scheme) as context:
-        tab = context.new_page()
-        tab.set_content(views["page"])
-        assert_readable_and_whole(tab, f"page-{scheme}", 900, 1400)
+    tab.emulate_media(color_scheme=scheme)
+    tab.set_content(views["page"])
+    assert tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
+    assert_readable_and_whole(tab, f"page-{scheme}", 900, 1400)
