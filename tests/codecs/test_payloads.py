@@ -37,7 +37,8 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor
 
-pytestmark = pytest.mark.usefixtures("parser")
+EACH_PARSER = pytest.mark.usefixtures("parser")
+"""On a test that reads JSON."""
 
 LIMITS = Limits(RequestRules(), 2**20)
 TRITON = "application/vnd.sagemaker-triton.binary+json"
@@ -85,6 +86,7 @@ def sparse(indptr: Any, indices: Any, data: Any, form: bytes = b"csr") -> bytes:
     return npz(indices=indices, indptr=indptr, data=data, shape=shape, format=form)
 
 
+@EACH_PARSER
 @pytest.mark.parametrize(
     ("content_type", "body", "told"),
     [
@@ -106,6 +108,7 @@ def test_frequent_mistakes(content_type: str, body: str, told: str) -> None:
     assert str(caught.value).endswith(told)
 
 
+@EACH_PARSER
 @pytest.mark.parametrize(
     ("content_type", "body"),
     [
@@ -160,6 +163,7 @@ def test_shapes(spec: tuple[int, ...], body: str, expected: Any) -> None:
     assert array_in(body, of=signature(("x", "FP64", spec))) == expected
 
 
+@EACH_PARSER
 def test_several_inputs() -> None:
     """Arrays by name are inputs, as JSON columns, as rows and lines, and as npz."""
     two = signature(("a", "INT64", (-1,)), ("b", "BYTES", (-1,)))
@@ -174,6 +178,7 @@ def test_several_inputs() -> None:
         assert inputs["b"].array.tolist() == [b"x", b"y"]
 
 
+@EACH_PARSER
 @pytest.mark.parametrize(
     ("content_type", "body"),
     [("text/csv", "1,2"), ("application/json", "[[1, 2]]"), ("text/libsvm", "1 1:2")],
@@ -195,6 +200,7 @@ def test_a_byte_order_mark() -> None:
     assert array_in(mark + b"a,b", "text/csv; charset=utf-8", of=texts) == [[b"a", b"b"]]
 
 
+@EACH_PARSER
 def test_an_input_that_may_be_left_out() -> None:
     """A plain array is for the only input that is needed."""
     needed, other = TensorSpec("x", "FP32", (-1, 2)), TensorSpec("by", "FP32", (1,), optional=True)
@@ -238,6 +244,7 @@ def test_cells_that_are_no_values(datatype: str, body: str) -> None:
         array_in(body, "text/csv", of=signature(("x", datatype, (-1, 2))))
 
 
+@EACH_PARSER
 @pytest.mark.parametrize(
     ("content_type", "body", "told"),
     [
@@ -502,6 +509,7 @@ def test_one_output_alone() -> None:
 V2 = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}]}
 
 
+@EACH_PARSER
 def test_v2_bodies() -> None:
     """A V2 request is answered in V2, unless another media type is accepted."""
     body = json.dumps(V2)
@@ -513,6 +521,7 @@ def test_v2_bodies() -> None:
     assert body_of(answer(form, y=[[1.0]])) == b"1.0\n"
 
 
+@EACH_PARSER
 def test_tritons_media_type() -> None:
     """Binary tensors stand behind the JSON, whose length the media type says, both ways."""
     entry = {"name": "x", "shape": [1, 2], "datatype": "FP32"}
@@ -551,6 +560,7 @@ def test_octets() -> None:
 _PAIRS = signature(("x", "FP32", (-1, -1)))
 
 
+@EACH_PARSER
 @pytest.mark.parametrize(
     ("lines", "made"),
     [
@@ -567,6 +577,7 @@ def test_lines_in_blocks(
     assert {name: tensor.array.tolist() for name, tensor in read.items()} == made
 
 
+@EACH_PARSER
 @pytest.mark.parametrize(
     ("body", "told"),
     [
@@ -585,6 +596,7 @@ def test_lines_that_do_not_go_together(
         documents.read_json_lines(body, of, 10)
 
 
+@EACH_PARSER
 def test_short_lines_take_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only a block of lines is in memory as objects, however long the body is."""
     monkeypatch.setattr(documents, "_BLOCK_NBYTES", 2**12)
@@ -606,6 +618,7 @@ def test_what_is_known_of_a_shape() -> None:
         assert request.fit == ((ONE, ("y0",)) if fits else None)
 
 
+@EACH_PARSER
 @pytest.mark.parametrize("array", ["[[1, 2]]", "[]", "[[1, 2], [3]]", "[1, null]", "1"])
 @pytest.mark.parametrize("name", ["instances", "inputs", "x", "other", "\\u0078", "é"])
 def test_an_array_alone_in_an_object(name: str, array: str) -> None:
