@@ -277,14 +277,15 @@ class ShortCutProtocol(Protocol):
         )
 
     def _write(self, reply: Reply) -> None:
-        known = self._known_lines
-        defaults = self.server_state.default_headers  # uvicorn makes a new list of them each second
-        if known[0] is not reply.headers or known[1] is not defaults or known[2] != reply.status:
-            known = self._known_lines = (reply.headers, defaults, reply.status, self._lines(reply))
+        headers, defaults, status, lines = self._known_lines
+        now = self.server_state.default_headers  # uvicorn makes a new list of them each second
+        if headers is not reply.headers or defaults is not now or status != reply.status:
+            lines = self._lines(reply)
+            self._known_lines = reply.headers, now, reply.status, lines
         nbytes = 0
         for part in reply.parts:
             nbytes += len(part)
-        parts = (b"%b%d\r\n\r\n" % (known[3], nbytes), *reply.parts)
+        parts = (b"%b%d\r\n\r\n" % (lines, nbytes), *reply.parts)
         if nbytes > _LARGE_NBYTES:
             self._outbox.send()
             self.transport.writelines(parts)

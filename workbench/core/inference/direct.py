@@ -93,7 +93,7 @@ class Direct:
     def _run(
         self, held: Borrowed, request: InferRequest, nbytes: int, inline: bool, on_the_spot: bool
     ) -> InferResponse:
-        learned, signature = self._learned, self.signature
+        model, learned, signature = held.model, self._learned, self.signature
         tensors: Sequence[Tensor]
         started_s = begun_s = time.perf_counter()
         try:
@@ -101,7 +101,7 @@ class Direct:
             if fit is not None and fit[0] is signature:
                 wanted = fit[1]
             else:
-                wanted = self._runs.fit_to(held.model, signature, request)
+                wanted = self._runs.fit_to(model, signature, request)
                 begun_s = time.perf_counter()
             if inline:
                 own_s = None
@@ -110,7 +110,7 @@ class Direct:
                 tensors, own_s = self._tensors(held, request, wanted)
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
-                self._runs.stalled(held.model, learned, nbytes, ended_s - begun_s)
+                self._runs.stalled(model, learned, nbytes, ended_s - begun_s)
             # A stream has already given all its answers, and returns none here.
             outputs = dict(zip(wanted, tensors)) if tensors else {}  # noqa: B905  # takes 0.3 µs
             if outputs and (request.classes or request.scalars_of_one):
@@ -135,10 +135,10 @@ class Direct:
                 request.batch_size if signature.max_batch_size else 1,
                 at_s,
             )
-        self._add_to_trace((at_s, held.model, nbytes, ended_s - request.made_s))
+        self._add_to_trace((at_s, model, nbytes, ended_s - request.made_s))
         if self._runs.tracing is not None:
-            self._runs.trace_run(held.model, request, started_s, begun_s, ended_s)
-        return InferResponse(held.model, outputs, request.id)
+            self._runs.trace_run(model, request, started_s, begun_s, ended_s)
+        return InferResponse(model, outputs, request.id)
 
     def _tensors(
         self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
