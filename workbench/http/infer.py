@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
@@ -70,7 +70,7 @@ class InferHead:
     *header_nbytes* is the length of the JSON before binary tensors: ``None`` is all of the
     body, 0 a raw request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
     traceparent) goes to the log. Only where *functions* is true may functions run for it. *times*
-    are there while requests are traced.
+    are there while requests are traced. *takes_long*: it is never answered at once.
     """
 
     target: Target
@@ -82,6 +82,13 @@ class InferHead:
     trace: bytes = b""
     functions: bool = True
     times: WireTimes | None = None
+    takes_long: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        # a raw request can be read only by the model's file, and whether functions may run is
+        # looked at where the request waits for its model
+        takes_long = bool(self.coding) or self.header_nbytes == 0 or not self.functions
+        object.__setattr__(self, "takes_long", takes_long)
 
 
 def _header_nbytes(text: bytes) -> int:
@@ -150,9 +157,11 @@ class DataPlane:
         An error is a reply too. One thread asks at a time.
         """
         target, history = head.target, head.history
-        if history.reply_nbytes > _LARGE_NBYTES or not self._may_be_brief(head, body):
+        most_nbytes = _DEFLATED_NBYTES if head.accepted else _LARGE_NBYTES
+        if head.takes_long or history.reply_nbytes > most_nbytes:
             return None
-        if not head.functions:  # which is looked at where the request waits for its model
+        is_small = len(body) <= _LARGE_NBYTES and self._write_region is None
+        if not is_small and not self._may_be_brief(head, body):
             return None
         decoded: tuple[InferRequest, codec.ReplyForm, KnownText | None] | None = None
 
@@ -185,14 +194,10 @@ class DataPlane:
             return self._failed(error, head)
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
-        """Whether the request can be read in much less than a millisecond."""
+        """Whether a body that is large, or may name regions, can be read in much less than 1 ms."""
         json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
-        if head.coding or head.header_nbytes == 0 or json_nbytes > _LARGE_NBYTES:
-            return False  # a raw request can be read only by the model's file
-        if head.accepted and head.history.reply_nbytes > _DEFLATED_NBYTES:
+        if json_nbytes > _LARGE_NBYTES:
             return False
-        if len(body) <= _LARGE_NBYTES and not self._write_region:
-            return True
         text = bytes(body[:json_nbytes])
         shares = self._write_region is not None and b"shared_memory" in text
         if shares and self.core.regions.has_cuda:
