@@ -211,7 +211,7 @@ HARMLESS = {
 def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
     """A model whose divisions cannot end the process is loaded as it is, by its path."""
     file = read_onnx_file(HARMLESS[name](tmp_path / "m.onnx"))
-    assert file.divisions == ()
+    assert file.guards == ()
     assert backend.runnable(file, None) == str(file.path)
 
 
@@ -220,7 +220,7 @@ def test_dangerous_models_are_rewritten(tmp_path: Path, name: str) -> None:
     """Others are rewritten, into models that are valid, and their memory is counted."""
     path = DANGEROUS[name](tmp_path / "m.onnx")
     file = read_onnx_file(path)
-    assert len(file.divisions) == (2 if name == "two" else 1)
+    assert len(file.guards) == (2 if name == "two" else 1)
     content = backend.guarded(file)
     onnx.checker.check_model(onnx.load_from_string(content))
     assert file.load_nbytes >= 3 * path.stat().st_size + (32 << 10)
@@ -238,7 +238,7 @@ def test_the_types_of_two_calls(tmp_path: Path, other: str, quotient: list[float
         "{ y = d.F(a, b) z = d.F(c, d) }",
         FUNCTION,
     )
-    assert [division.elem_type for division in read_onnx_file(path).divisions] == [0]
+    assert [division.elem_type for division in read_onnx_file(path).guards] == [0]
     session = backend.OnnxBackend().load(source(path))
     dtype = DATATYPES[other].dtype
     feed = {

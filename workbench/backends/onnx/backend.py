@@ -7,7 +7,8 @@ ONNX Runtime's defaults that do not suit a server of many models, each measured 
 - Every object it returns (``NodeArg``, ``ModelMetadata``, ``IOBinding``) keeps the whole
   session alive. None of them leaves this package.
 - It folds constants of any size (``header`` sets a limit).
-- It ends the process when the least INT32 or INT64 is divided by -1 (``guarded``).
+- It ends the process when the least INT32 or INT64 is divided by -1, and for some inputs that are
+  empty or 0 (``guarded``).
 """
 
 from __future__ import annotations
@@ -232,7 +233,7 @@ def runnable(file: OnnxFile, options: Any) -> str | bytes:
 
     Raises ``LoadFailed``.
     """
-    if not file.divisions:
+    if not file.guards:
         return str(file.path)
     options.add_session_config_entry(_WEIGHTS_FOLDER, str(file.path.parent))
     return guarded(file)
@@ -245,7 +246,7 @@ def _cancelled_by(stop: CancellationToken, options: Any) -> AbstractContextManag
 
 def _check_unchanged(source: ModelSource, file: OnnxFile) -> None:
     """Raise ``LoadFailed`` if the files changed since the header was read."""
-    if (file.external_files or file.divisions) and stamps(
+    if (file.external_files or file.guards) and stamps(
         file.path, *file.external_files
     ) != file.stamps:
         raise LoadFailed(f"the files of {source.id} changed while it was loaded")

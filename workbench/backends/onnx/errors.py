@@ -23,6 +23,10 @@ _CUDA_CALL = re.compile(r" ; GPU=-?\d+ ; hostname=.*")
 _OPSET = re.compile(r"Opset (\d+) is under development .*for domain (\S+) is till opset (\d+)")
 _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR version: (\d+)")
 
+GUARDS = "workbench/guard"
+"""With this begin the names of nodes that ``guarded`` adds; that of one that fails says why."""
+_GUARD = re.compile(rf"Name:'\w*{GUARDS}/\d+/\d+/(.*)' Status Message: .*division by zero")
+
 # Errors of CUDA with a common remedy. The last are those after which, by NVIDIA's documentation,
 # "the process must be terminated and relaunched".
 _CUDA_REMEDIES = {
@@ -55,6 +59,10 @@ def run_error(model: ModelId, error: Exception) -> WorkbenchError:
     """The error of a run of *model* that failed."""
     if _OUT_OF_MEMORY.search(str(error)):
         return _exhausted(f"{model} ran out of memory", error)
+    if guard := _GUARD.search(str(error)):
+        return InvalidRequest(
+            f"{model} refused its inputs: {guard[1]}, which the engine cannot take"
+        )
     if isinstance(error, ValueError) or type(error).__name__ == "InvalidArgument":
         return InvalidRequest(f"{model} refused its inputs: {first_line(error)}")
     return RunFailed(f"{model} failed: {first_line(error)}")

@@ -1,18 +1,23 @@
-"""Rewrites ONNX models so that no integer division ends the process.
+"""Rewrites ONNX models so that no integer division, and no zero, ends the process.
 
 Nodes are added before each dangerous division (``header.division`` finds them): where the
 divisor is -1, both operands are multiplied by -1, which changes neither quotient nor remainder.
 The least number divided by -1, which has no quotient, then gives the least number and the
 remainder 0, as ONNX Runtime answers for INT8 and INT16, and NumPy for all integers.
+
+Before a node that takes no zero (``header.zeros``), that number or the count of elements is divided
+by itself, which ONNX Runtime refuses for 0; the node's input is multiplied by the quotient, 1, or
+reshaped to its own shape times that.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from workbench.backends.onnx.header import Division, OnnxFile
+from workbench.backends.onnx.errors import GUARDS
+from workbench.backends.onnx.header import Fragile, OnnxFile
 from workbench.errors import LoadFailed
 from workbench.protos import message_class
 
@@ -23,30 +28,32 @@ _OPSET_OF_WHERE, _OPSET_OF_CAST_LIKE = 9, 15
 
 
 def guarded(file: OnnxFile) -> bytes:
-    """The bytes of the model in *file* with its divisions guarded, and its weights unchanged.
+    """The bytes of the model in *file* with its ``guards``, and its weights unchanged.
 
     Raises ``LoadFailed`` if its operator set has no guards for them, or the file changed.
     """
     message: Any = message_class("onnx", "onnx.Model")()
     message.ParseFromString(file.path.read_bytes())
     # beginning with the last, so that the indices of the others stay valid
-    for number, division in enumerate(sorted(file.divisions, reverse=True)):
+    guards = sorted(file.guards, key=lambda each: each.path, reverse=True)
+    for number, each in enumerate(guards):
         try:
-            nodes, index = _place(message, division)
+            nodes, index = _place(message, each.path)
             node = nodes[index]
         except IndexError:
             raise LoadFailed("the file changed while it was loaded") from None
-        if node.op_type not in (b"Div", b"Mod"):
-            raise LoadFailed("the file changed while it was loaded")
-        guard = _Guard(nodes, index, f"workbench/division/{number}")
-        guard.add(node, division.elem_type, file.opset)
+        guard = _Guard(nodes, index, number)
+        if isinstance(each, Fragile):
+            guard.add_to_inputs(node, each.inputs)
+        else:
+            guard.add_to_division(node, each.elem_type, file.opset)
     content: bytes = message.SerializeToString()
     return content
 
 
-def _place(message: Any, division: Division) -> tuple[Any, int]:
-    """The list of nodes that contains the *division*, and its index in it."""
-    where, *path, index = division.path
+def _place(message: Any, at: Sequence[int]) -> tuple[Any, int]:
+    """The list of nodes that contains the one *at* a ``Division.path``, and its index in it."""
+    where, *path, index = at
     nodes = (message.graph if where < 0 else message.functions[where]).node
     for outer, inner in zip(path[::2], path[1::2], strict=True):
         nodes = list(_graphs(nodes[outer]))[inner].node
@@ -61,15 +68,33 @@ def _graphs(node: Any) -> Iterator[Any]:
 
 
 class _Guard:
-    """Inserts nodes at *index* of *nodes*; the names of their outputs begin with *prefix*."""
+    """Inserts nodes at *index* of *nodes*; by *number* their names differ from those of others."""
 
-    def __init__(self, nodes: Any, index: int, prefix: str) -> None:
+    def __init__(self, nodes: Any, index: int, number: int) -> None:
         self._nodes = nodes
         self._index = index
-        self._prefix = prefix
+        self._prefix = f"{GUARDS}/{number}"
 
-    def add(self, division: Any, elem_type: int, opset: int) -> None:
+    def add_to_inputs(self, node: Any, inputs: Sequence[tuple[int, bool]]) -> None:
+        """Let *inputs* of *node* fail if they are empty or, if so marked, 0."""
+        told = f"{node.op_type.decode()} {_name(node)!r}"
+        for index, is_number in inputs:
+            if index >= len(node.input) or not node.input[index]:
+                raise LoadFailed("the file changed while it was loaded")
+            given = node.input[index]
+            count = given if is_number else self._node(b"Size", given)
+            zero = "0 as its frame_length" if is_number else "an empty tensor"
+            one = self._node(b"Div", count, count, name=f"{told} got {zero}")
+            if is_number:
+                node.input[index] = self._node(b"Mul", given, one)
+            else:
+                shape = self._node(b"Mul", self._node(b"Shape", given), one)
+                node.input[index] = self._node(b"Reshape", given, shape)
+
+    def add_to_division(self, division: Any, elem_type: int, opset: int) -> None:
         """Guard the node *division*, whose operands are of *elem_type*, 0 if that is unknown."""
+        if division.op_type not in (b"Div", b"Mod"):
+            raise LoadFailed("the file changed while it was loaded")
         if opset < (_OPSET_OF_WHERE if elem_type else _OPSET_OF_CAST_LIKE):
             raise LoadFailed(_refusal(division, elem_type, opset))
         divisor = division.input[1]
@@ -89,19 +114,26 @@ class _Guard:
         value.data_type, value.raw_data = elem_type, struct.pack(_FORMS[elem_type], number)
         return name
 
-    def _node(self, op: bytes, *inputs: bytes, to: int = 0) -> bytes:
-        """Add a node in front of the division; its output."""
-        name = f"{self._prefix}/{op.decode()}/{self._index}".encode()
-        node = type(self._nodes[self._index])(input=inputs, output=[name], name=name, op_type=op)
+    def _node(self, op: bytes, *inputs: bytes, to: int = 0, name: str = "") -> bytes:
+        """Add a node in front of the one that is guarded; its output."""
+        full_name = f"{self._prefix}/{self._index}/{name or op.decode()}".encode()
+        node = type(self._nodes[self._index])(
+            input=inputs, output=[full_name], name=full_name, op_type=op
+        )
         if to:
             node.attribute.add(name=b"to", type=_INT, i=to)
         self._nodes.insert(self._index, node)
         self._index += 1
-        return name
+        return full_name
+
+
+def _name(node: Any) -> str:
+    found: bytes = node.name or next(filter(None, node.output), b"")
+    return found.decode("utf-8", "replace")
 
 
 def _refusal(division: Any, elem_type: int, opset: int) -> str:
-    name = (division.name or division.output[0]).decode("utf-8", "replace")
+    name = _name(division)
     needed = _OPSET_OF_WHERE if elem_type else _OPSET_OF_CAST_LIKE
     or_typed = "" if elem_type else ", or save it with the types of its values"
     return (

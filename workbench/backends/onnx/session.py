@@ -164,16 +164,10 @@ class OnnxSession(Runnable):
                 )
 
     def _refuse_zeros(self, inputs: Mapping[str, Tensor]) -> None:
-        """Refuse zeros by which a kernel would divide, which would end the process."""
+        """Refuse sizes of 0 by which a kernel would divide, which would end the process."""
         for name, axis in self._divisors:
             tensor = inputs.get(name)
-            if tensor is None:
-                continue
-            if axis is None and not tensor.array.all():
-                raise InvalidRequest(
-                    f"input {name!r} of {self._model} is 0, and the engine would divide by it"
-                )
-            if axis is not None and tensor.shape[axis:][:1] == (0,):
+            if tensor is not None and tensor.shape[axis:][:1] == (0,):
                 raise InvalidRequest(
                     f"input {name!r} of {self._model} has the shape {list(tensor.shape)}, and the "
                     "engine would divide by that 0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +14,6 @@ from workbench.backends.onnx.header.estimate import FOLD_LIMIT_NBYTES, Estimator
 from workbench.backends.onnx.header.fields import Fault, Files, Reader
 from workbench.backends.onnx.header.graph import (
     Graph,
-    Node,
     ValueInfo,
     domain_of,
     read_function,
@@ -22,6 +21,14 @@ from workbench.backends.onnx.header.graph import (
 )
 from workbench.backends.onnx.header.outline import outline
 from workbench.backends.onnx.header.steady import is_steady
+from workbench.backends.onnx.header.zeros import (
+    Divisor,
+    EmptyFrames,
+    Fragile,
+    divisors,
+    fragile_nodes,
+    takes_no_empty,
+)
 from workbench.errors import LoadFailed, reason_of
 from workbench.stamps import Stamp, stamps
 
@@ -33,30 +40,9 @@ _MANY = 1000
 # In earlier versions every initializer was listed as an input too, and its value was fixed.
 _IR_OF_DEFAULTS = 4
 
-_GUARD_NBYTES = 32 << 10  # memory of the guard nodes of one division during the load
+_GUARD_NBYTES = 32 << 10  # memory of the guard nodes of one node during the load
+_OPSET_OF_GUARDS = 7  # before it, a division does not broadcast
 _REWRITTEN_FACTOR = 3  # times the file: its bytes as read, as rewritten, and as messages
-
-_RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
-_VOLUME = (1, 1, 1)
-
-# Kernels that divide by a number which a request may set to 0 (1.31): domain, operator, index of
-# the input, and which of its dimensions is the divisor; ``None``: its value.
-_DIVISORS = (
-    (b"", b"STFT", 2, 0),
-    (b"", b"STFT", 3, None),
-    (b"com.microsoft", b"DecoderMaskedMultiHeadAttention", 0, -1),
-    (b"com.microsoft", b"GroupQueryAttention", 0, 0),
-    (b"com.microsoft", b"GroupQueryAttention", 0, -1),
-    (b"com.microsoft", b"GroupQueryAttention", 3, 0),
-    (b"com.microsoft", b"MoE", 0, -1),
-    (b"com.microsoft", b"MultiHeadAttention", 0, -1),
-)
-Divisor = tuple[str, int | None]
-
-# Operators that pass the number in their first input on, and those whose output has its sizes from
-# their inputs.
-_PASSES = frozenset((b"Cast", b"Identity", b"Reshape", b"Squeeze", b"Unsqueeze"))
-_KEEPS_SIZES = frozenset((b"Add", b"Cast", b"Div", b"Identity", b"Mul", b"Sub"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +57,8 @@ class OnnxFile:
     *unsure_nbytes*: what a session may hold beside *resident_nbytes*: constants of unknown size.
     *by_value*: the memory of a run may depend on the numbers in its inputs, not only on their
     shapes (see ``is_steady``). *takes_no_empty*: an empty input could end the process. So could a
-    0 in *divisors*: an input, and which of its dimensions, or ``None`` for its value. *stamps*
-    change when one of its files does. *divisions* could end the process, and must be guarded.
+    0 in *divisors*: an input, and which of its dimensions. *stamps* change when one of its files
+    does. *guards*: nodes that could end the process, and must be guarded.
     """
 
     path: Path
@@ -90,7 +76,7 @@ class OnnxFile:
     divisors: tuple[Divisor, ...] = ()
     stamps: tuple[Stamp, ...] = ()
     defaults: tuple[ValueInfo, ...] = ()
-    divisions: tuple[Division, ...] = ()
+    guards: tuple[Division | Fragile, ...] = ()
 
 
 def read_onnx_file(path: Path) -> OnnxFile:
@@ -177,11 +163,6 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
     if len(graphs) != 1:
         raise Fault("it has more than one graph" if graphs else "it has no graph")
     graph = graphs[0]
-    if any(map(_has_empty_frames, (graph, *functions))):
-        raise LoadFailed(
-            f"{str(path)!r} has an STFT with frames of 0 samples, by which ONNX Runtime divides: "
-            "give it a frame_length of 1 or more"
-        )
     estimate = Estimator(graph, functions)
     weights = sum(map(weights_nbytes, [graph, *functions]))
     meta = max(0, nbytes - reader.data_nbytes)
@@ -191,8 +172,10 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         defaults = ()
     overridable = [info.name.encode() for info in defaults]
     divisions = dangerous_divisions(reader, graph, functions, overridable)
-    guards_nbytes = len(divisions) * _GUARD_NBYTES
-    rewritten_nbytes = _REWRITTEN_FACTOR * nbytes if divisions else 0
+    given = [info.name for info in (*inputs, *defaults)]
+    fragile = _fragile(path, graph, functions, given) if opset >= _OPSET_OF_GUARDS else ()
+    guards_nbytes = len(divisions + fragile) * _GUARD_NBYTES
+    rewritten_nbytes = _REWRITTEN_FACTOR * nbytes if guards_nbytes else 0
     return OnnxFile(
         path=path,
         opset=opset,
@@ -206,82 +189,22 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         fold_limit_nbytes=estimate.fold_limit_nbytes,
         unsure_nbytes=estimate.unsure_nbytes,
         by_value=not is_steady(graph, functions, overridable),
-        takes_no_empty=any(map(_takes_no_empty, (graph, *functions))),
-        divisors=tuple(_divisors(graph, [info.name for info in (*inputs, *defaults)])),
-        divisions=divisions,
+        takes_no_empty=any(map(takes_no_empty, (graph, *functions))),
+        divisors=tuple(divisors(graph, given)),
+        guards=(*divisions, *fragile),
     )
 
 
-def _takes_no_empty(graph: Graph) -> bool:
-    """Whether a node is of a kind that ends the process if its input is empty (1.31).
-
-    These are the recurrent ones, and a ``ConvTranspose`` of three dimensions.
-    """
-    return any(
-        node.op in _RECURRENT
-        or (node.op == b"ConvTranspose" and len(_kernel_shape(graph, node)) == 3)
-        or any(map(_takes_no_empty, node.graphs))
-        for node in graph.nodes
-    )
-
-
-def _divisors(graph: Graph, inputs: Sequence[str]) -> Iterator[Divisor]:
-    """The divisors among the *inputs* of the model: what a node reads itself, or by ``_sources``.
-
-    Others are not found; sizes that weights give are not 0.
-    """
-    made = _makers(graph)
-    for node in graph.nodes:
-        for domain, op, index, axis in _DIVISORS:
-            if (node.domain, node.op) == (domain, op) and index < len(node.inputs):
-                names = _sources(made, node.inputs[index], sizes=axis is not None)
-                told = (name.decode("utf-8", "replace") for name in names)
-                yield from ((name, axis) for name in told if name in inputs)
-        for inner in node.graphs:
-            yield from _divisors(inner, inputs)
-
-
-def _makers(graph: Graph) -> dict[bytes, Node]:
-    """The node that makes each value of *graph*."""
-    return {name: node for node in graph.nodes for name in node.outputs}
-
-
-def _sources(made: Mapping[bytes, Node], name: bytes, *, sizes: bool) -> list[bytes]:
-    """*name*, and the values before it that it may be, or of which it may have its *sizes*."""
-    found = {name: None}
-    for each in (waiting := [name]):  # the list grows
-        node = made.get(each)
-        if node is None or node.domain or node.op not in (_KEEPS_SIZES if sizes else _PASSES):
-            continue
-        new = [given for given in node.inputs[: None if sizes else 1] if given not in found]
-        found.update(dict.fromkeys(new))
-        waiting += new
-    return list(found)
-
-
-def _has_empty_frames(graph: Graph) -> bool:
-    """Whether the file says that the frames of an ``STFT`` have no samples: it ends the process."""
-    transforms = [node for node in graph.nodes if node.op == b"STFT" and not node.domain]
-    if transforms:
-        made = _makers(graph)
-        known = {name: node.values[0] for name, node in made.items() if node.values} | graph.values
-        for node in transforms:
-            window, length = [*node.inputs, b"", b""][2:4]
-            lengths = map(known.get, _sources(made, length, sizes=False))
-            windows = map(known.get, _sources(made, window, sizes=True))
-            if any(each and each.ints == (0,) for each in lengths):
-                return True
-            if any(each and each.dims == (0,) for each in windows):
-                return True
-    return any(_has_empty_frames(inner) for node in graph.nodes for inner in node.graphs)
-
-
-def _kernel_shape(graph: Graph, node: Node) -> tuple[int, ...]:
-    """The shape of a convolution's kernel; ``_VOLUME`` if the file does not tell."""
-    weights = graph.values.get(node.inputs[1]) if len(node.inputs) > 1 else None
-    known = weights is not None and all(info.name != weights.name for info in graph.inputs)
-    from_weights = weights.dims[2:] if weights is not None and known and weights.dims else _VOLUME
-    return node.ints.get(b"kernel_shape", from_weights)
+def _fragile(
+    path: Path, graph: Graph, functions: Sequence[Graph], given: Sequence[str]
+) -> tuple[Fragile, ...]:
+    try:
+        return tuple(fragile_nodes(graph, functions, [name.encode() for name in given]))
+    except EmptyFrames:
+        raise LoadFailed(
+            f"{str(path)!r} has an STFT with frames of 0 samples, by which ONNX Runtime divides: "
+            "give it a frame_length of 1 or more"
+        ) from None
 
 
 def _default_opset(reader: Reader, at: int, end: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 from workbench.backends.onnx.header.graph import Graph, Node
 
-_BY_SHAPE = frozenset(
+BY_SHAPE = frozenset(
     b"""
     Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool
     BatchNormalization Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike
@@ -47,7 +47,7 @@ _OF_MICROSOFT = frozenset(
     SkipSimplifiedLayerNormalization
     """.split()
 )
-_LISTED = {b"": _BY_SHAPE, b"ai.onnx.ml": _OF_ML, b"com.microsoft": _OF_MICROSOFT}
+_LISTED = {b"": BY_SHAPE, b"ai.onnx.ml": _OF_ML, b"com.microsoft": _OF_MICROSOFT}
 
 # These are steady only if the inputs in this range, begin and end, are constants.
 _ALL, _SECOND_ON, _LENGTHS = (0, None), (1, None), (4, 5)

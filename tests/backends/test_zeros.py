@@ -1,0 +1,171 @@
+"""Sizes and numbers of zero that end the process in the engine, computed by the graph."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx_models import source, written
+
+from workbench.backends.onnx import backend
+from workbench.backends.onnx.header import read_onnx_file
+from workbench.errors import LoadFailed
+
+_CHILD = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from onnx_models import source
+from workbench.backends.onnx.backend import OnnxBackend
+from workbench.errors import InvalidRequest
+from workbench.tensor import DATATYPES, Tensor
+session = OnnxBackend().load(source(Path(sys.argv[1])))
+for given in map(json.loads, sys.argv[2:]):
+    feed = {}
+    for name, spec in session.signature.inputs.items():
+        dtype = DATATYPES[spec.datatype].dtype
+        value = given[name]
+        array = np.zeros(value, dtype) if isinstance(value, list) else np.array(value, dtype)
+        feed[name] = Tensor(spec.datatype, array)
+    try:
+        print(list(session.run(feed, ["y"])[0].shape))
+    except InvalidRequest as error:
+        print(error)
+"""
+_RANDOM = {name: np.ones((1, 6, size), np.float32) for name, size in (("w6", 1), ("r6", 2))}
+_RANDOM |= {name: np.ones((1, 8, size), np.float32) for name, size in (("w8", 1), ("r8", 2))}
+_RANDOM |= {"k": np.ones((1, 1, 2, 2, 2), np.float32), "end": np.array([99], np.int64)}
+_RANDOM |= {"one": np.array([1], np.int64), "step": np.array(4, np.int64)}
+_SOUND = "float[1, n, 1] x"
+_FRAMES = {"x": [1, 16, 1]}
+_FUNCTION = '<domain: "d", opset_import: ["": 17]> F (x, s, f) => (r) { r = STFT (x, s, , f) }'
+_BRANCH = """If (yes) <
+    then_branch = a () => (float[a, b, c, d] t) { t = NODE },
+    else_branch = b () => (float[a, b, c, d] e) { e = NODE }
+>"""
+_TURNED = "b = Transpose <perm = [1, 0, 2]> (a)"
+_ZERO = "got 0 as its frame_length, which the engine cannot take"
+_EMPTY = "got an empty tensor, which the engine cannot take"
+CASES = {
+    "an input": (f"{_SOUND}, int64 f", "y = STFT (x, step, , f)", {"f": 0}, _ZERO, {"f": 4}),
+    "a product": (
+        f"{_SOUND}, int64 f", "a = Mul (f, f) [s] y = STFT (x, step, , a)", {"f": 0},
+        f"STFT 's' {_ZERO}", {"f": 2},
+    ),
+    "a size": (
+        f"{_SOUND}, float[k] z", "f = Size (z) y = STFT (x, step, , f)", {"z": [0]}, _ZERO,
+        {"z": [4]},
+    ),
+    "a shape": (
+        f"{_SOUND}, float[k] z", "f = Shape (z) y = STFT (x, step, , f)", {"z": [0]}, _ZERO,
+        {"z": [4]},
+    ),
+    "a window": (
+        f"{_SOUND}, float[k] z", "y = STFT (x, step, z)", {"z": [0]}, _EMPTY, {"z": [4]}
+    ),
+    "a window of a length": (
+        f"{_SOUND}, int64 f", "z = HannWindow (f) y = STFT (x, step, z)", {"f": 0}, _EMPTY,
+        {"f": 4},
+    ),
+    "a branch": (
+        f"{_SOUND}, int64 f, bool yes",
+        "y = " + _BRANCH.replace("NODE", "STFT (x, step, , f)"), {"f": 0, "yes": 1}, _ZERO,
+        {"f": 4, "yes": 1},
+    ),
+    "a function": (f"{_SOUND}, int64 f", "y = d.F (x, step, f)", {"f": 0}, _ZERO, {"f": 4}),
+    "a GRU of a part": (
+        "float[s, n, 1] v",
+        "a = Slice (v, one, end) b = Relu (a) [g] y, h = GRU <hidden_size = 2> (b, w6, r6)",
+        {"v": [1, 1, 1]}, f"GRU 'g' {_EMPTY}", {"v": [2, 1, 1]},
+    ),
+    "a LSTM of a part": (
+        "float[n, s, 1] v",
+        f"a = Slice (v, one, end) {_TURNED} y, h = LSTM <hidden_size = 2> (b, w8, r8)",
+        {"v": [1, 1, 1]}, f"LSTM 'y' {_EMPTY}",
+        {"v": [2, 1, 1]},
+    ),
+    "a GRU in a branch": (
+        "float[s, n, 1] v, bool yes",
+        "a = Slice (v, one, end) y = "
+        + _BRANCH.replace("NODE", "GRU <hidden_size = 2> (a, w6, r6)"),
+        {"v": [1, 1, 1], "yes": 0}, f"GRU 'e' {_EMPTY}", {"v": [2, 1, 1], "yes": 0},
+    ),
+    "a volume of a part": (
+        "float[1, 1, d, e, f] v", "a = Slice (v, one, end, two) y = ConvTranspose (a, k)",
+        {"v": [1, 1, 1, 2, 2]}, f"ConvTranspose 'y' {_EMPTY}", {"v": [1, 1, 2, 2, 2]},
+    ),
+}  # fmt: skip
+
+
+def case(name: str, path: Path) -> Path:
+    inputs, nodes = CASES[name][:2]
+    weights = _RANDOM | {"two": np.array([2], np.int64)}
+    used = {each: array for each, array in weights.items() if each in nodes or each in _FUNCTION}
+    functions = _FUNCTION if "d.F" in nodes else ""
+    return written(path, f"({inputs}) => (float y) {{ {nodes} }}", functions, weights=used)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_no_computed_zero_ends_the_process(tmp_path: Path, name: str) -> None:
+    """Such a request is refused with the node's name, and others are answered as ever."""
+    path = case(name, tmp_path / "m.onnx")
+    *_, zero, told, other = CASES[name]
+    given = [json.dumps(_FRAMES | feed) for feed in (zero, other)]
+    run = subprocess.run(
+        [sys.executable, "-c", _CHILD, str(path), *given],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert run.returncode == 0, run.stderr[-1000:]
+    refused, answered = run.stdout.splitlines()
+    assert refused.startswith("m:1 refused its inputs: ")
+    assert refused.endswith(told)
+    assert 0 not in json.loads(answered)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_guarded_models_are_valid(tmp_path: Path, name: str) -> None:
+    """The nodes that are added make a valid model."""
+    file = read_onnx_file(case(name, tmp_path / "m.onnx"))
+    assert len(file.guards) == (2 if "branch" in name else 1)
+    onnx.checker.check_model(onnx.load_from_string(backend.guarded(file)))
+
+
+HARMLESS = {
+    "a constant length": (_SOUND, "f = Constant <value_int = 4> () y = STFT (x, step, , f)"),
+    "one that was cast": (
+        _SOUND, "f = Constant <value_int = 4> () g = Cast <to = 6> (f) y = STFT (x, step, , g)"
+    ),
+    "an input of a GRU": ("float[s, n, 1] v", "y, h = GRU <hidden_size = 2> (v, w6, r6)"),
+    "one that is full if the input is": (
+        "float[n, s, 1] v",
+        f"""a = Relu (v) {_TURNED} g, h = GRU <hidden_size = 2> (b, w6, r6)
+        c = Reshape (g, shape) y, i, j = LSTM <hidden_size = 2> (c, w8, r8)""",
+    ),
+    "an image": ("float[1, 1, d, e] v", "a = Slice (v, one, end) y = ConvTranspose (a, k2)"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
+    """A model that cannot compute such a zero from a request that is let in is not rewritten."""
+    inputs, nodes = HARMLESS[name]
+    weights = _RANDOM | {"shape": np.array([-1, 1, 1]), "k2": np.ones((1, 1, 2, 2), np.float32)}
+    used = {each: array for each, array in weights.items() if each in nodes}
+    path = written(tmp_path / "m.onnx", f"({inputs}) => (float y) {{ {nodes} }}", weights=used)
+    file = read_onnx_file(path)
+    assert file.guards == ()
+    assert backend.runnable(file, None) == str(path)
+
+
+def test_a_circle_of_nodes(tmp_path: Path) -> None:
+    """A file whose nodes read each other is refused at its load."""
+    nodes = "f = Identity (g) g = Identity (f) y = STFT (x, step, , f)"
+    path = written(tmp_path / "m.onnx", f"({_SOUND}, int64 step) => (float y) {{ {nodes} }}")
+    with pytest.raises(LoadFailed):
+        backend.OnnxBackend().load(source(path))

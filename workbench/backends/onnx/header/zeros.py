@@ -1,0 +1,202 @@
+"""Sizes and numbers of zero that end the process: kernels that do not check for them.
+
+Found with onnxruntime 1.31.1, by each operator of ONNX with inputs made smaller: a division by
+zero, or memory beyond an empty tensor. A zero of a request is refused before the run. One that the
+graph may compute is guarded (``guarded``): the run fails in a node before that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from workbench.backends.onnx.header.graph import Graph, Node, Value
+from workbench.backends.onnx.header.steady import BY_SHAPE
+
+_RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
+_VOLUME = (1, 1, 1)
+
+# Kernels that divide by a size of an input which a request may give: domain, operator, index of
+# the input, and the dimension.
+_DIVISORS = (
+    (b"", b"Attention", 1, -3),
+    (b"com.microsoft", b"DecoderMaskedMultiHeadAttention", 0, -1),
+    (b"com.microsoft", b"GroupQueryAttention", 0, 0),
+    (b"com.microsoft", b"GroupQueryAttention", 0, -1),
+    (b"com.microsoft", b"GroupQueryAttention", 3, 0),
+    (b"com.microsoft", b"MoE", 0, -1),
+    (b"com.microsoft", b"MultiHeadAttention", 0, -1),
+)
+Divisor = tuple[str, int]
+
+# Operators whose output has its sizes from their inputs
+_KEEPS_SIZES = frozenset((b"Add", b"Cast", b"Div", b"Identity", b"Mul", b"Sub"))
+
+# Operators that pass the elements of their first input on
+_PASSES = frozenset((b"Cast", b"Identity", b"Reshape", b"Squeeze", b"Unsqueeze"))
+
+# Operators whose output is not empty if none of their inputs is, and those where the first decides
+_KEEPS_FULL = BY_SHAPE - {b"Multinomial", b"Shape", b"Slice", b"Split", b"TopK"} | _RECURRENT
+_BY_FIRST = _RECURRENT | {b"Reshape"}
+
+_STFT = ((2, False), (3, True))
+_FIRST = ((0, False),)
+
+
+class EmptyFrames(Exception):
+    """An ``STFT`` whose frames have no samples, as the file says."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fragile:
+    """A node that ends the process if one of its *inputs* is 0, or empty.
+
+    *path*: as ``Division.path``. *inputs*: their indices, and whether it is the number that counts.
+    """
+
+    path: tuple[int, ...]
+    inputs: tuple[tuple[int, bool], ...]
+
+
+def takes_no_empty(graph: Graph) -> bool:
+    """Whether a node is of a kind that ends the process if its input is empty.
+
+    These are the recurrent ones, and a ``ConvTranspose`` of three dimensions.
+    """
+    return any(
+        _needs_full(graph, node) or any(map(takes_no_empty, node.graphs)) for node in graph.nodes
+    )
+
+
+def divisors(graph: Graph, inputs: Sequence[str]) -> Iterator[Divisor]:
+    """The divisors among the *inputs* of the model, each with its dimension.
+
+    A node reads them itself, or nodes between keep their sizes; those of a batch are followed
+    through all. Others are not found; sizes that weights give are not 0.
+    """
+    made = _makers(graph)
+    for node in graph.nodes:
+        for domain, op, index, axis in _DIVISORS:
+            if (node.domain, node.op) == (domain, op) and index < len(node.inputs):
+                names = _sources(made, node.inputs[index], is_batch=axis == 0)
+                told = (name.decode("utf-8", "replace") for name in names)
+                yield from ((name, axis) for name in told if name in inputs)
+        for inner in node.graphs:
+            yield from divisors(inner, inputs)
+
+
+def fragile_nodes(
+    graph: Graph, functions: Sequence[Graph], inputs: Collection[bytes]
+) -> Iterator[Fragile]:
+    """The nodes that a zero may reach which no request gives.
+
+    *inputs*: those of the model, constants that a request may replace among them. Raises
+    ``EmptyFrames``.
+    """
+    yield from _Scope(graph, inputs, (-1,)).fragile()
+    for index, body in enumerate(functions):
+        yield from _Scope(body, (), (index,)).fragile()
+
+
+class _Scope:
+    """A graph at *path*, and what is known of the values that it sees.
+
+    *given*: requests that give an empty one of them to a fragile node are refused.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        given: Collection[bytes],
+        path: tuple[int, ...],
+        outer: _Scope | None = None,
+    ) -> None:
+        made = _makers(graph)
+        constants = {name: node.values[0] for name, node in made.items() if node.values}
+        constants |= {name: value for name, value in graph.values.items() if name not in given}
+        hidden = {info.name.encode() for info in graph.inputs}
+        self._graph, self._path = graph, path
+        self.made: Mapping[bytes, Node] = made
+        self.constants: Mapping[bytes, Value] = constants
+        self.given = given
+        if outer is not None:
+            seen = outer.made.items()
+            self.made = {name: node for name, node in seen if name not in hidden} | made
+            self.constants = {**outer.constants, **constants}
+            self.given = frozenset(given) - hidden
+
+    def fragile(self) -> Iterator[Fragile]:
+        """Those of the graph, and of the graphs in it."""
+        for index, node in enumerate(self._graph.nodes):
+            path = (*self._path, index)
+            if found := tuple(self._open(node)):
+                yield Fragile(path, found)
+            for number, inner in enumerate(node.graphs):
+                yield from _Scope(inner, self.given, (*path, number), self).fragile()
+
+    def _open(self, node: Node) -> Iterator[tuple[int, bool]]:
+        """The inputs of *node* that may be 0 or empty, and end the process then."""
+        if node.op == b"STFT" and not node.domain:
+            for index, is_number in _STFT:
+                if any(node.inputs[index : index + 1]) and not self._has_frames(node.inputs[index]):
+                    yield index, is_number
+        elif node.inputs and _needs_full(self._graph, node) and not self._is_full(node.inputs[0]):
+            yield from _FIRST
+
+    def _has_frames(self, name: bytes) -> bool:
+        """Whether *name* is a constant, which is not 0 or empty. Raises ``EmptyFrames``."""
+        made = {*self.made}  # a file may have circles
+        while name in made and self.made[name].op in _PASSES and self.made[name].inputs:
+            made.discard(name)
+            name = self.made[name].inputs[0]
+        value = self.constants.get(name)
+        if value is not None and (value.ints == (0,) or value.dims == (0,)):
+            raise EmptyFrames
+        return value is not None
+
+    def _is_full(self, name: bytes) -> bool:
+        """Whether *name* is empty only if an input of the model is."""
+        found = {name}
+        for each in (waiting := [name]):  # the list grows
+            if each in self.constants or each in self.given:
+                continue
+            node = self.made.get(each)
+            if node is None or node.domain or node.op not in _KEEPS_FULL:
+                return False
+            new = [given for given in node.inputs if given and given not in found]
+            new = new[:1] if node.op in _BY_FIRST else new
+            found.update(new)
+            waiting += new
+        return True
+
+
+def _makers(graph: Graph) -> dict[bytes, Node]:
+    """The node that makes each value of *graph*."""
+    return {name: node for node in graph.nodes for name in node.outputs}
+
+
+def _sources(made: Mapping[bytes, Node], name: bytes, *, is_batch: bool) -> list[bytes]:
+    """*name*, and the values before it of which it may have its sizes, or that of its batch."""
+    found = {name: None}
+    for each in (waiting := [name]):  # the list grows
+        node = made.get(each)
+        if node is None or not (is_batch or (node.op in _KEEPS_SIZES and not node.domain)):
+            continue
+        new = [given for given in node.inputs if given not in found]
+        found.update(dict.fromkeys(new))
+        waiting += new
+    return list(found)
+
+
+def _needs_full(graph: Graph, node: Node) -> bool:
+    return node.op in _RECURRENT or (
+        node.op == b"ConvTranspose" and len(_kernel_shape(graph, node)) == 3
+    )
+
+
+def _kernel_shape(graph: Graph, node: Node) -> tuple[int, ...]:
+    """The shape of a convolution's kernel; ``_VOLUME`` if the file does not tell."""
+    weights = graph.values.get(node.inputs[1]) if len(node.inputs) > 1 else None
+    known = weights is not None and all(info.name != weights.name for info in graph.inputs)
+    from_weights = weights.dims[2:] if weights is not None and known and weights.dims else _VOLUME
+    return node.ints.get(b"kernel_shape", from_weights)
