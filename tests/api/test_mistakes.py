@@ -68,6 +68,18 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda wb: wb.trace.save(5), "path: 5 is not a path"),
     (lambda wb: wb.dashbord(), "a workbench has no attribute 'dashbord'; did you mean 'dashboard'"),
     (lambda wb: wb.connect, "a workbench has no attribute 'connect'"),
+    (lambda wb: wb.wine, "a workbench has no attribute 'wine': write wb['wine']"),
+    (lambda wb: wb.predict, "a workbench has no attribute 'predict'; did you mean 'infer'?"),
+    (lambda wb: wb.models["win"], "there is no model 'win'; did you mean 'wine'?"),
+    (lambda wb: wb.models["x"], "there is no model 'x'; available: "),
+    (lambda wb: wb.models.wine, "a list of models has no attribute 'wine': write ['wine']"),
+    (lambda wb: wb.models.to_frame, "has no attribute 'to_frame': df() is a table of it"),
+    (lambda wb: wb.events.tail, "a list of events has no attribute 'tail': df() is a table of it"),
+    (lambda wb: wb.events.cont, "has no attribute 'cont'; did you mean 'count'?"),
+    (lambda wb: wb["wine"].load, "a model has no attribute 'load': write wb.load('wine')"),
+    (lambda wb: wb["wine"].infer, "a model has no attribute 'infer': write wb.infer('wine')"),
+    (lambda wb: wb["wine"].state, "no attribute 'state': write wb['wine'].status.state"),
+    (lambda wb: wb["wine"].exmple, "no attribute 'exmple'; did you mean 'example'?"),
     (lambda wb: workbench.connect(wb.url, tokn="x"), "connect: there is no argument 'tokn'; did"),
     (lambda wb: connected(wb).lod("x"), "has no 'lod' to use or set; did you mean 'load'?"),
     (lambda wb: connected(wb).serve(len), "has no 'serve' to use or set: serving, pinning"),
@@ -104,6 +116,18 @@ def test_a_file_that_cannot_be_written(
         call(served, file / "below")
     assert isinstance(caught.value, FileRefused)
     assert caught.value.errno
+
+
+def test_what_people_try_first(served: Any) -> None:
+    """Models are found by their names, and models and events are tables, here and elsewhere."""
+    with workbench.connect(served.url) as away:
+        for wb in (served, away):
+            assert "wine" in wb.models
+            assert wb.models[0] in wb.models
+            assert "vine" not in wb.models
+            assert (wb.models["wine"].name, wb.models["wine"].version) == ("wine", 1)
+            assert wb.events.df().kind.tolist() == [entry.event.kind for entry in wb.events]
+            assert list(wb.events[:1].df()) == ["number", "at_s", "kind", "model", "text"]
 
 
 def test_errors_of_properties_are_kept() -> None:

@@ -22,6 +22,17 @@ from workbench.settings import Folders, Settings, declared
 from workbench.spelling import meant, no_folder
 from workbench.views.times import show_age
 
+# Names that others have for an attribute of the workbench
+_ELSEWHERE = {
+    "host": "url",
+    "memory": "budget",
+    "metrics": "models",
+    "port": "url",
+    "predict": "infer",
+    "show": "dashboard",
+    "status": "models",
+}
+
 
 class Lifetime:
     """Starts, changes and stops one server."""
@@ -48,7 +59,13 @@ class Lifetime:
         def __getattr__(self, name: str) -> Any:
             if hasattr(type(self), name) or name.startswith("_"):
                 return object.__getattribute__(self, name)  # raises what it raised before
-            raise AttributeUnknown(f"a workbench has no attribute {name!r}{meant(name, dir(self))}")
+            if name in self._core.names():
+                cure = f": write wb[{name!r}]"
+            elif name in _ELSEWHERE:
+                cure = f"; did you mean {_ELSEWHERE[name]!r}?"
+            else:
+                cure = meant(name, dir(self))
+            raise AttributeUnknown(f"a workbench has no attribute {name!r}{cure}")
 
     def start(self) -> Self:
         """Start the server and return; a running server is left as it is.

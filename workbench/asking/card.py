@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
@@ -12,7 +12,7 @@ from workbench.asking.given import NO_INPUTS
 from workbench.contracts.triton import model_config
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import broken_status
-from workbench.errors import LoadFailed, ModelKeyError, WorkbenchError
+from workbench.errors import AttributeUnknown, LoadFailed, ModelKeyError, WorkbenchError
 from workbench.http.openapi.examples import infer_example, is_showable
 from workbench.inference import zeros_of
 from workbench.model import Signature, TensorSpec
@@ -83,6 +83,19 @@ class ModelCard:
     def docs_url(self) -> str:
         """The page where it can be tried in a browser; empty where the server has none."""
         return self._read(self.name).docs_url
+
+    if not TYPE_CHECKING:  # else every attribute would exist
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # as Python and IPython look for
+                raise AttributeError(name)
+            server = getattr(self._ask, "__self__", None)
+            cure = meant(name, dir(type(self)))
+            if hasattr(type(server), name):
+                cure = f": write wb.{name}({self.name!r})"
+            elif hasattr(Model, name):
+                cure = f": write wb[{self.name!r}].status.{name}"
+            raise AttributeUnknown(f"the card of a model has no attribute {name!r}{cure}")
 
     def __repr__(self) -> str:
         try:

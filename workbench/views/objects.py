@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Self, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
+from workbench.errors import AttributeUnknown, ModelKeyError
 from workbench.events import Entry
 from workbench.model import ModelId, Signature, TensorSpec
+from workbench.spelling import available, meant
 from workbench.views.columns import frame, tensors_text
 from workbench.views.html import events_html, models_html, status_html
 from workbench.views.text import events_text, models_text, status_text
 
 T = TypeVar("T")
+
+_FRAMES = ("DataFrame", "dataframe", "frame", "head", "tail", "to_df", "to_frame", "to_pandas")
 
 _DESCRIBED = 200  # models; to look up what a model takes needs about a millisecond
 
@@ -51,6 +55,16 @@ class Model(ModelStatus):
         return cls(**values, describe=describe)
 
     @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.id.name
+
+    @property
+    def version(self) -> int:
+        """Its version."""
+        return self.id.version
+
+    @property
     def inputs(self) -> dict[str, TensorSpec]:
         """What it takes, by name, as its files or its server say now; nothing if they do not."""
         signature = self._signature()
@@ -76,6 +90,18 @@ class _Shown(tuple[T, ...]):
     """A tuple whose parts are shown as it is."""
 
     __slots__ = ()
+    _WHAT = ""  # in the words of an error
+
+    if not TYPE_CHECKING:  # else every attribute would exist
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):  # as Python and IPython look for
+                raise AttributeError(name)
+            raise AttributeUnknown(f"{self._WHAT} has no attribute {name!r}{self._cure(name)}")
+
+    def _cure(self, name: str) -> str:
+        """What to write in place of the attribute *name*."""
+        return ": df() is a table of it" if name in _FRAMES else meant(name, dir(type(self)))
 
     @overload
     def __getitem__(self, at: SupportsIndex) -> T: ...
@@ -89,9 +115,38 @@ class _Shown(tuple[T, ...]):
 
 
 class ModelList(_Shown[Model]):
-    """The state of several models at one moment."""
+    """The state of several models at one moment; ``models["wine"]`` is that of one of them."""
 
     __slots__ = ()
+    _WHAT = "a list of models"
+
+    @overload
+    def __getitem__(self, at: SupportsIndex | str) -> Model: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Self: ...
+
+    def __getitem__(self, at: SupportsIndex | str | slice) -> Model | Self:
+        """That at the index, or the last version of that name. Raises ``ModelKeyError``."""
+        if not isinstance(at, str):
+            return super().__getitem__(at)
+        found = [model for model in self if model.name == at]
+        if not found:
+            names = list(dict.fromkeys(model.name for model in self))
+            raise ModelKeyError(
+                f"there is no model {at!r}{meant(at, names) or f'; {available(names)}'}"
+            )
+        return max(found, key=lambda model: model.version)
+
+    def __contains__(self, model: object) -> bool:
+        """Whether it has *model*, or a model of that name."""
+        if isinstance(model, str):
+            return any(each.name == model for each in self)
+        return super().__contains__(model)
+
+    def _cure(self, name: str) -> str:
+        is_there = any(model.name == name for model in self)
+        return f": write [{name!r}]" if is_there else super()._cure(name)
 
     def df(self) -> Any:
         """A table of pandas with a row for each model. Raises ``UsageError`` without pandas."""
@@ -138,6 +193,23 @@ class EventList(_Shown[Entry]):
     """Events with their numbers and times, oldest first; shown with the newest first."""
 
     __slots__ = ()
+    _WHAT = "a list of events"
+
+    def df(self) -> Any:
+        """A table of pandas with a row for each event. Raises ``UsageError`` without pandas."""
+        rows = ((entry, getattr(entry.event, "model", None)) for entry in self)
+        return frame(
+            [
+                {
+                    "number": entry.number,
+                    "at_s": entry.at_s,
+                    "kind": entry.event.kind,
+                    "model": "" if model is None else str(model),
+                    "text": str(entry.event),
+                }
+                for entry, model in rows
+            ]
+        )
 
     def __repr__(self) -> str:
         return events_text(self)
