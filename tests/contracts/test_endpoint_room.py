@@ -20,7 +20,7 @@ from workbench.contracts.sagemaker.endpoint import store as store_module
 from workbench.contracts.sagemaker.endpoint import unpack as unpack_module
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
 from workbench.errors import ContainerRefused, DiskFull, ThreadsExhausted
-from workbench.events import EndpointWarned, Event
+from workbench.events import EndpointMeasured, EndpointWarned, Event
 
 
 class Room:
@@ -330,15 +330,60 @@ def test_a_model_that_the_container_has_lost(started: Started) -> None:
     assert container.taken == ["a.tgz"]
 
 
-def test_an_unload_that_fails(prefix: Path) -> None:
-    """It is told, with what the container said, and the endpoint goes on."""
+def test_what_is_told_of_loads_and_unloads(prefix: Path) -> None:
+    """Each step is an event with CloudWatch's name, and counts in what the report says."""
+    events: list[Event] = []
+    states: list[dict[str, str]] = []
+
+    def submit(work: Callable[[], Any]) -> Future[Any]:
+        work()
+        return Future()
+
+    container, store = Room(1), ArtifactStore(prefix)
+    container.begun = lambda target: states.append(endpoint.report.states)
+    endpoint = Endpoint(store, container, submit=submit, log=events.append)
+    use(endpoint, "a")
+    use(endpoint, "b")
+    measured = [each for each in events if isinstance(each, EndpointMeasured)]
+    assert [(each.metric, each.target_model, each.count) for each in measured] == [
+        ("ModelCacheHit", "a.tgz", 0),
+        ("ModelDownloadingTime", "a.tgz", None),
+        ("ModelLoadingTime", "a.tgz", None),
+        ("LoadedModelCount", "a.tgz", 1),
+        ("ModelCacheHit", "b.tgz", 0),
+        ("ModelDownloadingTime", "b.tgz", None),
+        ("ModelLoadingTime", "b.tgz", None),  # which the container refused
+        ("ModelUnloadingTime", "a.tgz", None),
+        ("LoadedModelCount", "a.tgz", 0),
+        ("ModelLoadingTime", "b.tgz", None),
+        ("LoadedModelCount", "b.tgz", 1),
+    ]
+    for each in measured:
+        size = (prefix / each.target_model).stat().st_size
+        assert (each.nbytes, each.seconds is None) == (
+            (size, False) if each.count is None else (0, True)
+        )
+    assert states == [{"a.tgz": "loading"}, {"a.tgz": "on disk", "b.tgz": "loading"}]
+    told = endpoint.report.statistics["a.tgz"]
+    assert (told.hits, told.misses, told.loads, told.unloads) == (0, 1, 1, 1)
+    assert min(told.downloading_s, told.loading_s, told.unloading_s) > 0
+    assert told.waiting_s == 0
+    endpoint.close()
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [(200, []), (404, []), (500, ["the container did not unload it (500): stuck"])],
+)
+def test_an_unload_that_fails(prefix: Path, status: int, told: list[str]) -> None:
+    """It is told, with what the container said, unless that is 404; the endpoint goes on."""
 
     class Stuck(Room):
-        """Frees the memory, and fails all the same."""
+        """Frees the memory, and answers *status* all the same."""
 
         def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
             super().unload(model_name, target, timeout_s)
-            return ContainerReply(500, b"stuck")
+            return ContainerReply(status, b"stuck")
 
     events: list[Event] = []
     with ThreadPoolExecutor(1) as pool:
@@ -347,8 +392,8 @@ def test_an_unload_that_fails(prefix: Path) -> None:
         use(endpoint, "a")
         use(endpoint, "b")
     endpoint.close()
-    told = EndpointWarned("a.tgz", "the container did not unload it (500): stuck")
-    assert [event for event in events if isinstance(event, EndpointWarned)] == [told]
+    warned = [event for event in events if isinstance(event, EndpointWarned)]
+    assert warned == [EndpointWarned("a.tgz", reason) for reason in told]
 
 
 # ── the disk ──
