@@ -229,6 +229,28 @@ def test_an_unload_that_comes_late(prefix: Path) -> None:
     endpoint.close()
 
 
+def test_the_copy_of_an_older_content(prefix: Path) -> None:
+    """The copy of what an artifact was before leaves with its model, whoever unloads that."""
+    jobs: list[Callable[[], Any]] = []
+
+    def submit(work: Callable[[], Any]) -> Future[Any]:
+        jobs.append(work)
+        return Future()
+
+    store = ArtifactStore(prefix)
+    endpoint = Endpoint(store, Room(2), submit=submit, log=lambda event: None)
+    older = endpoint.claim("a.tgz")
+    jobs.pop()()
+    os.utime(prefix / "a.tgz", (0, 0))
+    endpoint.release(endpoint.claim("a.tgz"))
+    jobs.pop(0)()
+    endpoint.release(older)  # its unload is among the jobs
+    endpoint.release(endpoint.claim("b.tgz"))
+    jobs.pop()()  # which has no room beside both
+    assert sorted(store.copies.values()) == ["a.tgz", "b.tgz"]
+    endpoint.close()
+
+
 def test_a_load_that_is_repeated(started: Started) -> None:
     """It has another name, for multi-model-server may still be ending workers of the first one."""
     names: list[str] = []
