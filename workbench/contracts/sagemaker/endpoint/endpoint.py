@@ -369,13 +369,14 @@ class Endpoint:
         models that are busy, loading or leaving, and for *model*'s turn among those that are short
         of room. On the *disk* only models with a copy make room.
         """
+        assert self._store is not None
         while True:
             with self._changed:
                 left_s = deadline_s - time.monotonic()
                 is_next = model not in self._short or model is self._short[0]
                 if is_next and self._freed != freed:
                     return True
-                copies = self._store.copies if self._store and disk else self._models
+                copies = self._store.copies if disk else self._models
                 without = (model, *self._short)  # they hold nothing that could be waited for
                 others = [each for each in self._models.values() if each not in without]
                 idle = [each for each in others if each.is_idle and each.name in copies]
@@ -384,18 +385,17 @@ class Endpoint:
                     if left_s <= 0 or not can_wait or not self._changed.wait(left_s):
                         return False
                     continue
-            if self._unload(min(idle, key=lambda each: each.used), discard=disk):
-                return True
+            self._unload(min(idle, key=lambda each: each.used), discard=disk)
 
     # ── unloads ──
 
     def _unload(
         self, model: _LoadedModel, *, discard: bool = False, timeout_s: float = _LOAD_LIMIT_S
-    ) -> bool:
-        """Unload it, and *discard* its copy, if it is idle; whether it was."""
+    ) -> None:
+        """Unload it, and *discard* its copy, if it is idle."""
         with self._changed:
             if not model.is_idle or self._models.get(model.name) is not model:
-                return False
+                return
             del self._models[model.name]
             self._leaving.add(model.name)
         artifact = model.artifact
@@ -412,11 +412,10 @@ class Endpoint:
                 self._statistics[artifact.target].unloads += 1
             self._left(model.name)
         self._tell_count(model)
-        return True
 
     def _discard(self, model: _LoadedModel) -> None:
-        if self._store is not None:
-            self._store.discard(model.name)
+        assert self._store is not None
+        self._store.discard(model.name)
 
     def _discard_unused(self, target: str | None = None) -> bool:
         """Remove the oldest copy, or that of *target*, whose model is not loaded; whether any was.
