@@ -455,6 +455,14 @@ def test_idle_models_leave_a_full_disk(started: Started, small_disk: Path) -> No
     assert len(copies(small_disk)) == 1
 
 
+def test_copies_stay_on_a_disk_with_room(started: Started) -> None:
+    """The copy of a model that left memory stays while others are unpacked."""
+    endpoint = started(Room(1))
+    for target in "abc":
+        use(endpoint, target)
+    assert endpoint.report.states == {"a.tgz": "on disk", "b.tgz": "on disk", "c.tgz": "loaded"}
+
+
 def test_a_folder_makes_no_room_on_a_disk(started: Started, small_disk: Path, prefix: Path) -> None:
     """A model whose artifact is a folder has no copy, so it stays when the disk is full."""
     (prefix / "folder").mkdir()
