@@ -155,6 +155,19 @@ def test_a_chart_changes_when_that_is_seen(second: dict[str, int], changed: bool
     assert add(1299.5, **second) is changed
 
 
+def test_a_model_that_comes_is_seen_at_once() -> None:
+    """A chart has it from the next snapshot on, also within a second of the sample before."""
+    status = DeviceStatus(CPU, "a reason", 10 * MIB)
+    with_a = (replace(status, held_nbytes=MIB),)
+    history = History()
+    history.add(Snapshot(1000.0, (status,), ()))
+    history.add(Snapshot(1000.2, (replace(status, base_nbytes=MIB),), ()))
+    history.add(Snapshot(1000.5, with_a, (ready("a"),)))
+    history.add(Snapshot(1000.9, with_a, (ready("a"),)))
+    seen_at = [(sample.at_s, sample.models_nbytes) for sample in history.samples("cpu")]
+    assert seen_at == [(1000.0, 0), (1000.5, MIB)]
+
+
 def test_everything_is_escaped() -> None:
     """A name with a script is text in all parts, and is cut in a table."""
     model = replace(ready(NASTY), reason=NASTY)

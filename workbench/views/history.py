@@ -19,7 +19,7 @@ from workbench.views.colours import number_colour
 WINDOW_S = 300.0
 """How much of the past is kept, in seconds."""
 
-_STEP_S = 1.0  # between two kept samples
+_STEP_S = 1.0  # between two kept samples, unless the memory of the models changes
 _STILL_S = 3.0  # between two kept samples while memory stays: three pixels of five minutes
 _FINE = 100  # a part of the budget that is hardly seen
 _GAP_S = 30.0  # between two samples, after which the events must say what was in between
@@ -145,7 +145,8 @@ class History:
         """Take *snapshot* into account, which is later than those before.
 
         Where there is no sample of the minutes before it, *entries* say what models held: the last
-        events. Whether the charts changed: they have a sample each second.
+        events. Whether the charts changed: they have a sample each second, and whenever the models
+        hold more or less.
         """
         is_new = False
         at_s, before_s = snapshot.at_s, self._last_s
@@ -165,7 +166,8 @@ class History:
                 if len(snapshot.devices) == 1:  # events do not say where a model was loaded
                     self._name(snapshot.models)
                     kept.extend(_past(snapshot, device, entries))
-            if not kept or at_s - kept[-1].at_s >= _STEP_S:
+            is_due = not kept or at_s - kept[-1].at_s >= _STEP_S
+            if is_due or _models_nbytes(device) != kept[-1].models_nbytes:
                 sample = self._sample(at_s, device, snapshot.models)
                 is_new = _keep(sample, kept, device.budget_nbytes) or is_new
             while kept[0].at_s < at_s - WINDOW_S:
