@@ -114,6 +114,6 @@ def test_the_dashboard_in_lab(board: tuple[Any, IO[str]]) -> None:
     page.locator(".jp-CodeCell .cm-content").last.click()
     page.keyboard.press("Shift+Enter")
     output.filter(has_text="stopped").last.wait_for()
-    page.locator("img[src^='data:image/svg+xml']").wait_for()
+    page.locator("img[src^='data:image/svg+xml']").first.wait_for()
     assert page.get_by_role("button", name="Unload", exact=True).count() == 0
     assert page.locator("[data-mime-type='application/vnd.jupyter.error']").count() == 0

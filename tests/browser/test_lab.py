@@ -11,6 +11,7 @@ from browser.notebooks import RUN_ALL, opened
 
 pytestmark = MARKS
 
+IMAGE = "img[src^='data:image/svg+xml']"
 CLEAR = "() => window.jupyterapp.commands.execute('notebook:clear-all-cell-outputs')"
 
 
@@ -20,8 +21,8 @@ def page(context: Any, lab: Lab) -> Iterator[Any]:
     with opened(context, lab, "notebooks/quickstart.ipynb", width=1280) as page:
         page.evaluate(CLEAR)
         page.evaluate(RUN_ALL)
-        outputs = page.locator(".jp-OutputArea-output")
-        outputs.filter(has_text="stopped").wait_for()
+        page.locator(".jp-OutputArea-output pre").get_by_text("stopped", exact=True).wait_for()
+        page.locator(IMAGE).first.wait_for()
         yield page
         take_picture(page, "lab-quickstart")
 
@@ -53,6 +54,14 @@ def test_the_picture_is_drawn(page: Any) -> None:
     page_colour = page.locator(".jp-RenderedHTML").first.evaluate("e => getComputedStyle(e).color")
     assert text.evaluate("element => getComputedStyle(element).fill") == page_colour
     assert not page.locator(".wb-picture img").first.is_visible()
+
+
+def test_the_dashboard_is_a_picture_in_the_end(page: Any) -> None:
+    """What the cells did while it was live is in it: the eviction, and memory over time."""
+    told = page.locator(".jp-RenderedHTML", has=page.locator(IMAGE))
+    assert "evicted ink:1" in told.inner_text()
+    assert told.locator("img").first.evaluate("image => image.naturalWidth") > 400
+    assert page.get_by_role("button", name="Unload", exact=True).count() == 0
 
 
 def test_no_cell_failed(page: Any) -> None:

@@ -403,6 +403,17 @@ def test_the_last_picture_is_of_the_last_moment(server: Workbench, way: str) -> 
     assert ("stopped at " if way == "stop" else "as it was at ") in html
 
 
+def test_all_drawings_of_the_picture_are_images(server: Workbench) -> None:
+    """Readers of a file that nobody trusts take drawings out of HTML, and leave images."""
+    dashboard = server.dashboard()
+    server.infer("wine", np.zeros((1, 13), np.float32))
+    dashboard.draw()
+    assert "<svg" in dashboard._live.value
+    html = dashboard._picture()["text/html"]
+    assert "<svg" not in html
+    assert html.count("data:image/svg+xml;base64,") == 2  # memory over time, requests over time
+
+
 def test_one_dashboard_is_live(server: Workbench) -> None:
     """A new one closes the one before; a restart of the server keeps it."""
     first, second = server.dashboard(), server.dashboard()

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from headless import of, run, shipped
+from headless import code, of, run, shipped
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,15 @@ def test_evictions(outputs: list[Any]) -> None:
     told = of(outputs, "wb = %workbench\n")
     assert "least recently used, to make room for ink:1" in told
     assert "iVBORw0KGgo" in of(outputs, "wb.plot_memory")  # how a PNG begins, in base64
+
+
+def test_the_dashboard(outputs: list[Any]) -> None:
+    """Live while the cells ran, it is a picture after the stop; the committed file has one too."""
+    for cells in (outputs, code(shipped("quickstart"))):
+        told = of(cells, "%workbench dashboard")
+        assert "stopped at " in told
+        assert "evicted ink:1" in told
+        assert "data:image/svg+xml;base64," in told
 
 
 def test_end(outputs: list[Any]) -> None:

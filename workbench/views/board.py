@@ -5,6 +5,7 @@ Names and reasons come from clients and files; all of them are escaped.
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -246,8 +247,9 @@ def table_of(
         for each in zip(models, traffic, memory.cells, p99.cells, strict=True)
     ]
     fresh = [row for row in shown if row.model.id not in kept or kept[row.model.id][0] != row]
+    spark = spark_image if looks.in_file else sparkline
     names = tuple(name(row.model) for row in fresh)
-    wide = _columns(fresh, names, memory.head, p99.head, several=several)
+    wide = _columns(fresh, names, memory.head, p99.head, several=several, spark=spark)
     columns = [column for _, column in wide]
     marks = [' class="c"' if row.is_chosen else "" for row in fresh]
     for row, html in zip(fresh, rows_html(columns, looks, marks), strict=True):
@@ -265,7 +267,13 @@ def table_of(
 
 
 def _columns(
-    rows: Sequence[Shown], names: tuple[str, ...], memory: str, p99: str, *, several: bool
+    rows: Sequence[Shown],
+    names: tuple[str, ...],
+    memory: str,
+    p99: str,
+    *,
+    several: bool,
+    spark: Callable[[tuple[int, ...]], str],
 ) -> list[tuple[int, Column]]:
     """The columns, each with its width in percent; *memory* and *p99* are the heads of two."""
     models = [row.model for row in rows]
@@ -274,13 +282,14 @@ def _columns(
     devices = tuple(escape(str(model.device or "")) for model in models)
     uses = (model.requests.last_at_s for model in models)
     loads = [model.load_statistics for model in models]
+    rates = tuple(_recent(row.traffic, spark(row.traffic.recent)) for row in rows)
     return [
         (13 if several else 20, Column("model", names)),
         (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
         *([(8, Column("device", devices))] if several else ()),
         (10, Column(memory, tuple(sizes), numbers=True)),
         (7, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
-        (17, Column("requests/s", tuple(_recent(row.traffic) for row in rows), numbers=True)),
+        (17, Column("requests/s", rates, numbers=True)),
         (8, Column(p99, tuple(row.p99 for row in rows), numbers=True)),
         (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
         (7, count_column("loads", [each.loads for each in loads])),
@@ -298,8 +307,8 @@ def _in_flight(model: ModelStatus) -> str:
     return str(model.leases or "") + (waiting if model.pending else "")
 
 
-def _recent(traffic: Traffic) -> str:
-    rate = f"{sparkline(traffic.recent)} {rate_words(traffic.rate)}"
+def _recent(traffic: Traffic, drawn: str) -> str:
+    rate = f"{drawn} {rate_words(traffic.rate)}"
     if not traffic.failed:
         return rate
     title = "requests that failed in the last minute"
@@ -333,6 +342,16 @@ def sparkline(recent: tuple[int, ...]) -> str:
         f'<svg width="{2 * len(recent)}" height="14" style="vertical-align:middle">'
         f'<path d="{bars}" stroke="currentColor" stroke-width="1.6" opacity=".7"/></svg>'
     )
+
+
+def spark_image(recent: tuple[int, ...]) -> str:
+    """The same as an image, which is left where drawings are taken out of HTML."""
+    svg = sparkline(recent).replace("currentColor", "#888")
+    if not svg:
+        return ""
+    alone = svg.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
+    source = "data:image/svg+xml;base64," + base64.b64encode(alone.encode()).decode()
+    return f'<img alt="requests over time" style="vertical-align:middle" src="{source}">'
 
 
 def events_list(

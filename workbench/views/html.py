@@ -26,8 +26,12 @@ _RIGHT = f"{_CELL};text-align:right;white-space:nowrap;font-variant-numeric:tabu
 _LEGEND = 10  # names below the bar of the budget
 _NOTE = f"{_LEFT};padding-top:0;font-size:12px;opacity:.78"
 _HEAD = "white-space:normal;overflow-wrap:normal"
-_STYLES = (_LEFT, _RIGHT, f"{_LEFT};{_HEAD}", f"{_RIGHT};{_HEAD}")
-_LOOKS = Looks(*(f' style="{style}"' for style in _STYLES))
+_LOOKS = Looks(
+    f' style="{_LEFT}"',
+    f' style="{_RIGHT}"',
+    f' style="{_LEFT};{_HEAD}"',
+    f' style="{_RIGHT};{_HEAD}"',
+)
 _SWATCH = "display:inline-block;width:10px;height:10px;border-radius:2px;margin-right:6px"
 
 

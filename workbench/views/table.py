@@ -26,12 +26,13 @@ class Looks(NamedTuple):
     number: str = ' class="n"'
     head: str = ""
     number_head: str = ' class="n"'
+    in_file: bool = False
 
 
 CLASSES = Looks()
 _LEFT, _RIGHT = (f' style="text-align:{side}"' for side in ("left", "right"))
-IN_FILES = Looks(_LEFT, f' class="n"{_RIGHT}', _LEFT, f' class="n"{_RIGHT}')
-"""For HTML that is kept in a file, whose reader may drop style sheets."""
+IN_FILES = Looks(_LEFT, f' class="n"{_RIGHT}', _LEFT, f' class="n"{_RIGHT}', in_file=True)
+"""For HTML that is kept in a file, whose reader may drop style sheets and drawings."""
 
 
 def heads_html(columns: Iterable[Column], looks: Looks = CLASSES) -> str:
