@@ -8,9 +8,11 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
+import psutil
 import pytest
 from click.testing import CliRunner
 
@@ -123,10 +125,19 @@ def test_inputs_without_rows(given: Any) -> None:
 
 def test_the_server_sees_another_process(wb: Workbench) -> None:
     """The requests come over HTTP, each as a client would send it, and all are counted."""
-    before = sum(row.requests.succeeded for row in wb.models)
-    found = measure(wb, "wine", clients=(2,))
-    served = sum(row.requests.succeeded for row in wb.models) - before
+    port, callers = urlsplit(wb.url).port, set()
+
+    def who(x: np.ndarray) -> np.ndarray:
+        for child in psutil.Process().children():
+            ends = (each.raddr for each in child.net_connections("tcp"))
+            callers.update(child.pid for end in ends if end and end.port == port)
+        return x
+
+    with registered(wb, who):
+        found = measure(wb, "who", clients=(2,))
+        (served,) = [row.requests.succeeded for row in wb.models if row.id.name == "who"]
     assert served >= found.points[0].load.answers > 0
+    assert len(callers) == 1
 
 
 def test_a_report_is_a_sentence_a_table_and_a_figure(wb: Workbench) -> None:
