@@ -24,7 +24,7 @@ from workbench.bench.benchmark import bench
 from workbench.bench.process import Pace
 from workbench.bench.report import Bench
 from workbench.bench.sweep import Sweep, sweep_of
-from workbench.bench.targets import Inputs, repeated
+from workbench.bench.targets import Configurations, Inputs, repeated
 from workbench.bench.variant import Variant
 from workbench.commands.cli import main
 from workbench.errors import (
@@ -87,6 +87,21 @@ def test_a_server_that_tells_no_inputs() -> None:
     given = Inputs(connection, "m", {"x": np.zeros((1, 2), np.float32)})
     assert given.count(None) == 1
     assert given.of(3)["x"].shape == (3, 2)
+    connection.close()
+
+
+def test_a_server_that_tells_no_configuration() -> None:
+    """Such as KServe's: one line says which options it is measured without."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/config"):
+            return httpx.Response(404, json={"detail": "Not Found"})
+        return httpx.Response(200, json={"name": "kserve", "version": "1", "extensions": []})
+
+    connection = Connection("http://elsewhere", "", 1.0, httpx.MockTransport(answer))
+    with pytest.raises(UsageError, match="m has no configuration at http://elsewhere: leave out"):
+        Configurations(connection, "m").use(Variant(batching=True))
+    Configurations(connection, "m").use(Variant())
     connection.close()
 
 

@@ -14,7 +14,7 @@ from workbench.asking.question import Question
 from workbench.bench.client import Load, Windows, summary
 from workbench.bench.process import LoadProcess, Pace
 from workbench.bench.variant import Config, Variant, check_configurable
-from workbench.errors import UsageError, WorkbenchError, class_and_line_of
+from workbench.errors import ModelNotFound, UsageError, WorkbenchError, class_and_line_of
 from workbench.inference import zeros_of
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import Array, Tensor
@@ -129,7 +129,13 @@ class Configurations:
         if variant == Variant() and self._own is None:
             return
         if self._own is None:
-            own = self._connection.config(self._model)
+            try:
+                own = self._connection.config(self._model)
+            except ModelNotFound:  # it answers, but not to this part of Triton's protocol
+                raise UsageError(
+                    f"{self._model} has no configuration at {self._connection.url}: leave out "
+                    "batching, instances and threads"
+                ) from None
             check_configurable(own)
             self._own = own
         self._connection.load(self._model, variant.of(self._own))
