@@ -161,7 +161,7 @@ class Dashboard:
     def draw(self, whole: bool = True) -> None:
         """Read the server, and show what changed. A part that fails shows one line.
 
-        Unless *whole*, only what requests change is read, 0.4 ms less: nothing else happened.
+        Unless *whole*, only what requests change is read: nothing else happened.
         """
         with self._drawing:  # what is displayed again is drawn by the kernel's thread too
             self._draw(whole)
