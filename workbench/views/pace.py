@@ -20,7 +20,8 @@ class Pace:
 
     For requests a dear draw is repeated later, so that they feel it less. In a kernel between
     requests one takes 1.2 ms, and the thread that sends its message another 0.3: each second, they
-    make the p99 of one client 1.03 to 1.05 times as long.
+    make the p99 of one client 1.03 to 1.05 times that of the same requests without those that came
+    during a draw.
     """
 
     def __init__(self) -> None:
