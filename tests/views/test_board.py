@@ -18,7 +18,7 @@ from workbench.events import (
 )
 from workbench.memory.device import Device, GpuReading, MemoryReading
 from workbench.model import ModelId, ModelState
-from workbench.residency import Absence, AbsenceKind
+from workbench.residency import Absence, AbsenceKind, LoadStatistics
 from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
 from workbench.views import board
 from workbench.views.chart import as_image, legend, memory_chart, memory_charts
@@ -26,6 +26,7 @@ from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED
 from workbench.views.history import NO_TRAFFIC, History
 from workbench.views.page import page_parts
 from workbench.views.terminal import screen
+from workbench.views.times import clock_time
 
 MIB = 2**20
 CPU = Device("cpu", 0, "CPU", 1024 * MIB)
@@ -317,6 +318,29 @@ def test_budget_and_capacity_are_lines() -> None:
         chart = memory_chart(seen(now), now.devices[0], [], now.at_s)
         assert ">cuda:0: budget for models 10.0 MiB<" in chart
         assert (f">capacity {capacity}.0 MiB<" in chart) == line, capacity
+
+
+def test_a_row_says_all_of_a_model() -> None:
+    """Its state, memory with a bar, requests, their time, its last use, loads and evictions."""
+    before = snapshot(ready("a"))
+    model = replace(
+        ready("a", ended=50), pinned=True, leases=3, pending=2,
+        load_statistics=LoadStatistics(loads=7, evictions=6),
+    )  # fmt: skip
+    now = snapshot(model, at_s=1001.0)
+    table = board.models_table(now, seen(before, now))
+    names = re.findall("<th[^>]*>(.*?)</th>", table)
+    cells = re.findall("<td[^>]*>(.*?)</td>", table)
+    row = dict(zip(names, cells, strict=True))
+    texts = {name: re.sub("<[^>]*>", "", cell).strip() for name, cell in row.items()}
+    assert texts == {
+        "model": "&#9733; a 1", "state": "ready", "memory, MiB": "1.0",
+        "in flight": "3 + 2", "requests/s": "50", "p99, ms": texts["p99, ms"],
+        "last used": clock_time(999.0), "loads": "7", "evicted": "6",
+    }  # fmt: skip
+    assert 0.5 < float(texts["p99, ms"]) < 2
+    assert "width:10.0%" in row["memory, MiB"]
+    assert "<svg" in row["requests/s"]
 
 
 def test_a_large_model_has_a_row() -> None:
