@@ -182,8 +182,8 @@ class _Replay:
             end_s = at_s + run_s
             if expires or (run_s and (end_s > next_s or (ahead and ahead[0][0] <= end_s))):
                 use(resident)
-            elif release((resident,), end_s, counts=True):  # nothing happens before its end
-                continue
+            elif release((resident,), end_s, counts=True):  # nothing happens before its end,
+                continue  # nor by it
             self._now_s = at_s
             self._after(run_s, self._release, (resident,))
         while ahead:

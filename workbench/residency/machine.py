@@ -452,7 +452,7 @@ class Machine:
         return ahead
 
     def _calling(self, request: WaitingRequest) -> set[ModelId]:
-        """The models whose runs wait for room, and before *request* if they have none yet."""
+        """The models whose runs wait for room: before *request*, or for what they are promised."""
         before = takewhile(lambda each: each is not request, self._queue.values())
         placed = [each for each in self.requests.values() if each.residents]
         return calling((*before, *placed))
