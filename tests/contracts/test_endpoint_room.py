@@ -365,7 +365,9 @@ def test_what_is_told_of_loads_and_unloads(prefix: Path) -> None:
     container.begun = lambda target: states.append(endpoint.report.states)
     endpoint = Endpoint(store, container, submit=submit, log=events.append)
     use(endpoint, "a")
+    before = endpoint.report
     use(endpoint, "b")
+    assert list(before.statistics) == ["a.tgz"]
     measured = [each for each in events if isinstance(each, EndpointMeasured)]
     assert [(each.metric, each.target_model, each.count) for each in measured] == [
         ("ModelCacheHit", "a.tgz", 0),
@@ -416,6 +418,25 @@ def test_an_unload_that_fails(prefix: Path, status: int, told: list[str]) -> Non
     endpoint.close()
     warned = [event for event in events if isinstance(event, EndpointWarned)]
     assert warned == [EndpointWarned("a.tgz", reason) for reason in told]
+
+
+def test_the_time_to_empty_an_endpoint(started: Started) -> None:
+    """Each unload of the stop may take what is left of ten seconds."""
+    times_s: list[float] = []
+
+    class Noting(Room):
+        """Notes how long its unloads may take."""
+
+        def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
+            times_s.append(timeout_s)
+            return super().unload(model_name, target, timeout_s)
+
+    endpoint = started(Noting(2))
+    use(endpoint, "a")
+    use(endpoint, "b")
+    endpoint.empty()
+    first_s, second_s = times_s
+    assert 10 >= first_s >= second_s > 0.1
 
 
 # ── the disk ──
