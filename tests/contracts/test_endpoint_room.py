@@ -7,6 +7,7 @@ import shutil
 import tarfile
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -364,9 +365,11 @@ def test_what_is_told_of_loads_and_unloads(prefix: Path) -> None:
     container, store = Room(1), ArtifactStore(prefix)
     container.begun = lambda target: states.append(endpoint.report.states)
     endpoint = Endpoint(store, container, submit=submit, log=events.append)
+    since_s = time.monotonic()
     use(endpoint, "a")
     before = endpoint.report
     use(endpoint, "b")
+    most_s = time.monotonic() - since_s
     assert list(before.statistics) == ["a.tgz"]
     measured = [each for each in events if isinstance(each, EndpointMeasured)]
     assert [(each.metric, each.target_model, each.count) for each in measured] == [
@@ -387,6 +390,7 @@ def test_what_is_told_of_loads_and_unloads(prefix: Path) -> None:
         assert (each.nbytes, each.seconds is None) == (
             (size, False) if each.count is None else (0, True)
         )
+    assert sum(each.seconds or 0 for each in measured) <= most_s
     assert states == [{"a.tgz": "loading"}, {"a.tgz": "on disk", "b.tgz": "loading"}]
     told = endpoint.report.statistics["a.tgz"]
     assert (told.hits, told.misses, told.loads, told.unloads) == (0, 1, 1, 1)
