@@ -110,8 +110,11 @@ TEARDOWN_S = 120.0
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, None, None]:
     """End the process if what a test began does not end, and say where it waits.
 
-    After a failure, pytest-timeout stops its clock: the run would never end.
+    After a failure, pytest-timeout stops its clock: the run would never end. Until then its clock
+    is enough; ours is a thread for each test.
     """
+    if not item.session.testsfailed:
+        return (yield)
     told = item.config.stash[fault_handler_stderr_fd_key]
     faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=told)
     try:
