@@ -71,7 +71,6 @@ def pytest_configure() -> None:
     settings.register_profile("same", derandomize=True, deadline=None, max_examples=200)
     settings.register_profile("random", deadline=None, max_examples=5000)
     settings.load_profile("same")
-    gc.disable()  # until the tests are collected: hardly anything of that goes away
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -79,14 +78,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: _FIRST.isdisjoint(item.path.parts))
 
 
-def pytest_collection_finish() -> None:
-    """Have the garbage collector pass over what there is before the first test.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Have the garbage collector pass over the modules and the tests of this run.
 
-    The modules and the tests of a whole run are a million objects, which stay to its end: to look
-    at them again and again took a quarter of the time.
+    They are a million objects, which stay to its end: to look at them again and again took a
+    quarter of the time.
     """
-    gc.freeze()
-    gc.enable()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
