@@ -42,6 +42,13 @@ def failing(x: np.ndarray) -> np.ndarray:
     raise ValueError("on purpose")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _old_objects_are_left_alone(served: Workbench) -> None:
+    """What other tests made and leave behind now is not counted."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _unlogged(caplog: pytest.LogCaptureFixture) -> None:
     """What a test logs is kept for its report, with the errors."""
