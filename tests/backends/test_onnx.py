@@ -752,6 +752,16 @@ def _experts(rows: int, hidden: int) -> dict[str, object]:
             ],
         ),
         (
+            "float[b, s] f, int32[b] l, int32 t",
+            """sizes = Constant <value_ints = [3, 8]> () table = ConstantOfShape (sizes)
+            i = Cast <to=7> (f) q = Gather (table, i) |
+            com.microsoft.GroupQueryAttention <num_heads=1, kv_num_heads=1> (q,q,q,,,l,t)""",
+            [
+                ({"f": (0, 2), "l": [], "t": 2}, "'f' of m:1 has the shape [0, 2]"),
+                ({"f": (1, 2), "l": [1], "t": 2}, "(1, 2, 8)"),
+            ],
+        ),
+        (
             _QKV,
             "com.microsoft.MultiHeadAttention <num_heads=1> (q, k, v)",
             [(_qkv(1, 2, 0), "[1, 2, 0]"), (_qkv(0, 2, 8), "(0, 2, 8)")],
