@@ -29,11 +29,15 @@ _GRACE_S = 1.0
 class Protocol(HttpToolsProtocol):
     """HTTP/1.1 whose protocol errors are JSON error objects, like all other errors."""
 
-    _within = False  # whether the parser has read a part of a message
-    _brought = False  # whether the last bytes had a part of a body or the end of a message
-    _text: bytes | None = None  # the bytes that the parser reads, if a message begins there
-    _headless_nbytes = 0  # bytes since the last part of a body: of a head, or of trailers
-    _answering: Any = None  # uvicorn's state of the request that the application answers
+    __slots__ = ("_answering", "_brought", "_headless_nbytes", "_text", "_within")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._within = False  # whether the parser has read a part of a message
+        self._brought = False  # whether the last bytes had a part of a body or a message's end
+        self._text: bytes | None = None  # what the parser reads, if a message begins there
+        self._headless_nbytes = 0  # since the last part of a body: of a head, or of trailers
+        self._answering: Any = None  # uvicorn's state of the request that the application answers
 
     # ── a request comes in ──
 
