@@ -75,7 +75,7 @@ def version_of(text: str) -> int | None:
     if not is_version(text):
         raise InvalidRequest(
             f"failed to get model version from specified version string {text[:100]!r}: "
-            f"a version is a whole number from 1"
+            "a version is a whole number from 1"
         )
     return int(text)
 

@@ -56,7 +56,7 @@ class ShortCutProtocol(Protocol):
         "_placed_nbytes",
         "_short_cut",
         "_unlike",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, *args: Any, short_cut: ShortCut, outbox: Outbox, linger: Linger, **kwargs: Any

@@ -11,17 +11,17 @@ IDLE_S = 5.0
 """After this time a view is drawn again though nothing changed: figures of the system did."""
 
 
-_SHARE = 1 / 1000  # of a processor that draws for requests may take: more is felt in their p99
+_SHARE = 1 / 500  # of a processor that draws for requests may take: more is felt in their p99
 _SLOW_S = 1.0  # between two draws, at most, while requests come
 
 
 class Pace:
     """When to draw: at once after an event, soon after requests, else every ``IDLE_S``.
 
-    For requests a dear draw is repeated later, so that they feel it less. In a kernel between
-    requests one takes 1.2 ms, and the thread that sends its message another 0.3: each second, they
-    make the p99 of one client 1.03 to 1.05 times that of the same requests without those that came
-    during a draw.
+    For requests a dear draw is repeated later, so that they feel it less. An update of 2.7 ms each
+    second made the p99 of one client 1.3 to 1.5 times as long; in a kernel between requests one
+    takes 1.2 ms, and the thread that sends its message another 0.3 (``benchmarks/dashboard.py
+    --live`` measures it).
     """
 
     def __init__(self) -> None:
