@@ -20,7 +20,7 @@ KERNELS := 6.29.5 6.31.0
 KERNELS_TESTS := tests/notebook/test_kernel.py tests/browser/test_dashboard_in_lab.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients frameworks sagemaker-sdk demo test fuzz lint check lab notebooks test-gpu test-kernels test-peers test-images bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
+.PHONY: help setup clients frameworks sagemaker-sdk demo test suite beside fuzz lint check lab notebooks test-gpu test-kernels test-peers test-images bench bench-serving bench-memory bench-scale bench-batching bench-multi-model bench-gpu clean
 
 help:
 	@echo "make demo     set everything up and see it work on real data"
@@ -94,14 +94,19 @@ demo: setup
 	@$(BIN)/workbench demo
 
 # Bytecode is kept, whatever the environment says: collecting the tests takes half as long with it.
-# mypy and the tests of frameworks have one process: they run beside the other tests, and what they
+#
+# The tests of frameworks and mypy have one process: they run beside the other tests, and what they
 # print comes last.
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint clients frameworks
 	@mkdir -p build
-	@{ $(BIN)/mypy && { test ! -e $(FRAMEWORKS_INSTALLED) || $(FRAMEWORKS)/bin/python -m pytest $(FRAMEWORKS_TESTS); }; } >build/beside.log 2>&1 & beside=$$!; \
-	$(BIN)/python -m pytest -n 2; suite=$$?; \
-	wait $$beside; beside=$$?; cat build/beside.log; test "$$suite $$beside" = "0 0"
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going suite beside; status=$$?; cat build/beside.log; exit $$status
+
+suite:
+	$(BIN)/python -m pytest -n 2
+
+beside:
+	@{ $(BIN)/mypy && { test ! -e $(FRAMEWORKS_INSTALLED) || $(FRAMEWORKS)/bin/python -m pytest $(FRAMEWORKS_TESTS); }; } >build/beside.log 2>&1
 
 # Many more examples of what hypothesis and schemathesis make up, and in the second line others each time: for by hand.
 fuzz: check clients
