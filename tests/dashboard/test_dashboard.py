@@ -63,10 +63,10 @@ def test_a_load_that_goes_on_is_drawn_again(
 
 
 @pytest.mark.parametrize(
-    ("spent_s", "pause_s"), [(0.0, 0.5), (0.0005, 0.5), (0.00075, 0.75), (1, 1.0)]
+    ("spent_s", "pause_s"), [(0.0, 0.5), (0.001, 0.5), (0.0015, 0.75), (1, 1.0)]
 )
 def test_a_dear_draw_is_repeated_later(spent_s: float, pause_s: float) -> None:
-    """For requests draws take at most a 1000th of a processor; an event is drawn at once."""
+    """For requests draws take at most a 500th of a processor; an event is drawn at once."""
     pace = Pace()
     assert pace.is_due("a", 1.0, 10.0)
     pace.spent(spent_s)
