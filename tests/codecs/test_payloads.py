@@ -650,7 +650,7 @@ ROWS_OF_CELLS = st.lists(st.lists(CELLS, min_size=1, max_size=3).map(",".join), 
     st.sampled_from(["\n", "\r\n", "\r", "\n\n", "\n \n", "\t\n"]),
     ROWS_OF_CELLS,
 )
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True, deadline=None, max_examples=600)
 def test_short_csv(datatype: str, newline: str, rows: list[str]) -> None:
     """Short CSV is read as any other, to the bit and to the shape, or is left to that."""
     read = tables.short_csv_reader(datatype)

@@ -497,7 +497,7 @@ NESTED = st.recursive(
         SHAPES.flatmap(lambda shape: hnp.arrays(np.float32, shape)).map(np.ndarray.tolist),
     ),
 )
-@settings(derandomize=True, deadline=None)
+@settings(derandomize=True, deadline=None, max_examples=600)
 def test_short_arrays(datatype: str, value: Any) -> None:
     """A short array is read as any other, to the bit and to the shape; or it is left to that."""
     text = json.dumps(value).encode()
