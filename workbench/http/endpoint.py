@@ -122,8 +122,8 @@ async def _read(runtime: EndpointService, call: HttpCall, target: str) -> Invoke
 
 async def _answered(runtime: EndpointService, call: HttpCall, request: Invoke) -> ContainerReply:
     endpoint = runtime.endpoint
-    if not (call.may_run or call.functions):  # it may run no model, whether that is code or not
-        call.authorize("")
+    if not (call.may_run or call.functions):  # it may run neither models nor code
+        call.authorize("")  # which tells that the server's token is needed
     for tries in range(1, _MOST_TRIES + 1):
         claim = await _claimed(runtime, partial(endpoint.claim, request.target))
         try:
