@@ -33,7 +33,10 @@ from workbench.codecs import v2
 from workbench.codecs.v2_known import KnownText, KnownTexts
 from workbench.core import ServerCore
 from workbench.host.short_cut import protocol_class
-from workbench.http import Access, DataPlane, ShortCut, create_app
+from workbench.http.access import Access
+from workbench.http.app import create_app
+from workbench.http.infer import DataPlane
+from workbench.http.shortcut import ShortCut
 from workbench.inference import InferRequest
 from workbench.settings import Settings
 from workbench.tensor import Tensor

@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.header.file import read_onnx_file
 from workbench.contracts.sagemaker.checking import EXAMPLES
 from workbench.contracts.sagemaker.layouts import artifact_in
 from workbench.errors import UsageError, refused_in_one_line

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.artifacts import ENDINGS, Members, onnx_members, write_archive
-from workbench.contracts.triton import model_config
+from workbench.contracts.triton.metadata import model_config
 from workbench.core import ServerCore
 from workbench.errors import UsageError
 from workbench.model import Ensemble, FunctionModel, ModelSource

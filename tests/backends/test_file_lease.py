@@ -16,8 +16,8 @@ from workbench.backends.onnx import backend as module
 from workbench.backends.onnx import file_lease, runtime
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.file_lease import held
-from workbench.backends.onnx.header import OnnxFile, read_onnx_file
 from workbench.backends.onnx.header import file as onnx_file
+from workbench.backends.onnx.header.file import OnnxFile, read_onnx_file
 from workbench.errors import LoadFailed
 from workbench.tensor import Tensor
 

@@ -14,8 +14,8 @@ from onnx import TensorProto
 from onnx_models import source, written
 
 from workbench.backends.onnx import backend
-from workbench.backends.onnx.header import read_onnx_file
 from workbench.backends.onnx.header.division import _KnownValue, _result
+from workbench.backends.onnx.header.file import read_onnx_file
 from workbench.backends.onnx.header.graph import Node
 from workbench.errors import LoadFailed, RunFailed
 from workbench.tensor import DATATYPES, Tensor

@@ -22,7 +22,7 @@ from onnx import helper, numpy_helper
 from onnx_models import ONNX_TYPES, identity, loop, source, written
 
 from workbench.backends.onnx.backend import OnnxBackend
-from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.header.file import read_onnx_file
 from workbench.backends.onnx.runtime import LIBRARIES_MISSING, NOT_IN_BUILD, find_cuda
 from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RequestStopped, RunFailed
 from workbench.model import ImageForm, TensorSpec

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from workbench.backends.onnx.header import OnnxFile, OnnxFiles, ValueInfo, read_onnx_file
+from workbench.backends.onnx.header.file import OnnxFile, OnnxFiles, read_onnx_file
+from workbench.backends.onnx.header.graph import ValueInfo
 from workbench.errors import LoadFailed
 
 F32 = TensorProto.FLOAT

@@ -22,7 +22,7 @@ from onnx_models import identity
 from workbench import Workbench, samples
 from workbench.backends.onnx import runtime
 from workbench.backends.onnx.backend import OnnxBackend
-from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.header.file import read_onnx_file
 from workbench.backends.onnx.session import OnnxSession
 from workbench.backends.onnx_tiers import folder as prepared_folder
 from workbench.backends.onnx_tiers import prepare, prepared, write

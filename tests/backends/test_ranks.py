@@ -8,7 +8,7 @@ import pytest
 from onnx_models import source, written
 
 from workbench.backends.onnx.backend import OnnxBackend
-from workbench.backends.onnx.header import read_outline
+from workbench.backends.onnx.header.file import read_outline
 from workbench.errors import LoadFailed
 from workbench.model import TensorSpec
 from workbench.tensor import Tensor

@@ -11,7 +11,7 @@ import pytest
 from onnx_models import source, written
 
 from workbench.backends.onnx import backend
-from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.header.file import read_onnx_file
 from workbench.errors import LoadFailed
 
 _CHILD = """

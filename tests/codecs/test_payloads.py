@@ -12,18 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.codecs.payloads import (
-    Decoder,
-    Limits,
-    Payload,
-    PayloadForm,
-    documents,
-    encode,
-    parse_media_type,
-    preferred,
-    tables,
-)
-from workbench.codecs.payloads.media import choose
+from workbench.codecs.payloads import documents, tables
+from workbench.codecs.payloads.formats import Decoder, Limits, Payload, PayloadForm, encode
+from workbench.codecs.payloads.media import choose, parse_media_type, preferred
 from workbench.codecs.payloads.tensors import converted_to
 from workbench.codecs.v2 import RequestRules
 from workbench.errors import (

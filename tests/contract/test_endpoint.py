@@ -26,7 +26,7 @@ from inside import until
 from onnx_models import identity, loop
 
 from workbench import Workbench, errors
-from workbench.contracts.sagemaker.endpoint import endpoint_refusal
+from workbench.contracts.sagemaker.endpoint.refusals import endpoint_refusal
 from workbench.contracts.sagemaker.endpoint.report import TargetStatistics
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
 from workbench.events import EndpointMeasured, EndpointWarned

@@ -23,7 +23,7 @@ from onnx_models import identity, loop, written
 
 from doubles import Clock
 from workbench import Workbench
-from workbench.contracts.sagemaker import Container
+from workbench.contracts.sagemaker.container import Container
 
 CSV = {"content-type": "text/csv"}
 

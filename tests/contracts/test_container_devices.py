@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from doubles import FakeMeter
-from workbench.contracts.sagemaker import Asked, Container, Invocation, core_name
+from workbench.contracts.sagemaker.container import Asked, Container, Invocation
+from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore, lifetime
 from workbench.core.placement import Placement
 from workbench.memory.device import Device, MemoryReading

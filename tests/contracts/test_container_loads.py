@@ -7,7 +7,8 @@ import pytest
 from inside import opened
 from onnx_models import scaled
 
-from workbench.contracts.sagemaker import Asked, Container, Invocation, core_name
+from workbench.contracts.sagemaker.container import Asked, Container, Invocation
+from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore
 from workbench.errors import ModelNotFound
 from workbench.settings import Settings

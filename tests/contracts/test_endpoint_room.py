@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from inside import until
 
-from workbench.contracts.sagemaker.endpoint import ContainerReply, Endpoint, ModelClaim
 from workbench.contracts.sagemaker.endpoint import store as store_module
 from workbench.contracts.sagemaker.endpoint import unpack as unpack_module
+from workbench.contracts.sagemaker.endpoint.containers import ContainerReply
+from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint, ModelClaim
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
 from workbench.errors import ContainerRefused, DiskFull, ThreadsExhausted
 from workbench.events import EndpointMeasured, EndpointWarned, Event

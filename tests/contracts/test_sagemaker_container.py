@@ -11,8 +11,9 @@ import pytest
 from inside import opened, until
 
 from doubles import FakeLoader, fake_core
-from workbench.contracts.sagemaker import Asked, Container, Invocation, core_name
+from workbench.contracts.sagemaker.container import Asked, Container, Invocation
 from workbench.contracts.sagemaker.endpoint.containers import Invoke, OwnContainer
+from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore
 from workbench.errors import (
     InvalidRequest,

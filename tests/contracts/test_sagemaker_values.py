@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 
 from workbench import errors
 from workbench.backends.function import FunctionSession
-from workbench.contracts.sagemaker import core_name, refusal_of
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request
 from workbench.contracts.sagemaker.context import request_text
-from workbench.contracts.sagemaker.names import platform_name
+from workbench.contracts.sagemaker.names import core_name, platform_name
 from workbench.contracts.sagemaker.paging import Page, page_of
-from workbench.contracts.sagemaker.refusals import Refusal
+from workbench.contracts.sagemaker.refusals import Refusal, refusal_of
 from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, RunFailed, WorkbenchError
 from workbench.inference import InferResponse
 from workbench.model import ModelId, check_name

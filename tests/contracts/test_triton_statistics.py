@@ -6,8 +6,7 @@ from typing import cast
 
 import pytest
 
-from workbench.contracts.triton import statistics
-from workbench.contracts.triton.statistics import Row
+from workbench.contracts.triton.statistics import Row, statistics
 from workbench.core import ModelStatus, ServerCore, Snapshot
 from workbench.errors import InvalidRequest, ModelNotFound
 from workbench.memory.device import Device

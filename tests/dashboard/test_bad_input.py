@@ -12,7 +12,7 @@ from doubles import UUIDS, ScriptedNvml
 from workbench import Workbench
 from workbench.core import lifetime
 from workbench.core.placement import Placement, place
-from workbench.dashboard import Dashboard
+from workbench.dashboard.dashboard import Dashboard
 from workbench.errors import LoadFailed
 from workbench.memory.device import Gpus
 from workbench.settings import Settings

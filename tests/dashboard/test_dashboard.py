@@ -16,9 +16,10 @@ from onnx_models import identity
 
 from workbench import Workbench
 from workbench.core.status.snapshot import Snapshot
-from workbench.dashboard import Dashboard, controls, playground
+from workbench.dashboard import controls, playground
 from workbench.dashboard import feed as feed_module
 from workbench.dashboard.controls import budget_steps
+from workbench.dashboard.dashboard import Dashboard
 from workbench.dashboard.feed import Feed
 from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.events import ModelEvicted

@@ -12,7 +12,7 @@ from mutations import Edit, deterministic, edited, edits, refused_or
 from PIL import Image
 
 from workbench.errors import InvalidRequest, LoadFailed
-from workbench.images import decode_images
+from workbench.images.decode import decode_images
 from workbench.model import ImageForm, ModelConfig, TensorSpec
 from workbench.repository.config import read_config
 from workbench.tensor import DATATYPES, Tensor

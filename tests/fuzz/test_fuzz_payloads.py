@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import PIECES, Edit, deterministic, edited, edits, refused_or
 
-from workbench.codecs.payloads import Decoder, Limits
+from workbench.codecs.payloads.formats import Decoder, Limits
 from workbench.codecs.v2 import RequestRules
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import DATATYPES

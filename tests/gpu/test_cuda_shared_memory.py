@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import InvalidRequest
-from workbench.shared_memory import CudaRegion, Regions
+from workbench.shared_memory.regions import CudaRegion, Regions
 
 pytestmark = pytest.mark.gpu
 

@@ -10,7 +10,7 @@ from onnx_models import identity
 from wires import Server, request
 
 from doubles import FixedPace
-from workbench.contracts.sagemaker import Container
+from workbench.contracts.sagemaker.container import Container
 from workbench.core import ServerCore
 from workbench.settings import Settings
 

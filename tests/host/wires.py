@@ -12,8 +12,11 @@ from uvicorn.server import ServerState
 
 from workbench.core import ServerCore
 from workbench.host.server import _config
-from workbench.http import Access, DataPlane, Reply, ShortCut, create_app
-from workbench.http.infer import InferHead
+from workbench.http.access import Access
+from workbench.http.app import create_app
+from workbench.http.infer import DataPlane, InferHead
+from workbench.http.reply import Reply
+from workbench.http.shortcut import ShortCut
 
 INFER = "/v2/models/a/infer"
 

@@ -10,8 +10,10 @@ from inside import opened
 
 from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, ModelNotFound
-from workbench.http import Access, DataPlane, create_app
+from workbench.http.access import Access
+from workbench.http.app import create_app
 from workbench.http.calls import HttpCall
+from workbench.http.infer import DataPlane
 from workbench.http.openapi.document import document
 from workbench.http.reply import Reply
 from workbench.http.route import ErrorEncoder, Group, PathParameter, Route, RunsOn

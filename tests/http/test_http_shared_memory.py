@@ -18,7 +18,7 @@ from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
 from workbench.http.route import Handler
-from workbench.shared_memory import CudaRegion, Regions
+from workbench.shared_memory.regions import CudaRegion, Regions
 
 KEY = f"/workbench_test_http_{os.getpid()}"
 HANDLE = base64.b64encode(bytes(64)).decode()

@@ -14,7 +14,8 @@ import pytest
 from tritonclient.utils import shared_memory
 
 from workbench import Workbench
-from workbench.http import docs, openapi
+from workbench.http import docs
+from workbench.http.openapi import document as openapi
 from workbench.http.routes import GROUPS
 from workbench.http.status import STATUS
 from workbench.model import ModelMetadata, Signature, TensorSpec

@@ -15,7 +15,7 @@ from pictures import KINDS, jpeg, opencv, png
 from PIL import Image
 
 from workbench.errors import InvalidRequest, RequestTooLarge
-from workbench.images import decode_images
+from workbench.images.decode import decode_images
 from workbench.model import ImageForm, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
 

@@ -15,7 +15,7 @@ import pytest
 from tritonclient.utils import shared_memory as shm
 
 from workbench.errors import InvalidRequest, NotSupported, RegionNotFound
-from workbench.shared_memory import CudaRegion, Regions, SystemRegion
+from workbench.shared_memory.regions import CudaRegion, Regions, SystemRegion
 from workbench.shared_memory.system import SystemMemory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system shared memory is Linux's")

@@ -11,8 +11,9 @@ import pytest
 
 from doubles import FakeContexts
 from workbench.errors import InvalidRequest, NotSupported, RegionNotFound
-from workbench.shared_memory import CudaRegion, Regions, SystemRegion, cuda
+from workbench.shared_memory import cuda
 from workbench.shared_memory.cuda import CudaRuntime
+from workbench.shared_memory.regions import CudaRegion, Regions, SystemRegion
 
 HANDLE = bytes(range(64))
 OWN_HANDLE = bytes(64)

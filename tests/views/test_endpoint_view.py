@@ -1,7 +1,6 @@
 """A multi-model endpoint as HTML."""
 
-from workbench.contracts.sagemaker.endpoint import EndpointReport
-from workbench.contracts.sagemaker.endpoint.report import TargetStatistics
+from workbench.contracts.sagemaker.endpoint.report import EndpointReport, TargetStatistics
 from workbench.views.endpoint import endpoint_html
 
 

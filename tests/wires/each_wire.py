@@ -18,7 +18,10 @@ from workbench.door import Door
 from workbench.grpc.server import GrpcServer
 from workbench.grpc.v2 import V2
 from workbench.host.server import ServerHost
-from workbench.http import Access, DataPlane, ShortCut, create_app
+from workbench.http.access import Access
+from workbench.http.app import create_app
+from workbench.http.infer import DataPlane
+from workbench.http.shortcut import ShortCut
 from workbench.model import FunctionModel, ModelId, Schedule, TensorSpec
 from workbench.protos import message_class
 

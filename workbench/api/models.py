@@ -17,7 +17,7 @@ from workbench.errors import ModelNotFound, UsageError, WorkbenchError, refused_
 from workbench.model import ModelId, Signature
 from workbench.stop import CancellationToken, stopped_by_interrupt
 from workbench.tensor import Array
-from workbench.views import Model, ModelList
+from workbench.views.objects import Model, ModelList
 from workbench.views.progress import Progress, show_load
 
 if TYPE_CHECKING:

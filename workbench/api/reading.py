@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from workbench.api.models import Models
 from workbench.errors import UsageError
 from workbench.settings import Folders
-from workbench.views import EventList, Status
 from workbench.views.html import status_html
+from workbench.views.objects import EventList, Status
 from workbench.views.text import addresses, models_count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from workbench.contracts.sagemaker.endpoint import EndpointReport
-    from workbench.dashboard import Dashboard
+    from workbench.contracts.sagemaker.endpoint.report import EndpointReport
+    from workbench.dashboard.dashboard import Dashboard
 
 
 class Reading(Models):
@@ -71,7 +71,7 @@ class Reading(Models):
         One is live at a time: an older one becomes a picture, as all do when the server stops.
         Raises ``ServerNotRunning``.
         """
-        from workbench.dashboard import Dashboard  # ipywidgets takes its time
+        from workbench.dashboard.dashboard import Dashboard  # ipywidgets takes its time
 
         dashboard = Dashboard(self, lambda: self._core)
         with self._drawing:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import numpy as np
 
 from workbench.asking.given import NO_INPUTS
-from workbench.contracts.triton import model_config
+from workbench.contracts.triton.metadata import model_config
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import broken_status
 from workbench.errors import AttributeUnknown, LoadFailed, ModelKeyError, WorkbenchError

@@ -47,7 +47,7 @@ from workbench.model import ModelId, ModelState, Signature
 from workbench.running import find_token
 from workbench.spelling import meant
 from workbench.tensor import Tensor
-from workbench.views import EventList, Model, ModelList
+from workbench.views.objects import EventList, Model, ModelList
 from workbench.views.scraped import absences
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.asking.given import in_order
-from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.header.file import read_onnx_file
 from workbench.conversion.by_example import seen_by
 from workbench.conversion.calling import Loop
 from workbench.conversion.declared import Declared, declared_id, declared_model

@@ -23,7 +23,7 @@ from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository
 from workbench.settings import Settings, Share
-from workbench.shared_memory import Regions
+from workbench.shared_memory.regions import Regions
 from workbench.stop import CancellationToken
 
 T = TypeVar("T")

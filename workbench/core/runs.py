@@ -25,7 +25,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.events import RunStalled
-from workbench.images import decode_images
+from workbench.images.decode import decode_images
 from workbench.inference import (
     InferRequest,
     InferResponse,

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import ipywidgets as widgets
 from IPython import display as ipython
 
-from workbench.contracts.sagemaker.endpoint import EndpointReport
+from workbench.contracts.sagemaker.endpoint.report import EndpointReport
 from workbench.core import ServerCore
 from workbench.dashboard import playground
 from workbench.dashboard.controls import Controls, answer_while_busy, setting_words

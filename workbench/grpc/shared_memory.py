@@ -12,7 +12,7 @@ from typing import Any
 from workbench.core import ServerCore
 from workbench.grpc.service import Handler, Rpc
 from workbench.protos import message_class
-from workbench.shared_memory import CudaRegion, SystemRegion
+from workbench.shared_memory.regions import CudaRegion, SystemRegion
 
 _SYSTEM, _CUDA = "SystemSharedMemory", "CudaSharedMemory"
 _VERBS = ("Status", "Register", "Unregister")

@@ -14,7 +14,9 @@ import grpc
 from google.protobuf import json_format
 
 from workbench.codecs.v2 import RequestRules
-from workbench.contracts import triton
+from workbench.contracts.triton import metadata, repository, words
+from workbench.contracts.triton.settings import change_log_settings, change_trace_settings
+from workbench.contracts.triton.statistics import statistics
 from workbench.core import Describe, ServerCore, WireTimes
 from workbench.door import Door
 from workbench.errors import (
@@ -77,7 +79,7 @@ class V2:
         answers: dict[str, Handler] = {
             "ServerLive": lambda *_: {"live": True},
             "ServerReady": lambda *_: {"ready": self._core.is_ready},
-            "ServerMetadata": lambda *_: triton.server_metadata(self._core),
+            "ServerMetadata": lambda *_: metadata.server_metadata(self._core),
             "ModelReady": self._model_ready,
             "ModelMetadata": self._metadata,
             "ModelConfig": self._config,
@@ -107,29 +109,29 @@ class V2:
         return {"ready": True}
 
     def _metadata(self, asked: Any, call: Rpc) -> Any:
-        return triton.model_metadata(self._core, *self._target(asked, call))
+        return metadata.model_metadata(self._core, *self._target(asked, call))
 
     def _config(self, asked: Any, call: Rpc) -> Any:
-        config = triton.model_config(self._core, *self._target(asked, call))
+        config = metadata.model_config(self._core, *self._target(asked, call))
         return json_format.ParseDict({"config": _plain(config)}, _reply("ModelConfig"))
 
     def _statistics(self, asked: Any, call: Rpc) -> Any:
         name = self._name(asked.name, call)
-        return {"model_stats": triton.statistics(self._core, name, version_of(asked.version))}
+        return {"model_stats": statistics(self._core, name, version_of(asked.version))}
 
     # ── what is loaded ──
 
     def _index(self, asked: Any, _: Rpc) -> Any:
         _check_repository(asked)
-        return {"models": triton.index(self._core, ready=asked.ready)}
+        return {"models": repository.index(self._core, ready=asked.ready)}
 
     def _load(self, asked: Any, _: Rpc) -> None:
         _check_repository(asked)
-        triton.load(self._core, asked.model_name, _given(asked))
+        repository.load(self._core, asked.model_name, _given(asked))
 
     def _unload(self, asked: Any, _: Rpc) -> None:
         _check_repository(asked)
-        triton.unload(self._core, asked.model_name, _given(asked))
+        repository.unload(self._core, asked.model_name, _given(asked))
 
     # ── settings ──
 
@@ -140,7 +142,7 @@ class V2:
             values = list(given.value)
             changes[key] = (values if key == "trace_level" else ", ".join(values)) or None
         told = _reply("TraceSetting")
-        settings = triton.change_trace_settings(self._core, changes, asked.model_name)
+        settings = change_trace_settings(self._core, changes, asked.model_name)
         for key, value in settings.items():
             told.settings[key].value.extend([value] if isinstance(value, str) else value)
         return told
@@ -149,7 +151,7 @@ class V2:
         changes = {key: _value(given) for key, given in asked.settings.items()}
         told = _reply("LogSettings")
         with self._changing:
-            settings = triton.change_log_settings(self._core, changes)
+            settings = change_log_settings(self._core, changes)
         for key, value in settings.items():
             kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]
             setattr(told.settings[key], kind, value)
@@ -158,7 +160,7 @@ class V2:
     def _target(self, asked: Any, call: Rpc) -> tuple[str, int | None]:
         """The model and version that a call is for; its errors begin with Triton's words."""
         name, version = self._name(asked.name, call), version_of(asked.version)
-        call.words = lambda error: triton.in_tritons_words(error, name, version)
+        call.words = lambda error: words.in_tritons_words(error, name, version)
         return name, version
 
     def _name(self, name: str, call: Rpc) -> str:
@@ -340,7 +342,7 @@ def _sends(times: WireTimes, context: grpc.ServicerContext) -> None:
 def _words(error: Exception, asked: InferMessage | None) -> str:
     if asked is None:
         return str(error)
-    return triton.in_tritons_words(error, asked.name, asked.version, triton.GRPC)
+    return words.in_tritons_words(error, asked.name, asked.version, words.GRPC)
 
 
 def _sized(data: bytes) -> _Sized:

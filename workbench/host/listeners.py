@@ -17,7 +17,7 @@ from workbench.tokens import AUTO, UNIX, check_reach, choose, is_shared_machine
 if TYPE_CHECKING:
     from workbench.grpc import GrpcServer
     from workbench.host.server import ServerHost
-    from workbench.http import DataPlane
+    from workbench.http.infer import DataPlane
 
 Listener: TypeAlias = "ServerHost | GrpcServer"
 """Answers requests on one address, on its own threads, once started; ``ServerHost`` says how."""
@@ -26,7 +26,9 @@ Listener: TypeAlias = "ServerHost | GrpcServer"
 def http_listener(settings: Settings, token: str, plane: DataPlane) -> ServerHost:
     """The listener of HTTP, not started."""
     from workbench.host.server import ServerHost  # uvicorn and litestar take their time
-    from workbench.http import Access, ShortCut, create_app
+    from workbench.http.access import Access
+    from workbench.http.app import create_app
+    from workbench.http.shortcut import ShortCut
 
     access = Access(settings, token)
     app, short_cut = create_app(plane, access), ShortCut(plane, access)

@@ -32,7 +32,7 @@ from workbench.threads import shielded
 from workbench.tokens import AUTO
 
 if TYPE_CHECKING:
-    from workbench.contracts.sagemaker.endpoint import Endpoint
+    from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
 
 _everywhere: weakref.WeakSet[Serving] = weakref.WeakSet()  # for the hook of fork alone
 
@@ -77,7 +77,7 @@ class Serving:
 
         Raises as ``start`` does; what was started then is left for ``_stop``.
         """
-        from workbench.http import DataPlane  # litestar takes its time
+        from workbench.http.infer import DataPlane  # litestar takes its time
 
         with self._life:
             plane = DataPlane(self.core)

@@ -23,7 +23,8 @@ from workbench.host.protocol import HAS_HTTPTOOLS, Protocol
 from workbench.tensor import room_for
 
 if TYPE_CHECKING:
-    from workbench.http import Reply, ShortCut  # litestar takes its time
+    from workbench.http.reply import Reply  # litestar takes its time
+    from workbench.http.shortcut import ShortCut
 
 _MANY_REQUESTS = 100
 _MANY_HEADS = 16  # in a row, each unlike the one before: from then on only few are compared

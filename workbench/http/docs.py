@@ -60,11 +60,12 @@ def _page(served: _Served, call: HttpCall) -> Reply:
 
 def _document(served: _Served, call: HttpCall) -> Reply:
     """The document of the server; its examples fit one of its models."""
-    from workbench.http import openapi
+    from workbench.http.openapi.document import document
+    from workbench.http.openapi.examples import is_showable
 
     models = _models(served.core)
-    shown = next((model for model in models if openapi.is_showable(model.signature)), None)
-    return v2.json(openapi.document(shown, served.groups))
+    shown = next((model for model in models if is_showable(model.signature)), None)
+    return v2.json(document(shown, served.groups))
 
 
 def _asset(name: str, kind: bytes, served: _Served, call: HttpCall) -> Reply:
@@ -83,11 +84,11 @@ def _model_page(served: _Served, call: HttpCall) -> Reply:
 
 def _model_document(served: _Served, call: HttpCall) -> Reply:
     """The document of a model, or of one of its versions. Raises as ``_model_page`` does."""
-    from workbench.http import openapi
+    from workbench.http.openapi.document import document_of_model
 
     name, version = call.name, call.version
     model = served.core.metadata(name, version)
-    return v2.json(openapi.document_of_model(model, version, served.groups))
+    return v2.json(document_of_model(model, version, served.groups))
 
 
 def _models(core: ServerCore) -> Iterator[ModelMetadata]:

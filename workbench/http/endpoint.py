@@ -11,16 +11,11 @@ from functools import partial
 from typing import Any, TypeVar
 
 from workbench.codecs import v2_json
-from workbench.codecs.payloads import READ
-from workbench.contracts.sagemaker import core_name
-from workbench.contracts.sagemaker.endpoint import (
-    ContainerReply,
-    Endpoint,
-    EndpointRefusal,
-    Invoke,
-    ModelClaim,
-    endpoint_refusal,
-)
+from workbench.codecs.payloads.formats import READ
+from workbench.contracts.sagemaker.endpoint.containers import ContainerReply, Invoke
+from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint, ModelClaim
+from workbench.contracts.sagemaker.endpoint.refusals import EndpointRefusal, endpoint_refusal
+from workbench.contracts.sagemaker.names import core_name
 from workbench.errors import ContainerRefused, InvalidRequest
 from workbench.http import v2
 from workbench.http.access import joined

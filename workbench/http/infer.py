@@ -20,8 +20,8 @@ from typing import TypeVar
 from workbench.codecs import v2 as codec
 from workbench.codecs.v2_known import KnownText, KnownTexts
 from workbench.codecs.v2_parameters import RegionSpan
-from workbench.contracts.sagemaker import Container
-from workbench.contracts.sagemaker.endpoint import endpoint_of
+from workbench.contracts.sagemaker.container import Container
+from workbench.contracts.sagemaker.endpoint.setup import endpoint_of
 from workbench.core import Describe, ServerCore, WireTimes
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression

@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from workbench.codecs import v2_json
-from workbench.codecs.payloads import Payload
-from workbench.contracts.sagemaker import Asked, Container, Invocation, core_name, refusal_of
+from workbench.codecs.payloads.formats import Payload
+from workbench.contracts.sagemaker.container import Asked, Container, Invocation
+from workbench.contracts.sagemaker.names import core_name
+from workbench.contracts.sagemaker.refusals import refusal_of
 from workbench.errors import ModelNotFound
 from workbench.http.access import Headers
 from workbench.http.reply import Reply

@@ -5,7 +5,7 @@ Beside them KServe's list of models, and Triton's "Model Configuration Extension
 
 from __future__ import annotations
 
-from workbench.contracts.triton import model_config, model_metadata
+from workbench.contracts.triton.metadata import model_config, model_metadata
 from workbench.core import ServerCore
 from workbench.http import v2
 from workbench.http.calls import HttpCall

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from workbench.codecs import v2_json
-from workbench.contracts import triton
+from workbench.contracts.triton import repository as triton
 from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, ModelNotFound, NotSupported
 from workbench.http import v2

@@ -9,8 +9,11 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from workbench.codecs import v2_json
-from workbench.codecs.payloads import READ
-from workbench.contracts.sagemaker import PAGE, Container, Invocation, Refusal, core_name, page_of
+from workbench.codecs.payloads.formats import READ
+from workbench.contracts.sagemaker.container import Container, Invocation
+from workbench.contracts.sagemaker.names import core_name
+from workbench.contracts.sagemaker.paging import PAGE, page_of
+from workbench.contracts.sagemaker.refusals import Refusal
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
 from workbench.http import v2
 from workbench.http.access import joined

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.contracts.triton import server_metadata
+from workbench.contracts.triton.metadata import server_metadata
 from workbench.core import ServerCore
 from workbench.http import v2
 from workbench.http.calls import HttpCall

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from workbench.contracts import triton
+from workbench.contracts.triton import settings as triton
 from workbench.core import ServerCore
 from workbench.http import v2
 from workbench.http.calls import HttpCall

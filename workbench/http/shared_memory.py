@@ -17,7 +17,7 @@ from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, Handler, PathParameter, Route
 from workbench.http.shapes import COUNT, TEXT, Json, answer, body, done, listed, maybe, obj, ref
-from workbench.shared_memory import CudaRegion, SystemRegion
+from workbench.shared_memory.regions import CudaRegion, SystemRegion
 
 
 def _region(call: HttpCall) -> str | None:

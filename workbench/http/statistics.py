@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.contracts import triton
+from workbench.contracts.triton.statistics import statistics
 from workbench.core import ServerCore
 from workbench.http import v2
 from workbench.http.calls import HttpCall
@@ -16,11 +16,11 @@ def _of_all(core: ServerCore, call: HttpCall) -> Json:
 
     That one is found with a version, or as ``/v2/models/%73tats``.
     """
-    return {"model_stats": triton.statistics(core)}
+    return {"model_stats": statistics(core)}
 
 
 def _of_model(core: ServerCore, call: HttpCall) -> Json:
-    return {"model_stats": triton.statistics(core, call.name, call.version)}
+    return {"model_stats": statistics(core, call.name, call.version)}
 
 
 _DURATION = obj({"count": COUNT, "ns": COUNT})

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from workbench import errors
 from workbench.codecs import v2_json
-from workbench.contracts.triton import in_tritons_words
+from workbench.contracts.triton.words import in_tritons_words
 from workbench.errors import WorkbenchError, class_and_line_of, forget_frames
 from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply

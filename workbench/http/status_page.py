@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from workbench.contracts.triton import server_metadata
+from workbench.contracts.triton.metadata import server_metadata
 from workbench.core import ServerCore
 from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.http import v2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from workbench.contracts.sagemaker.endpoint import EndpointReport
+from workbench.contracts.sagemaker.endpoint.report import EndpointReport
 from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
 from workbench.views.table import CLASSES, rows_html, short_words
 from workbench.views.text import models_count

@@ -26,7 +26,7 @@ from workbench.backends.onnx import runtime
 from workbench.backends.onnx.errors import load_error, wake_error
 from workbench.backends.onnx.file_lease import held
 from workbench.backends.onnx.guarded import guarded
-from workbench.backends.onnx.header import OnnxFile, OnnxFiles
+from workbench.backends.onnx.header.file import OnnxFile, OnnxFiles
 from workbench.backends.onnx.heap import large_blocks_kept, large_blocks_mapped, trim
 from workbench.backends.onnx.kept_weights import kept
 from workbench.backends.onnx.options import (

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from workbench.backends.onnx.errors import GUARDS
-from workbench.backends.onnx.header import Fragile, OnnxFile
+from workbench.backends.onnx.header.file import OnnxFile
+from workbench.backends.onnx.header.zeros import Fragile
 from workbench.errors import LoadFailed
 from workbench.protos import message_class
 

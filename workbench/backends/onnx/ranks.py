@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from workbench.backends.onnx import runtime
-from workbench.backends.onnx.header import OnnxFile, ValueInfo, read_outline
+from workbench.backends.onnx.header.file import OnnxFile, read_outline
+from workbench.backends.onnx.header.graph import ValueInfo
 from workbench.backends.onnx.options import session_options
 from workbench.model import EngineOptions
 

@@ -21,7 +21,7 @@ from typing import Any
 from workbench.backends.base import Runnable
 from workbench.backends.onnx.bound_runs import BoundRuns
 from workbench.backends.onnx.errors import run_error
-from workbench.backends.onnx.header import Divisor
+from workbench.backends.onnx.header.zeros import Divisor
 from workbench.backends.onnx.heap import keep_usual, restore_after, trim
 from workbench.backends.onnx.output_buffers import OutputBuffers
 from workbench.backends.onnx.values import ELEMENT_TYPES, array_of, converted, ort_value, tensor_of

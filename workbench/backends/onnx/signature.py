@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from workbench.backends.onnx.header import OnnxFile, ValueInfo
+from workbench.backends.onnx.header.file import OnnxFile
+from workbench.backends.onnx.header.graph import ValueInfo
 from workbench.backends.onnx.values import DATATYPES
 from workbench.errors import LoadFailed
 from workbench.image_forms import image_forms

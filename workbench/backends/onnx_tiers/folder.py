@@ -21,7 +21,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from workbench.backends.onnx.header import OnnxFile
+from workbench.backends.onnx.header.file import OnnxFile
 from workbench.errors import LoadFailed
 from workbench.nbytes import show_nbytes
 from workbench.stamps import stamp

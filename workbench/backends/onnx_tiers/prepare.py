@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.header.file import read_onnx_file
 from workbench.backends.onnx_tiers.folder import PreparedFolder, content_key, file_key
 from workbench.backends.onnx_tiers.write import write_prepared
 from workbench.errors import LoadFailed, WorkbenchError

@@ -17,7 +17,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
-from workbench.backends.onnx.header import OnnxFile
+from workbench.backends.onnx.header.file import OnnxFile
 from workbench.backends.onnx_tiers.folder import PreparedFolder, file_key, nbytes_of, new_writer
 from workbench.errors import LoadFailed, ThreadsExhausted
 from workbench.events import EventLog, ModelNotPrepared, ModelPrepared

@@ -10,7 +10,7 @@ import numpy as np
 from workbench.backends.onnx import runtime
 from workbench.backends.onnx.backend import runnable
 from workbench.backends.onnx.errors import first_line
-from workbench.backends.onnx.header import OnnxFile
+from workbench.backends.onnx.header.file import OnnxFile
 from workbench.backends.onnx.options import prepared_options, session_options
 from workbench.backends.onnx.values import made_up
 from workbench.backends.onnx_tiers.folder import MODEL, WEIGHTS

@@ -21,16 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.codecs.payloads import (
-    PLAIN,
-    Payload,
-    PayloadForm,
-    choose,
-    encode,
-    parse_media_type,
-    preferred,
-    read_arrays,
-)
+from workbench.codecs.payloads.formats import PLAIN, Payload, PayloadForm, encode, read_arrays
+from workbench.codecs.payloads.media import choose, parse_media_type, preferred
 from workbench.contracts.sagemaker.context import (
     HandlerContext,
     RequestProcessor,

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from workbench.codecs.payloads import Decoder, Limits, Payload, PayloadForm, encode
+from workbench.codecs.payloads.formats import Decoder, Limits, Payload, PayloadForm, encode
 from workbench.codecs.v2 import RequestRules
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request, is_code
 from workbench.contracts.sagemaker.layouts import Artifact, find_artifact

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.codecs.payloads import Payload
+from workbench.codecs.payloads.formats import Payload
 from workbench.contracts.sagemaker.container import Asked, Container, Invocation
 from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.refusals import refusal_of
