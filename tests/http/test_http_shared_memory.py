@@ -49,12 +49,8 @@ def regions() -> Iterator[NoGpu]:
     shm.destroy_shared_memory_region(handle)
 
 
-FORGETS = {
-    kind: route.handler
-    for kind in ("system", "cuda")
-    for route in http.SHARED_MEMORY.routes
-    if route.name == f"unregister_{kind}_region"
-}
+HANDLERS = {route.name: route.handler for route in http.SHARED_MEMORY.routes}
+FORGETS = {kind: HANDLERS[f"unregister_{kind}_region"] for kind in ("system", "cuda")}
 
 
 def ask(handler: Handler, regions: Regions, name: str | None = None, body: object = None) -> Reply:
@@ -80,20 +76,20 @@ def refusal(handler: Handler, regions: Regions, message: object) -> str:
 def test_system_regions(regions: NoGpu) -> None:
     """A region is registered, told and forgotten; what succeeds has an empty body."""
     done = Reply(200, (), ())
-    assert rows(ask(http._system_status, regions, None)) == []
+    assert rows(ask(HANDLERS["system_region"], regions, None)) == []
     part = {"key": KEY, "offset": 16, "byte_size": 48, "more": [1]}
     assert ask(http._register_system, regions, "b", part) == done
     assert ask(http._register_system, regions, "a", {"key": KEY, "byte_size": 8}) == done
     a = {"name": "a", "key": KEY, "offset": 0, "byte_size": 8}
     b = {"name": "b", "key": KEY, "offset": 16, "byte_size": 48}
-    assert rows(ask(http._system_status, regions, None)) == [a, b]
-    assert [list(row) for row in rows(ask(http._system_status, regions, "b"))] == [list(b)]
+    assert rows(ask(HANDLERS["system_region"], regions, None)) == [a, b]
+    assert [list(row) for row in rows(ask(HANDLERS["system_region"], regions, "b"))] == [list(b)]
     assert ask(FORGETS["system"], regions, "b") == done
     assert ask(FORGETS["system"], regions, "b") == done
-    assert rows(ask(http._system_status, regions, None)) == [a]
+    assert rows(ask(HANDLERS["system_region"], regions, None)) == [a]
     assert ask(FORGETS["system"], regions, None) == done
     with pytest.raises(RegionNotFound):
-        ask(http._system_status, regions, "a")
+        ask(HANDLERS["system_region"], regions, "a")
 
 
 def test_cuda_regions(regions: NoGpu) -> None:
@@ -101,7 +97,7 @@ def test_cuda_regions(regions: NoGpu) -> None:
     message = {"raw_handle": {"b64": HANDLE}, "device_id": 1, "byte_size": 32}
     assert ask(http._register_cuda, regions, "x", message) == Reply(200, (), ())
     assert regions.asked == [("x", bytes(64), 1, 32)]
-    told = rows(ask(http._cuda_status, regions, "x"))
+    told = rows(ask(HANDLERS["cuda_region"], regions, "x"))
     assert [list(row.items()) for row in told] == [
         [("name", "x"), ("device_id", 1), ("byte_size", 32)]
     ]
@@ -131,7 +127,7 @@ def test_cuda_regions(regions: NoGpu) -> None:
 def test_bad_system_requests(regions: NoGpu, message: object, told: str) -> None:
     """What is missing, or of another type, is named, and what it is to be."""
     assert refusal(http._register_system, regions, message) == told
-    assert rows(ask(http._system_status, regions, None)) == []
+    assert rows(ask(HANDLERS["system_region"], regions, None)) == []
 
 
 @pytest.mark.parametrize(

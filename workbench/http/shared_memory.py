@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from workbench.codecs import v2_json
@@ -24,12 +25,8 @@ def _region(call: HttpCall) -> str | None:
     return call.parameters.get("region")
 
 
-def _system_status(core: ServerCore, call: HttpCall) -> list[Json]:
-    """The rows of the system regions. Raises ``RegionNotFound``."""
-    return [
-        {"name": row.name, "key": row.key, "offset": row.offset, "byte_size": row.nbytes}
-        for row in core.regions.status(SystemRegion, _region(call))
-    ]
+def _status(kind: Any, core: ServerCore, call: HttpCall) -> list[Json]:
+    return [region.row for region in core.regions.status(kind, _region(call))]
 
 
 def _register_system(core: ServerCore, call: HttpCall) -> None:
@@ -41,14 +38,6 @@ def _register_system(core: ServerCore, call: HttpCall) -> None:
     key = _text(asked, "key")
     offset = _whole(asked, "offset", 0)
     regions.register_system(call.parameters["region"], key, offset, _whole(asked, "byte_size"))
-
-
-def _cuda_status(core: ServerCore, call: HttpCall) -> list[Json]:
-    """The rows of the GPUs' regions. Raises ``RegionNotFound``."""
-    return [
-        {"name": row.name, "device_id": row.device, "byte_size": row.nbytes}
-        for row in core.regions.status(CudaRegion, _region(call))
-    ]
 
 
 def _register_cuda(core: ServerCore, call: HttpCall) -> None:
@@ -112,8 +101,9 @@ _TAKES = (*_SHARES, *v2.BODY, 404)
 _CUDA_EXAMPLE = {"raw_handle": {"b64": "A" * 88}, "device_id": 0, "byte_size": 64}
 
 
-def _routes(kind: str, status: Handler, register: Handler, region: Any) -> Iterator[Route]:
-    """The routes of one *kind* of shared memory."""
+def _routes(region: Any, register: Handler) -> Iterator[Route]:
+    """The routes of one kind of shared memory."""
+    kind, status = region.kind, partial(_status, region)
 
     def unregister(core: ServerCore, call: HttpCall) -> None:
         core.regions.unregister(region, _region(call))
@@ -134,8 +124,8 @@ def _routes(kind: str, status: Handler, register: Handler, region: Any) -> Itera
 SHARED_MEMORY = Group(
     "Shared memory",
     (
-        *_routes("system", _system_status, _register_system, SystemRegion),
-        *_routes("cuda", _cuda_status, _register_cuda, CudaRegion),
+        *_routes(SystemRegion, _register_system),
+        *_routes(CudaRegion, _register_cuda),
     ),
     v2.ERRORS,
     restrict="shared-memory",

@@ -39,6 +39,12 @@ class SystemRegion:
     offset: int
     nbytes: int
 
+    @property
+    def row(self) -> dict[str, str | int]:
+        """The region by Triton's names of its fields."""
+        key, offset = self.key, self.offset
+        return {"name": self.name, "key": key, "offset": offset, "byte_size": self.nbytes}
+
 
 @dataclass(frozen=True, slots=True)
 class CudaRegion:
@@ -49,6 +55,11 @@ class CudaRegion:
     name: str
     device: int
     nbytes: int
+
+    @property
+    def row(self) -> dict[str, str | int]:
+        """As ``SystemRegion.row``."""
+        return {"name": self.name, "device_id": self.device, "byte_size": self.nbytes}
 
 
 Region = TypeVar("Region", SystemRegion, CudaRegion)
