@@ -20,7 +20,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from workbench.errors import AccessDenied, ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import Access, RequestHead
-from workbench.http.calls import HttpCall, function_group, read_body
+from workbench.http.calls import HttpCall, function_group, in_thread, read_body
 from workbench.http.compression import SETTING
 from workbench.http.infer import DataPlane, unless
 from workbench.http.reply import Reply, send_reply, with_request_id
@@ -311,8 +311,8 @@ async def _reply(plane: DataPlane, bound: _Bound, call: HttpCall) -> Reply:
     if route.runs is RunsOn.LOOP:
         return work()
     if route.runs is RunsOn.THREAD:
-        return await asyncio.wrap_future(core.soon(work))
-    return await unless(call.gone, asyncio.wrap_future(core.soon(work, waits=True)))
+        return await in_thread(core, work)
+    return await unless(call.gone, in_thread(core, work, waits=True))
 
 
 def _is_unknown_verb(place: _Place, parameters: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 from litestar.types import Receive
@@ -17,6 +17,8 @@ from workbench.errors import InvalidRequest, MalformedRequest, RequestTooLarge, 
 from workbench.http.compression import SETTING, inflate
 from workbench.http.paths import read_version
 from workbench.nbytes import show_nbytes
+
+T = TypeVar("T")
 
 
 async def _never() -> None:
@@ -91,10 +93,15 @@ class HttpCall:
         return message
 
 
+async def in_thread(core: ServerCore, work: Callable[[], T], *, waits: bool = False) -> T:
+    """What *work* gives, done on a thread of *core*; on another one if it *waits* for loads."""
+    return await asyncio.wrap_future(core.soon(work, waits=waits))
+
+
 async def function_group(core: ServerCore, name: str, version: int | None = None) -> str:
     """The group of the setting ``restrict`` for running the core's model *name*."""
     try:
-        calls = await asyncio.wrap_future(core.soon(partial(core.calls_function, name, version)))
+        calls = await in_thread(core, partial(core.calls_function, name, version))
     except WorkbenchError:  # whoever runs it reports that
         return ""
     return "functions" if calls else ""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from workbench.codecs import v2_json
 from workbench.codecs.payloads.formats import READ
@@ -19,7 +19,7 @@ from workbench.contracts.sagemaker.names import core_name
 from workbench.errors import ContainerRefused, InvalidRequest
 from workbench.http import v2
 from workbench.http.access import joined
-from workbench.http.calls import HttpCall, authorize_run
+from workbench.http.calls import HttpCall, authorize_run, in_thread
 from workbench.http.infer import DataPlane, unless
 from workbench.http.invocations import TARGET
 from workbench.http.reply import Reply, json_reply
@@ -28,8 +28,6 @@ from workbench.http.shapes import TEXT, WHOLE, Json, obj
 from workbench.http.status import error_reply
 from workbench.settings import Settings
 
-T = TypeVar("T")
-
 _NAME = "endpoint_name"
 _PATH = f"/endpoints/{{{_NAME}}}"
 _ATTRIBUTES = b"x-amzn-sagemaker-custom-attributes"
@@ -37,31 +35,17 @@ _MOST_TRIES = 3
 _STREAMING = "invoke_endpoint, or Triton's generate_stream if the model gives several answers"
 
 
-class EndpointService:
-    """The *endpoint* of a data plane, and the threads of its core."""
-
-    def __init__(self, plane: DataPlane) -> None:
-        self.endpoint: Endpoint = plane.endpoint
-        self.core = plane.core
-
-    async def read(self, work: Callable[[], T]) -> T:
-        return await asyncio.wrap_future(self.core.soon(work))
-
-    async def wait(self, work: Callable[[], T]) -> T:
-        return await asyncio.wrap_future(self.core.soon(work, waits=True))
-
-
-async def _invoke(runtime: EndpointService, call: HttpCall) -> Reply:
+async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
     """Of the model that X-Amzn-SageMaker-Target-Model names; it is loaded if need be.
 
     Without that header, of the model that the endpoint is called after.
     """
-    request = await _read(runtime, call, target_of(call))
-    runtime.endpoint.check(call.parameters[_NAME], request)
+    request = await _read(plane, call, target_of(call))
+    plane.endpoint.check(call.parameters[_NAME], request)
     if request.target:
-        answer = await unless(call.gone, _answered(runtime, call, request))
+        answer = await unless(call.gone, _answered(plane, call, request))
     else:
-        answer = await unless(call.gone, _single(runtime, call.parameters[_NAME], request))
+        answer = await unless(call.gone, _single(plane, call.parameters[_NAME], request))
     if answer.status >= 400 or not answer.status:
         raise ContainerRefused(answer.text, answer.status)
     variant = (b"x-amzn-invoked-production-variant", b"AllTraffic")
@@ -73,18 +57,18 @@ def _own_model(call: HttpCall) -> str | None:
     return None if target_of(call) else call.parameters[_NAME]
 
 
-async def invoke_target(runtime: EndpointService, call: HttpCall, target: str) -> Reply:
+async def invoke_target(plane: DataPlane, call: HttpCall, target: str) -> Reply:
     """What the container answers to *call* of the model *target*, which is loaded if need be."""
-    request = await _read(runtime, call, target)
-    answer = await unless(call.gone, _answered(runtime, call, request))
+    request = await _read(plane, call, target)
+    answer = await unless(call.gone, _answered(plane, call, request))
     if not answer.status:
         raise ContainerRefused(answer.text, answer.status)
     return Reply(answer.status, _headers(answer), (answer.body,))
 
 
-async def _single(runtime: EndpointService, endpoint: str, request: Invoke) -> ContainerReply:
-    invoke = partial(runtime.endpoint.invoke_single, endpoint, request)
-    return await asyncio.wrap_future(await runtime.read(invoke))
+async def _single(plane: DataPlane, endpoint: str, request: Invoke) -> ContainerReply:
+    invoke = partial(plane.endpoint.invoke_single, endpoint, request)
+    return await asyncio.wrap_future(await in_thread(plane.core, invoke))
 
 
 def _headers(answer: ContainerReply) -> tuple[tuple[bytes, bytes], ...]:
@@ -100,14 +84,14 @@ def target_of(call: HttpCall) -> str:
     return call.header(TARGET).decode("utf-8", "replace")
 
 
-async def _read(runtime: EndpointService, call: HttpCall, target: str) -> Invoke:
+async def _read(plane: DataPlane, call: HttpCall, target: str) -> Invoke:
     def said(name: bytes) -> str:
         return call.header(name).decode("utf-8", "replace")
 
     is_packed = call.header(b"content-encoding")
     return Invoke(
         target,
-        await runtime.read(call.inflated) if is_packed else call.body,
+        await in_thread(plane.core, call.inflated) if is_packed else call.body,
         said(b"content-type"),
         joined(call.headers, b"accept").decode("utf-8", "replace"),
         said(_ATTRIBUTES),
@@ -115,32 +99,33 @@ async def _read(runtime: EndpointService, call: HttpCall, target: str) -> Invoke
     )
 
 
-async def _answered(runtime: EndpointService, call: HttpCall, request: Invoke) -> ContainerReply:
-    endpoint = runtime.endpoint
+async def _answered(plane: DataPlane, call: HttpCall, request: Invoke) -> ContainerReply:
+    endpoint = plane.endpoint
     if not (call.may_run or call.functions):  # it may run neither models nor code
         call.authorize("")  # which tells that the server's token is needed
     for tries in range(1, _MOST_TRIES + 1):
-        claim = await _claimed(runtime, partial(endpoint.claim, request.target))
+        claim = await _claimed(plane, partial(endpoint.claim, request.target))
         try:
             await _held(endpoint, claim)
-            await authorize_run(runtime.core, call, core_name(claim.model.container_name))
+            await authorize_run(plane.core, call, core_name(claim.model.container_name))
             answer = await asyncio.wrap_future(endpoint.invoke(claim, request))
             if answer.status not in (404, 507) or tries == _MOST_TRIES:
                 return answer
-            if not await runtime.wait(partial(endpoint.recovers, claim, answer)):
+            recovers = partial(endpoint.recovers, claim, answer)
+            if not await in_thread(plane.core, recovers, waits=True):
                 return answer
         finally:
             endpoint.release(claim)
     raise AssertionError("the last try has an answer")
 
 
-async def _claimed(runtime: EndpointService, make: Callable[[], ModelClaim]) -> ModelClaim:
+async def _claimed(plane: DataPlane, make: Callable[[], ModelClaim]) -> ModelClaim:
     """The claim that *make* makes; it is given back if nobody waits for it any more."""
-    claiming = runtime.core.soon(make)
+    claiming = plane.core.soon(make)
     try:
         return await asyncio.wrap_future(claiming)
     except asyncio.CancelledError:
-        claiming.add_done_callback(partial(_released, runtime.endpoint))
+        claiming.add_done_callback(partial(_released, plane.endpoint))
         raise
 
 
@@ -162,10 +147,10 @@ async def _held(endpoint: Endpoint, claim: ModelClaim) -> None:
     endpoint.waited(claim)
 
 
-async def _refuse(what: str, cure: str, runtime: EndpointService, call: HttpCall) -> Reply:
+async def _refuse(what: str, cure: str, plane: DataPlane, call: HttpCall) -> Reply:
     name = call.parameters[_NAME]
-    is_single = name in await runtime.read(runtime.core.names)
-    if runtime.endpoint.is_multi_model and not is_single:
+    is_single = name in await in_thread(plane.core, plane.core.names)
+    if plane.endpoint.is_multi_model and not is_single:
         raise InvalidRequest(
             f"Endpoint {name} is a multi-model endpoint, which does not support {what}."
         )
@@ -198,7 +183,9 @@ def _told_as(refusal: EndpointRefusal) -> Reply:
 # ── the group ──
 
 _ERRORS = (*v2.READS, 413, 424, 429, 500, 507)
-_PAYLOAD: Json = {"content": {name: {"schema": {}} for name in READ}}
+PAYLOAD: Json = {"content": {name: {"schema": {}} for name in READ}}
+"""A body of any media type that is read, in OpenAPI's words."""
+
 _OF_MODEL = {
     "ErrorCode": TEXT, "OriginalStatusCode": WHOLE, "OriginalMessage": TEXT, "LogStreamArn": TEXT
 }  # fmt: skip
@@ -221,11 +208,11 @@ ENDPOINT = Group(
             "invoke_endpoint_async", "Refused, as multi-model endpoints refuse it"),
     ),
     ErrorEncoder(_refused, _told, "endpoint_error"),
-    service=EndpointService,
+    service=lambda plane: plane,
     parameters={
         _NAME: PathParameter(b"[^/]+", "endpoint", InvalidRequest, TEXT, example="my-endpoint"),
     },
-    responses={"endpoint_payload": {"description": "What the model answered.", **_PAYLOAD}},
-    bodies={"endpoint_payload": {"required": True, **_PAYLOAD}},
+    responses={"endpoint_payload": {"description": "What the model answered.", **PAYLOAD}},
+    bodies={"endpoint_payload": {"required": True, **PAYLOAD}},
     schemas={"endpoint_error": _ERROR},
 )  # fmt: skip

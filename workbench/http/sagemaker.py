@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from workbench.codecs import v2_json
-from workbench.codecs.payloads.formats import READ
 from workbench.contracts.sagemaker.container import Container, Invocation
 from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.paging import PAGE, page_of
@@ -17,8 +16,8 @@ from workbench.contracts.sagemaker.refusals import Refusal
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
 from workbench.http import v2
 from workbench.http.access import joined
-from workbench.http.calls import HttpCall, authorize_run
-from workbench.http.endpoint import EndpointService, invoke_target, target_of
+from workbench.http.calls import HttpCall, authorize_run, in_thread
+from workbench.http.endpoint import PAYLOAD, invoke_target, target_of
 from workbench.http.infer import DataPlane, unless
 from workbench.http.invocations import (
     INVOCATIONS,
@@ -43,26 +42,18 @@ _NOT_IN_QUERY = (  # where multi-model-server takes it too
 _LONG = 40
 
 
-class _ContainerService:
-    """The *container* of a data plane, and the *runtime* of its endpoint."""
-
-    def __init__(self, plane: DataPlane) -> None:
-        self.container = plane.container
-        self.runtime = EndpointService(plane)
-
-
-def _ping(service: _ContainerService, call: HttpCall) -> Reply:
-    if not service.container.core.is_open:
+def _ping(plane: DataPlane, call: HttpCall) -> Reply:
+    if not plane.core.is_open:
         raise ServerNotRunning("the server is not running")
     return v2.json({"status": "Healthy"})
 
 
-def _list(service: _ContainerService, call: HttpCall) -> Reply:
+def _list(plane: DataPlane, call: HttpCall) -> Reply:
     limit = call.argument("limit") or str(PAGE)
     if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
         raise InvalidRequest(f"'limit' is a number from 1 to {PAGE}, not {limit[:_LONG]!r}")
     token = call.argument("next_page_token") or None  # the platform may begin "without a value"
-    page = page_of(service.container.models(), token, int(limit))
+    page = page_of(plane.container.models(), token, int(limit))
     told: Json = {"models": [_row(*each) for each in page.models.items()]}
     return v2.json(told if page.next_token is None else {**told, "nextPageToken": page.next_token})
 
@@ -71,13 +62,13 @@ def _row(model_name: str, url: str) -> Json:
     return {"modelName": model_name, "modelUrl": url}
 
 
-def _load(service: _ContainerService, call: HttpCall) -> Reply:
+def _load(plane: DataPlane, call: HttpCall) -> Reply:
     """Answers once the model can be invoked."""
     text = _TRAILING_COMMA.sub(b"}", call.inflated())
     message = replace(call, body=text, headers=()).message()
     elsewhere = _NOT_IN_QUERY if call.query else ""
     url, model_name = (_text(message, key, elsewhere) for key in ("url", "model_name"))
-    service.container.load(model_name, url, target_of(call))
+    plane.container.load(model_name, url, target_of(call))
     return v2.json({"status": "Workers scaled"})
 
 
@@ -90,13 +81,13 @@ def _text(message: Mapping[str, Any], key: str, elsewhere: str) -> str:
     return value
 
 
-def _get(service: _ContainerService, call: HttpCall) -> Reply:
-    return v2.json(_row(call.parameters[NAME], service.container.url(call.parameters[NAME])))
+def _get(plane: DataPlane, call: HttpCall) -> Reply:
+    return v2.json(_row(call.parameters[NAME], plane.container.url(call.parameters[NAME])))
 
 
-def _unload(service: _ContainerService, call: HttpCall) -> Reply:
+def _unload(plane: DataPlane, call: HttpCall) -> Reply:
     """Answers once the model's memory is back."""
-    service.container.unload(call.parameters[NAME])
+    plane.container.unload(call.parameters[NAME])
     return v2.json({"status": f'Model "{call.parameters[NAME]}" unregistered'})
 
 
@@ -109,21 +100,21 @@ def _unknown(call: HttpCall) -> None:
     """Only the handler knows the model."""
 
 
-async def _invoke(service: _ContainerService, call: HttpCall) -> Reply:
-    return await _invoked(service.container, call, _named(call))
+async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
+    return await _invoked(plane.container, call, _named(call))
 
 
-async def _invocations(service: _ContainerService, call: HttpCall) -> Reply:
+async def _invocations(plane: DataPlane, call: HttpCall) -> Reply:
     """Of the model that a header or the query names, or of the only one.
 
     A model below the setting ``artifacts`` is loaded if need be, as the platform would.
     """
-    container, target = service.container, target_of(call) or call.argument("model_name")
+    container, target = plane.container, target_of(call) or call.argument("model_name")
     name = core_name(target) if target else await _waited(container, call, container.only)
     if target and not container.core.is_added(name):
-        if not service.runtime.endpoint.is_multi_model:
+        if not plane.endpoint.is_multi_model:
             raise ModelNotFound(f"Model not found: {target}")
-        return await invoke_target(service.runtime, call, target)
+        return await invoke_target(plane, call, target)
     await authorize_run(container.core, call, name)
     return await _invoked(container, call, name)
 
@@ -143,7 +134,7 @@ async def _invoked(container: Container, call: HttpCall, name: str) -> Reply:
 
 async def _waited(container: Container, call: HttpCall, work: Callable[[], T]) -> T:
     """What *work* gives, which may wait for a load, in a thread."""
-    return await unless(call.gone, asyncio.wrap_future(container.core.soon(work, waits=True)))
+    return await unless(call.gone, in_thread(container.core, work, waits=True))
 
 
 # ── errors ──
@@ -156,7 +147,6 @@ def _told(status: int, message: str) -> Reply:
 # ── the group ──
 
 _RUNS = (*v2.READS, 406, 413, 415, 500, 507)
-_PAYLOAD: Json = {"content": {name: {"schema": {}} for name in READ}}
 _SCHEMAS: Json = {
     "container_error": obj({"code": WHOLE, "type": TEXT, "message": TEXT, "error": TEXT}),
     "container_status": obj({"status": TEXT}),
@@ -187,20 +177,20 @@ SAGEMAKER = Group(
             "container_payload", _RUNS, "container_payload", model=_unknown),
     ),
     ErrorEncoder(refused, _told, "container_error"),
-    service=_ContainerService,
+    service=lambda plane: plane,
     parameters=PARAMETERS,
     responses={
         "container_status": answer("What became of it.", ref("container_status")),
         "container_models": answer("Name and url of each.", ref("container_models")),
         "container_model": answer("Its name and its url.", ref("container_model")),
-        "container_payload": {"description": "The outputs, as Accept says.", **_PAYLOAD},
+        "container_payload": {"description": "The outputs, as Accept says.", **PAYLOAD},
     },
     bodies={
         "container_load": body(
             ref("container_load"),
             {"model_name": "my_model", "url": "/opt/ml/models/my_model/model"},
         ),
-        "container_payload": {"required": True, **_PAYLOAD},
+        "container_payload": {"required": True, **PAYLOAD},
     },
     schemas=_SCHEMAS,
 )  # fmt: skip

@@ -16,7 +16,7 @@ from workbench.core import ServerCore
 from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import joined
-from workbench.http.calls import HttpCall
+from workbench.http.calls import HttpCall, in_thread
 from workbench.http.infer import unless
 from workbench.http.reply import BY_ACCEPT, EVENTS, Reply, StreamedReply, html_reply, prefers_html
 from workbench.http.route import Group, Route
@@ -96,7 +96,7 @@ class StatusPage:
         async with self._drawing:
             if self._pace.is_due(core.mark, core.last_answer_s, time.monotonic()):
                 draw = partial(self._draw, whole=self._pace.is_whole)
-                return await asyncio.wrap_future(core.soon(draw))
+                return await in_thread(core, draw)
             return self._parts
 
 
@@ -107,7 +107,7 @@ async def _root(page: StatusPage, call: HttpCall) -> Reply:
         return StreamedReply(200, (*EVENTS, BY_ACCEPT), (), page.changes(call.gone))
     core = page.core
     if prefers_html(accept):
-        reply = html_reply((await asyncio.wrap_future(core.soon(page.document))).encode())
+        reply = html_reply((await in_thread(core, page.document)).encode())
     else:
         reply = v2.json(server_metadata(core))
     return Reply(reply.status, (*reply.headers, BY_ACCEPT), reply.parts)
