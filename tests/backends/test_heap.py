@@ -52,7 +52,6 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Any:
     def begin(mapped: int) -> Allocator:
         allocator = Allocator(mapped)
         monkeypatch.setattr(heap, "_glibc", lambda: allocator)
-        monkeypatch.setattr(heap, "_before", [])
         monkeypatch.setattr(heap, "_loads", heap.Counter())
         monkeypatch.setattr(heap, "_loaded", heap.WeakSet())
         return allocator

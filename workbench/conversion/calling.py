@@ -12,7 +12,7 @@ from functools import wraps
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from workbench.conversion.hints import Hint, returns_stream, takes_only_args
+from workbench.conversion.hints import Hint, parameters_of, returns_stream, takes_only_args
 from workbench.stop import CancellationToken, stop_of_run
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])
@@ -140,12 +140,9 @@ def by_position_only(function: Callable[..., Any], inputs: Iterable[str]) -> tup
 
     They are all of them where it takes ``*args`` and nothing by name.
     """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # what is written in C may have no signature
-        return ()
     if takes_only_args(function):
         return tuple(inputs)
+    parameters = parameters_of(function).values()
     return tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY)
 
 

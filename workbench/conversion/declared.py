@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from inspect import Parameter, signature
+from inspect import Parameter
 from typing import Any
 
 from workbench.conversion.calling import Loop, called_with, place_of, streams_of
@@ -14,6 +14,7 @@ from workbench.conversion.hints import (
     datatype_named,
     input_hints,
     output_hints,
+    parameters_of,
     size_of,
 )
 from workbench.errors import UsageError
@@ -98,20 +99,13 @@ def _schedule(
 
 def _takes_parameters(function: Callable[..., Any], inputs: Mapping[str, Hint]) -> bool:
     """Whether it is to be called with the parameters of a request."""
-    return "parameters" in _parameters(function) and "parameters" not in inputs
+    return "parameters" in parameters_of(function) and "parameters" not in inputs
 
 
 def _defaults(function: Callable[..., Any]) -> set[str]:
     """The names of the parameters that may be left out."""
-    parameters = _parameters(function).values()
+    parameters = parameters_of(function).values()
     return {each.name for each in parameters if each.default is not Parameter.empty}
-
-
-def _parameters(function: Callable[..., Any]) -> Mapping[str, Parameter]:
-    try:
-        return signature(function).parameters
-    except (TypeError, ValueError):  # what is written in C may have no signature
-        return {}
 
 
 def _specs(what: str, hints: Mapping[str, Hint]) -> tuple[TensorSpec, ...]:

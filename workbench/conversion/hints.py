@@ -18,6 +18,7 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
+    Mapping,
 )
 from dataclasses import dataclass
 from typing import Any
@@ -210,9 +211,17 @@ def any_number_of(function: Callable[..., Any], name: str) -> UsageError:
     )
 
 
+def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of *function*; none of what is written in C, which may have no signature."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
+
+
 def takes_only_args(function: Callable[..., Any]) -> bool:
     """Whether all that *function* takes is ``*args``."""
-    kinds = [each.kind for each in inspect.signature(function).parameters.values()]
+    kinds = [each.kind for each in parameters_of(function).values()]
     return kinds == [inspect.Parameter.VAR_POSITIONAL]
 
 

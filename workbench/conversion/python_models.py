@@ -18,8 +18,7 @@ from workbench.conversion.difference import Difference
 from workbench.conversion.kinds import kind_of, name_of
 from workbench.conversion.offer import Offer
 from workbench.conversion.onnx_outputs import with_tensors
-from workbench.conversion.things import Converted, Served, convert, offer_of
-from workbench.conversion.trial import signature_of
+from workbench.conversion.things import Converted, Served, convert, offer_of, signature_of
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, MemoryExhausted, ModelNotFound, RequestStopped, UsageError
 from workbench.model import FunctionModel, ModelId, TensorSpec

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.errors import without_source
 from workbench.conversion.declared import Declared, declared_hints
 from workbench.conversion.difference import Difference, difference
 from workbench.conversion.kinds import kind_of
 from workbench.conversion.offer import Export, Offer
-from workbench.conversion.trial import run_file
 from workbench.errors import WorkbenchError
-from workbench.model import TensorSpec
-from workbench.tensor import Array
+from workbench.model import ModelConfig, ModelId, ModelSource, Signature, TensorSpec
+from workbench.tensor import Array, Tensor
 
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _LONGEST = 160  # characters of another library's error
@@ -122,3 +122,27 @@ def _line(error: BaseException) -> str:
     told = without_source(_COLOUR.sub("", str(error)))
     text = " ".join(told.split()) or type(error).__name__
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+# ── an ONNX model by itself, as the server will run it on the CPU ──
+
+
+def signature_of(path: Path, name: str) -> Signature:
+    """What the model at *path* takes and gives. Raises ``LoadFailed``."""
+    return OnnxBackend().inspect(_source(path, name)).signature
+
+
+def run_file(path: Path, name: str, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The outputs of the model at *path* on *inputs*. Raises ``LoadFailed``, ``RunFailed``."""
+    session: Any = OnnxBackend().load(_source(path, name))
+    try:
+        specs, names = session.signature.inputs, tuple(session.signature.outputs)
+        tensors = {n: Tensor.cast(inputs[n], spec.datatype) for n, spec in specs.items()}
+        outputs = session.run(tensors, names)
+        return {n: t.array.copy() for n, t in zip(names, outputs, strict=True)}
+    finally:
+        session.close()
+
+
+def _source(path: Path, name: str) -> ModelSource:
+    return ModelSource(ModelId(name, 1), ModelConfig(name), path)

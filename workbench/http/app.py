@@ -30,6 +30,7 @@ from workbench.http.status import error_reply
 
 _QUICK_NBYTES = 2**14  # the largest body that is read on the event loop
 _NOT_FOUND = "there is nothing at this path"
+_CLOSE = (b"connection", b"close")
 _METHOD_NOT_ALLOWED = "this path does not support that method"
 
 
@@ -75,7 +76,7 @@ def _guarded(app: ASGIApp, access: Access) -> ASGIApp:
             await send_reply(reply, send, body=asked.method != "HEAD")
             return
         shared = access.shared_with(origin)
-        await app(scope, receive, _sharing(send, shared) if shared else send)
+        await app(scope, receive, _adding(send, lambda: shared) if shared else send)
 
     return guarded
 
@@ -93,23 +94,18 @@ def _expected(receive: Receive, send: Send) -> tuple[Receive, Send]:
         was_told = True
         return await receive()
 
-    async def sending(message: Any) -> None:
-        if message["type"] == "http.response.start" and not was_told:
-            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
-        await send(message)
-
-    return receiving, sending
+    return receiving, _adding(send, lambda: () if was_told else (_CLOSE,))
 
 
-def _sharing(send: Send, shared: tuple[tuple[bytes, bytes], ...]) -> Send:
-    """*send*, with the headers that let a page of another site read the answer."""
+def _adding(send: Send, more: Callable[[], Iterable[tuple[bytes, bytes]]]) -> Send:
+    """*send*, with the headers that *more* has when the answer begins."""
 
-    async def sharing(message: Any) -> None:
+    async def adding(message: Any) -> None:
         if message["type"] == "http.response.start":
-            message = {**message, "headers": [*message["headers"], *shared]}
+            message = {**message, "headers": [*message["headers"], *more()]}
         await send(message)
 
-    return sharing
+    return adding
 
 
 def _refused(

@@ -17,7 +17,7 @@ import numpy as np
 
 from workbench.cuda_driver import load_driver
 from workbench.errors import InvalidRequest, NotSupported
-from workbench.shared_memory.buffers import address_of
+from workbench.shared_memory.system import address_of
 
 HANDLE_NBYTES = 64
 

@@ -19,8 +19,9 @@ import re
 import stat
 import sys
 
+import numpy as np
+
 from workbench.errors import InvalidRequest, NotSupported
-from workbench.shared_memory.buffers import address_of
 
 _FOLDER = "/dev/shm"  # noqa: S108 - where Linux has the objects, not a place for our own files
 _BRIEF_NBYTES = 2**16  # copying fewer is faster than comparing addresses
@@ -111,3 +112,9 @@ def _reserve(key: str, object_fd: int, offset: int, nbytes: int) -> None:
             f"Unable to reserve {nbytes} bytes of the shared memory object {key!r} in {_FOLDER}: "
             f"{error.strerror}"
         ) from None
+
+
+def address_of(data: bytes | memoryview) -> int:
+    """The address of the first byte of *data*, valid as long as *data* exists."""
+    address: int = np.frombuffer(data, np.uint8).__array_interface__["data"][0]
+    return address

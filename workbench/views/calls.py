@@ -12,11 +12,9 @@ from urllib.parse import quote
 
 import numpy as np
 
-_NUMPY = {
-    "BOOL": "bool", "INT8": "int8", "INT16": "int16", "INT32": "int32", "INT64": "int64",
-    "UINT8": "uint8", "UINT16": "uint16", "UINT32": "uint32", "UINT64": "uint64",
-    "FP16": "float16", "FP32": "float32", "FP64": "float64", "BYTES": "object", "BF16": "float32",
-}  # fmt: skip
+from workbench.tensor import DATATYPES
+
+_NUMPY = {name: kind.dtype.name for name, kind in DATATYPES.items()} | {"BF16": "float32"}
 
 
 def infer_path(model: str) -> str:

@@ -53,18 +53,15 @@ def card_text(card: CardValues) -> str:
     pinned = ", pinned" if card.status.pinned else ""
     lines = [f"{card.status.id.name}{_version(card)}, {state.word}{pinned}{why}"]
     lines += aligned(_tensors(card.signature))
-    lines += aligned([row for row in _facts(card) if row[1]])
-    return "\n".join(lines)
-
-
-def _facts(card: CardValues) -> list[tuple[str, str]]:
-    return [
+    facts = [
         ("memory", _memory(card)),
         ("requests", _requests(card.status)),
         ("example", _example(card)),
         ("code", f"calls[...] for {', '.join(card.calls)}" if card.calls else ""),
         ("docs", card.docs_url),
     ]
+    lines += aligned([row for row in facts if row[1]])
+    return "\n".join(lines)
 
 
 def card_html(card: CardValues) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from workbench.core.status.snapshot import ModelStatus
@@ -16,11 +16,15 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The *cells* below a *head*; those that are *numbers* are aligned on the right."""
+    """The *cells* below a *head*; those that are *numbers* are aligned on the right.
+
+    *title* is what a pointer on the head shows.
+    """
 
     head: str
     cells: tuple[str, ...]
     numbers: bool = False
+    title: str = ""
 
 
 def said(columns: Iterable[Column]) -> list[Column]:
@@ -33,14 +37,14 @@ def nbytes_column(head: str, values: Sequence[int]) -> Column:
     return _numbers(head, values, _NBYTES)
 
 
-def seconds_column(head: str, values: Sequence[float]) -> Column:
+def seconds_column(head: str, values: Sequence[float], title: str = "") -> Column:
     """Seconds, all in one unit; 0 is an empty cell."""
-    return _numbers(head, values, _SECONDS)
+    return replace(_numbers(head, values, _SECONDS), title=title)
 
 
-def count_column(head: str, values: Sequence[int]) -> Column:
+def count_column(head: str, values: Sequence[int], title: str = "") -> Column:
     """Whole numbers; 0 is an empty cell."""
-    return Column(head, tuple(str(value) if value else "" for value in values), numbers=True)
+    return Column(head, tuple(str(value) if value else "" for value in values), True, title)
 
 
 def figure_columns(models: Sequence[ModelStatus]) -> list[Column]:

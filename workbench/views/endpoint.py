@@ -6,7 +6,7 @@ from html import escape
 
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport
 from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
-from workbench.views.table import CLASSES, rows_html, short_words
+from workbench.views.table import heads_html, rows_html, short_words
 from workbench.views.text import models_count
 
 _ROWS = 20
@@ -23,29 +23,21 @@ def endpoint_html(report: EndpointReport) -> str:
     columns = [
         Column("target model", tuple(map(short_words, shown))),
         Column("state", tuple(report.states.get(target, "not loaded") for target in shown)),
-        count_column("found loaded", [each.hits for each in told]),
-        count_column("not loaded yet", [each.misses for each in told]),
-        seconds_column("waited", [each.waiting_s for each in told]),
-        seconds_column("unpacking", [each.downloading_s for each in told]),
-        seconds_column("loading", [each.loading_s for each in told]),
+        count_column("found loaded", [each.hits for each in told], "ModelCacheHit 1"),
+        count_column("not loaded yet", [each.misses for each in told], "ModelCacheHit 0"),
+        seconds_column("waited", [each.waiting_s for each in told], "ModelLoadingWaitTime"),
+        seconds_column("unpacking", [each.downloading_s for each in told], "ModelDownloadingTime"),
+        seconds_column("loading", [each.loading_s for each in told], "ModelLoadingTime"),
         count_column("unloads", [each.unloads for each in told]),
-        seconds_column("unloading", [each.unloading_s for each in told]),
+        seconds_column("unloading", [each.unloading_s for each in told], "ModelUnloadingTime"),
         nbytes_column("size", [each.nbytes for each in told]),
     ]
     more = len(targets) - len(shown)
     note = f"<small>{more} more, asked for less often, are not shown</small>" if more else ""
-    table = _table(said(columns)) if shown else ""
+    columns = said(columns)
+    rows = "".join(rows_html(columns))
+    table = f'<table class="m">{heads_html(columns)}{rows}</table>' if shown else ""
     return f'<div class="wbd"><b>Multi-model endpoint</b> {_line(report)}{table}{note}</div>'
-
-
-_CLOUDWATCH = {
-    "found loaded": "ModelCacheHit 1",
-    "not loaded yet": "ModelCacheHit 0",
-    "waited": "ModelLoadingWaitTime",
-    "unpacking": "ModelDownloadingTime",
-    "loading": "ModelLoadingTime",
-    "unloading": "ModelUnloadingTime",
-}
 
 
 def _requests(report: EndpointReport, target: str) -> int:
@@ -61,16 +53,3 @@ def _line(report: EndpointReport) -> str:
         f"<small>on {escape(report.container)}: {models_count(report.loaded_model_count)} loaded, "
         f"{report.hit_ratio:.0%} of {asked} requests found theirs loaded</small>"
     )
-
-
-def _table(columns: list[Column]) -> str:
-    heads = "".join(
-        f'<th{CLASSES.number * column.numbers} title="{_name(column)}">{column.head}</th>'
-        for column in columns
-    )
-    return f'<table class="m"><tr>{heads}</tr>{"".join(rows_html(columns))}</table>'
-
-
-def _name(column: Column) -> str:
-    """CloudWatch's name of what *column* shows."""
-    return _CLOUDWATCH.get(column.head.partition(", ")[0], "")

@@ -38,8 +38,11 @@ IN_FILES = Looks(_LEFT, f' class="n"{_RIGHT}', _LEFT, f' class="n"{_RIGHT}', in_
 def heads_html(columns: Iterable[Column], looks: Looks = CLASSES) -> str:
     """The row of heads."""
     kinds = (looks.head, looks.number_head)
-    cells = "".join(f"<th{kinds[column.numbers]}>{column.head}</th>" for column in columns)
-    return f"<tr>{cells}</tr>"
+    cells = []
+    for each in columns:
+        title = f' title="{each.title}"' if each.title else ""
+        cells.append(f"<th{kinds[each.numbers]}{title}>{each.head}</th>")
+    return f"<tr>{''.join(cells)}</tr>"
 
 
 def rows_html(

@@ -32,7 +32,6 @@ _END_NBYTES = 128 << 10
 
 _loads: Counter[tuple[int, int]] = Counter()  # how many running loads want these thresholds
 _loaded: WeakSet[object] = WeakSet()  # models in memory
-_before: list[tuple[int, int]] = []  # the original thresholds, from the first change on
 _loads_lock = threading.Lock()
 
 
@@ -60,7 +59,7 @@ def trim() -> None:
     if libc is None:
         return
     with _loads_lock:
-        _remember(libc)
+        _original(libc)  # before they change
         libc.mallopt(_M_TRIM_THRESHOLD, _END_NBYTES)
         libc.free(libc.malloc(_END_NBYTES))
         _apply()
@@ -107,21 +106,18 @@ def _apply() -> None:
     libc = _glibc()
     if libc is None:
         return
-    _remember(libc)
-    otherwise = _USUALLY if _loaded else _before[0]
+    original = _original(libc)
+    otherwise = _USUALLY if _loaded else original
     mapped, trimmed = min((wanted for wanted in _loads if _loads[wanted]), default=otherwise)
     libc.mallopt(_M_MMAP_THRESHOLD, mapped)
     libc.mallopt(_M_TRIM_THRESHOLD, trimmed)
 
 
-def _remember(libc: ctypes.CDLL) -> None:
-    """Record the original thresholds before the first change."""
-    if not _before:
-        _before.append(_thresholds(libc))
+@cache
+def _original(libc: ctypes.CDLL) -> tuple[int, int]:
+    """The thresholds as they were when this is first called, so before they are changed.
 
-
-def _thresholds(libc: ctypes.CDLL) -> tuple[int, int]:
-    """The least power of two from which blocks are mapped, and how much the end may keep.
+    The least power of two from which blocks are mapped, and how much the end may keep.
 
     glibc has no call for either. The first is found by allocating blocks: the word before a
     block says whether it is mapped (the result is too high if the heap had such a block free).

@@ -51,10 +51,9 @@ _HEADER_LENGTH: Json = {
 def document(shown: ModelMetadata | None, groups: Sequence[Group]) -> Json:
     """The document of *groups*; the examples are requests to the model *shown*, if there is one."""
     found: Json = {}
-    for group, route in _operations(groups):
-        for path in _paths(route, group):
-            item = found.setdefault(path, _item(path))
-            item[route.method.lower()] = _operation(group, route, path)
+    for path, group, route in _operations(groups):
+        item = found.setdefault(path, _item(path))
+        item[route.method.lower()] = _operation(group, route, path)
     parts = _components(groups)
     if shown is not None:
         parts["parameters"]["model_name"]["example"] = shown.name
@@ -70,13 +69,12 @@ def document_of_model(model: ModelMetadata, version: int | None, groups: Sequenc
     own += "" if version is None else f"/versions/{version}"
     found: Json = {}
     titles: dict[str, None] = {}
-    for group, route in _operations(groups):
-        for path in _paths(route, group):
-            rest = path.removeprefix(prefix)
-            if rest != path and not rest.startswith("/versions/"):
-                operation = _operation(group, route, path)
-                found.setdefault(own + rest, {})[route.method.lower()] = operation
-                titles[group.title] = None
+    for path, group, route in _operations(groups):
+        rest = path.removeprefix(prefix)
+        if rest != path and not rest.startswith("/versions/"):
+            operation = _operation(group, route, path)
+            found.setdefault(own + rest, {})[route.method.lower()] = operation
+            titles[group.title] = None
     parts = _components(groups)
     del parts["parameters"]["model_name"], parts["parameters"]["model_version"]["example"]
     signature = model.signature
@@ -100,9 +98,10 @@ def _examples(shown: Signature) -> Json:
     return told
 
 
-def _operations(groups: Sequence[Group]) -> Iterator[tuple[Group, Route]]:
+def _operations(groups: Sequence[Group]) -> Iterator[tuple[str, Group, Route]]:
     for group in groups:
-        yield from ((group, route) for route in group.routes)
+        for route in group.routes:
+            yield from ((path, group, route) for path in _paths(route, group))
 
 
 def _paths(route: Route, group: Group) -> Iterator[str]:
