@@ -14,7 +14,6 @@ import hmac
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -69,7 +68,10 @@ class RequestHead:
 
 
 class Access:
-    """Decides about requests by *settings*, and the server's *token*, ``""`` for none."""
+    """Decides about requests by *settings*, and the server's *token*, ``""`` for none.
+
+    *door* decides by what a request ``carries``.
+    """
 
     def __init__(self, settings: Settings, token: str) -> None:
         self._any_host = "*" in settings.allow_hosts
@@ -78,7 +80,7 @@ class Access:
             self._names.add(settings.host.lower())
         self._origins = frozenset(origin.encode() for origin in settings.allow_origins)
         self._token = token
-        self._door = Door(token, dict(settings.restrict))
+        self.door = Door(token, dict(settings.restrict))
         self._known_hosts: set[tuple[bytes, Server]] = set()
         digest = hmac.new(token.encode(), b"workbench cookie", hashlib.sha256)
         self._cookie_text = digest.hexdigest()
@@ -87,7 +89,7 @@ class Access:
         """Whether an inference request passes the quick check of its headers.
 
         It passes if it names this server, comes from no browser, has the token, and ``functions``
-        is not restricted. Otherwise ``admit`` and ``authorize`` may still let it in.
+        is not restricted. Otherwise ``admit`` and *door* may still let it in.
         """
         hosts = 0
         authorization: bytes | None = None
@@ -102,7 +104,7 @@ class Access:
                 if authorization is not None:
                     return False
                 authorization = value
-        if hosts != 1 or self._door.restricts("functions"):
+        if hosts != 1 or self.door.restricts("functions"):
             return False
         return not self._token or same(token_of(authorization or b""), self._token)
 
@@ -196,34 +198,11 @@ class Access:
 
     # ── token ──
 
-    def authorize(self, asked: RequestHead, group: str = "") -> None:
-        """Let the request in by its token; a *group* may be closed, or have a token of its own.
-
-        Raises ``TokenRequired``, ``GroupClosed``.
-        """
-        self._door.authorize(partial(self._carries, asked), group)
-
-    def check_known(self, asked: RequestHead) -> None:
-        """Refuse a request that has neither the server's token nor that of a group.
-
-        Raises ``TokenRequired``.
-
-        Called before anything is looked up: a stranger must not learn which models exist.
-        """
-        self._door.check_known(partial(self._carries, asked))
-
-    def _carries(self, asked: RequestHead, token: str) -> bool:
+    def carries(self, asked: RequestHead, token: str) -> bool:
+        """Whether the request has *token*; a cookie stands for the server's."""
         if any(same(given, token) for given in _tokens(asked)):
             return True
         return token == self._token and same(self._cookie(asked), self._cookie_text)
-
-    def opens(self, group: str, asked: RequestHead) -> bool:
-        """Whether the request may use routes of *group*."""
-        return self._door.opens(group, partial(self._carries, asked))
-
-    def restricts(self, group: str) -> bool:
-        """Whether *group* is closed, or has a token of its own."""
-        return self._door.restricts(group)
 
     def sign_in(self, asked: RequestHead) -> Reply | None:
         """If the token came in a link: set a cookie, and redirect to the address without the token.

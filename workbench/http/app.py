@@ -112,7 +112,7 @@ def _refused(
     access: Access, request: Request[Any, Any, Any], error: HTTPException
 ) -> Response[bytes]:
     try:
-        access.authorize(RequestHead.of(request.scope))
+        access.door.authorize(partial(access.carries, RequestHead.of(request.scope)))
     except AccessDenied as denied:
         return _failed(request, denied)
     message = {404: _NOT_FOUND, 405: _METHOD_NOT_ALLOWED}
@@ -206,18 +206,20 @@ def _handler(
     @asgi(paths, is_mount=is_mount, copy_scope=False)
     async def handler(scope: Scope, receive: Receive, send: Send) -> None:
         asked = RequestHead.of(scope)
+        carries = partial(access.carries, asked)
         places = places_at(scope["path"])
         group = first = places[0].of("").group
         parameters = dict[str, str]()
         try:
-            access.check_known(asked)
+            # before anything is looked up: a stranger must not learn which models exist
+            access.door.check_known(carries)
             try:
                 found = _find(places, scope["raw_path"]) if is_mount else (places[0], {})
             except WorkbenchError:  # only clients with the token are told
-                access.authorize(asked, first.restrict)
+                access.door.authorize(carries, first.restrict)
                 raise
             if found is None:
-                access.authorize(asked, first.restrict)
+                access.door.authorize(carries, first.restrict)
                 reply = first.errors.of_status(404, first.unmatched)
             else:
                 place, parameters = found
@@ -245,16 +247,16 @@ async def _answered(
     place: _Place,
     parameters: dict[str, str],
 ) -> Reply:
-    begun_s = time.perf_counter()
+    begun_s, carries = time.perf_counter(), partial(access.carries, asked)
     method = "GET" if asked.method == "HEAD" else asked.method
     bound = place.of(method)
     route, settings = bound.route, plane.core.settings
     restriction: str | None = bound.group.restriction(route)
-    if route.model is not None and access.restricts("functions"):
+    if route.model is not None and access.door.restricts("functions"):
         call = HttpCall(parameters=parameters, headers=asked.headers, query=asked.query)
         restriction = await _function_restriction(plane, route.model, call)
     if restriction is not None:
-        access.authorize(asked, restriction)
+        access.door.authorize(carries, restriction)
     if method not in place.routes and _is_unknown_verb(place, parameters):
         return bound.group.errors.of_status(404, bound.group.unmatched)
     if method not in place.routes:
@@ -271,9 +273,9 @@ async def _answered(
         asked.query,
         limit_nbytes,
         limited_by,
-        access.opens("functions", asked),
+        access.door.opens("functions", carries),
         receive,
-        partial(access.authorize, asked),
+        partial(access.door.authorize, carries),
         restriction is not None,
         begun_s,
     )
