@@ -42,7 +42,6 @@ from workbench.backends.onnx.signature import onnx_signature
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog, OptionIgnored
 from workbench.model import (
-    Footprint,
     ModelConfig,
     ModelId,
     ModelSource,
@@ -128,19 +127,15 @@ class OnnxBackend:
                 f"{source.id} is meant for the GPU; ONNX Runtime would run it on the CPU"
             )
         self._tell_ignored(source.id, config)
-        other_nbytes = file.resident_nbytes - file.weights_nbytes
         kind = ReshapingSession if reshapes(signature) else OnnxSession
         return kind(
             runtime.engine(),
             source.id,
             signature,
-            Footprint(file.weights_nbytes, other_nbytes, mapped_nbytes),
+            file,
             session,
-            steady=not file.by_value,
             on_cpu=self._cuda_device is None,
-            takes_no_empty=file.takes_no_empty,
-            divisors=file.divisors,
-            unsure_nbytes=file.unsure_nbytes,
+            mapped_nbytes=mapped_nbytes,
             origin=origin,
             shrinks=shrinkage(config.engine, self._cuda_device),
             schedule=self._schedule(config),

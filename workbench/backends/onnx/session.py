@@ -21,7 +21,7 @@ from typing import Any
 from workbench.backends.base import Runnable
 from workbench.backends.onnx.bound_runs import BoundRuns
 from workbench.backends.onnx.errors import run_error
-from workbench.backends.onnx.header.zeros import Divisor
+from workbench.backends.onnx.header.file import OnnxFile
 from workbench.backends.onnx.heap import keep_usual, restore_after, trim
 from workbench.backends.onnx.output_buffers import OutputBuffers
 from workbench.backends.onnx.values import ELEMENT_TYPES, array_of, converted, ort_value, tensor_of
@@ -34,34 +34,35 @@ _log = logging.getLogger("workbench")
 
 
 class OnnxSession(Runnable):
-    """A loaded ONNX model, run by *session*, an ``InferenceSession`` of the module *ort*."""
+    """The loaded model in *file*, run by *session*, an ``InferenceSession`` of the module *ort*.
+
+    *mapped_nbytes*: how much of it is pages of a file; *shrinks*: see ``shrinkage``.
+    """
 
     def __init__(
         self,
         ort: Any,
         model: ModelId,
         signature: Signature,
-        footprint: Footprint,
+        file: OnnxFile,
         session: Any,
         *,
-        steady: bool,
         on_cpu: bool,
-        takes_no_empty: bool = False,
-        divisors: Sequence[Divisor] = (),
-        unsure_nbytes: int = 0,
-        origin: object = None,
-        shrinks: str = "",
-        schedule: Schedule | None = None,
+        mapped_nbytes: int,
+        origin: object,
+        shrinks: str,
+        schedule: Schedule | None,
     ) -> None:
         self.schedule = schedule
         self.origin = origin
         self._shrinks = shrinks
         self.signature = signature
-        self.footprint = footprint
-        self.unsure_nbytes = unsure_nbytes
-        self.steady = steady
+        other_nbytes = file.resident_nbytes - file.weights_nbytes
+        self.footprint = Footprint(file.weights_nbytes, other_nbytes, mapped_nbytes)
+        self.unsure_nbytes = file.unsure_nbytes
+        self.steady = steady = not file.by_value
         # A part of a batch may be empty, which such a model does not survive: see _refuse_empty.
-        self.divisible = not takes_no_empty
+        self.divisible = not file.takes_no_empty
         # On CUDA some sessions run again after memory ran out, some do not (onnxruntime #16307).
         self.recovers = on_cpu
         self._ort = ort
@@ -72,8 +73,8 @@ class OnnxSession(Runnable):
         self._options = self._run_options()
         # The options of running requests that have a cancellation token.
         self._stoppable: set[Any] = set()
-        self._takes_no_empty = takes_no_empty
-        self._divisors = divisors
+        self._takes_no_empty = file.takes_no_empty
+        self._divisors = file.divisors
         datatypes = {name: spec.datatype for name, spec in signature.outputs.items()}
         self._datatype_of = datatypes.__getitem__
         self._gives_bf16 = _has("BF16", signature.outputs)
@@ -82,7 +83,7 @@ class OnnxSession(Runnable):
         specs = (*signature.inputs.values(), *signature.outputs.values())
         plain = not any(spec.datatype in ("BF16", "BYTES") for spec in specs)
         # a kept binding takes any elements: runs whose elements must be looked at have none
-        binds = steady and on_cpu and plain and not divisors
+        binds = steady and on_cpu and plain and not file.divisors
         self._bound = BoundRuns(ort, self._engine, self._run_with) if binds else None
         # A GPU's output is copied into its buffer, and only its size is compared.
         self._buffers = OutputBuffers(bindable, steady=steady, exact=on_cpu)
