@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from workbench.planner.replay import Outcome, replay
 from workbench.planner.survey import Curve, survey
 from workbench.planner.trace import Trace
 from workbench.seconds import parse_seconds, show_duration
+from workbench.tensor import Array
 
 _BUDGETS = 20
 _FINER = 8  # budgets that each round tries between two of the curve
@@ -79,7 +80,7 @@ class Later(NamedTuple):
     """
 
     requests: int
-    cold_waits_s: np.ndarray[Any, np.dtype[np.float64]]
+    cold_waits_s: Array
     refusals: int
     p99_s: float
 
@@ -421,13 +422,11 @@ def _known(model: ModelId | str, costs: Mapping[ModelId, ModelCost]) -> ModelId:
     return found[0]
 
 
-def _reached(curve: Curve, goal: Goal) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _reached(curve: Curve, goal: Goal) -> Array:
     """Whether each budget of *curve* reaches the *goal*."""
-    reached: np.ndarray[Any, np.dtype[np.bool_]]
+    reached: Array = curve.cold_rate <= 1.0 - goal.warm + 1e-12
     if goal.p99_s is not None:
         reached = (curve.p99_s <= goal.p99_s) & (curve.refused.sum(1) == 0)
-    else:
-        reached = curve.cold_rate <= 1.0 - goal.warm + 1e-12
     return reached
 
 

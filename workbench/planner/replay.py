@@ -25,6 +25,7 @@ from workbench.residency import events
 from workbench.residency.effects import Close, Grant, Load, Refuse, Tell
 from workbench.residency.machine import Machine
 from workbench.residency.state import Resident
+from workbench.tensor import Array
 
 _LEFT = (ModelEvicted, ModelExpired, ModelUnloaded)
 
@@ -46,8 +47,8 @@ class Outcome:
     number of loads. *left*: the models that were evicted or expired, in order.
     """
 
-    waits_s: np.ndarray[Any, np.dtype[np.float64]]
-    cold: np.ndarray[Any, np.dtype[np.bool_]]
+    waits_s: Array
+    cold: Array
     loads: int
     left: tuple[Eviction, ...]
 

@@ -12,7 +12,6 @@ import heapq
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from workbench.memory.eviction import DECAY, EvictionPolicy, Occupant, Usage
 from workbench.model import ModelId
 from workbench.planner.costs import ModelCost, check_costs
 from workbench.planner.trace import Trace
+from workbench.tensor import Array
 
 _STEP = 10_000  # requests between two reports of progress
 
@@ -34,25 +34,24 @@ class Curve:
     """
 
     models: tuple[ModelId, ...]
-    budgets: np.ndarray[Any, np.dtype[np.int64]]
-    cold: np.ndarray[Any, np.dtype[np.int64]]
-    refused: np.ndarray[Any, np.dtype[np.int64]]
-    requests: np.ndarray[Any, np.dtype[np.int64]]
-    load_s: np.ndarray[Any, np.dtype[np.float64]]
+    budgets: Array
+    cold: Array
+    refused: Array
+    requests: Array
+    load_s: Array
 
     # The following leave out the first request for each model, which no budget makes warm. If it is
     # refused, it counts: all requests for that model are refused then.
 
     @property
-    def cold_rate(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def cold_rate(self) -> Array:
         """For each budget, the share of the later requests that were cold or refused."""
         missed = (self._later_cold + self.refused).sum(1)
-        share: np.ndarray[Any, np.dtype[np.float64]]
-        share = missed / np.maximum(1, self._later_answered + self.refused.sum(1))
+        share: Array = missed / np.maximum(1, self._later_answered + self.refused.sum(1))
         return share
 
     @property
-    def p99_s(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+    def p99_s(self) -> Array:
         """For each budget, the seconds that 99 % of the later requests wait at most for a load.
 
         Refused requests are not counted.
@@ -64,21 +63,19 @@ class Curve:
         # those above the p99, as numpy counts them for that of a replay
         allowed = np.maximum(self._later_answered - 1, 0) // 100
         first = (slower > allowed[:, None]).argmax(1)
-        waits: np.ndarray[Any, np.dtype[np.float64]]
-        waits = np.where(slower[:, -1] > allowed, self.load_s[order][first], 0.0)
+        waits: Array = np.where(slower[:, -1] > allowed, self.load_s[order][first], 0.0)
         return waits
 
     @property
-    def _later_cold(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def _later_cold(self) -> Array:
         """*cold*, less the first request for each model; of a model that is refused none is."""
-        later: np.ndarray[Any, np.dtype[np.int64]] = np.maximum(self.cold - 1, 0)
+        later: Array = np.maximum(self.cold - 1, 0)
         return later
 
     @property
-    def _later_answered(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+    def _later_answered(self) -> Array:
         """For each budget, how many of the later requests were answered."""
-        answered: np.ndarray[Any, np.dtype[np.int64]]
-        answered = np.where(self.refused, 0, np.maximum(self.requests - 1, 0)).sum(1)
+        answered: Array = np.where(self.refused, 0, np.maximum(self.requests - 1, 0)).sum(1)
         return answered
 
 

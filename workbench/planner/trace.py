@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from workbench.arguments import path_of
 from workbench.errors import UsageError, refused_in_one_line
 from workbench.model import ModelId
+from workbench.tensor import Array
 
 _FORM = 1  # of the file's format
 _SLACK_S = 0.001
@@ -45,10 +46,10 @@ class Trace:
     """
 
     models: tuple[ModelId, ...]
-    at_s: np.ndarray[Any, np.dtype[np.float64]]
-    which: np.ndarray[Any, np.dtype[np.int32]]
-    nbytes: np.ndarray[Any, np.dtype[np.int64]]
-    seconds: np.ndarray[Any, np.dtype[np.float64]]
+    at_s: Array
+    which: Array
+    nbytes: Array
+    seconds: Array
 
     @classmethod
     def of(cls, requests: Iterable[TraceRequest]) -> Trace:
@@ -106,7 +107,7 @@ class Trace:
         return len(self) > 1 and bool((self.at_s[1:] >= ends_s - _SLACK_S).all())
 
     @property
-    def later(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def later(self) -> Array:
         """Which requests are not the first one for their model."""
         mask = np.ones(len(self), np.bool_)
         mask[np.unique(self.which, return_index=True)[1]] = False
