@@ -51,7 +51,7 @@ def lease(core: ServerCore, name: str) -> Lease:
     return asked(core, name).result(30)
 
 
-def runner(core: ServerCore, held: Lease) -> Runner[Lease]:
+def runner(core: ServerCore, held: Lease) -> Runner:
     """What runs the leased model."""
     if held.session.runner is None:  # it was not loaded by the core
         core._running()._runners.choose(held.model, held.session)
@@ -70,7 +70,7 @@ def run(core: ServerCore, held: Lease, request: InferRequest) -> InferResponse:
     """Run the leased model in this thread, and give the lease back."""
     with held:
         turn = Turn()
-        answer = runner(core, held).start(held, request, turn)
+        answer = runner(core, held).start(request, turn)
         return answer if isinstance(answer, InferResponse) else turn.answer.result(30)
 
 

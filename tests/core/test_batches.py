@@ -557,7 +557,7 @@ def test_after_a_stop(rig: Rig) -> None:
     rig.core.close()
     request = InferRequest("f", ONE)
     with held, pytest.raises(ServerNotRunning):
-        runner.start(held, request, lambda: None)
+        runner.start(request, lambda: None)
     with pytest.raises(ServerNotRunning):
         submit(rig.core, request)
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from doubles import SIGNATURE
-from workbench.core.held import Part
 from workbench.core.inference.cached import Cached
 from workbench.core.inference.response_cache import ResponseCache
 from workbench.core.inference.runner import Describe, Pending, Read, Turn
@@ -16,7 +15,6 @@ from workbench.statistics import RequestStatistics
 from workbench.tensor import Tensor
 
 M = ModelId("m", 1)
-HELD = Part(M, None)  # type: ignore[arg-type]  # whose session the double does not run
 
 
 class Inner:
@@ -30,11 +28,11 @@ class Inner:
     def describe(self) -> Signature:
         return SIGNATURE
 
-    def run_now(self, held: Part, read: Read, longest_s: float) -> InferResponse:
+    def run_now(self, read: Read, longest_s: float) -> InferResponse:
         self.longest_s.append(longest_s)
         return self._answer(read(self.describe))
 
-    def start(self, held: Part, request: InferRequest, turn: Turn) -> InferResponse | Pending:
+    def start(self, request: InferRequest, turn: Turn) -> InferResponse | Pending:
         answer = self._answer(request)
         if self.queues:
             self.waiting.append((answer, turn))
@@ -65,7 +63,7 @@ class Told:
 
 def cached(inner: Inner) -> Cached:
     cache = ResponseCache(2**22, lambda nbytes: True)
-    return Cached(inner, cache, RequestStatistics())  # type: ignore[arg-type]
+    return Cached(M, inner, cache, RequestStatistics())  # type: ignore[arg-type]
 
 
 def asked(count: int = 2) -> InferRequest:
@@ -84,13 +82,13 @@ def test_a_wait_ends_once(queues: bool) -> None:
     """By a run or from the cache: a turn is told once that its wait is over."""
     inner = Inner(queues=queues)
     runner, first, second = cached(inner), Told(), Told()
-    runner.start(HELD, asked(), first)
+    runner.start(asked(), first)
     for answer, turn in inner.waiting:
         assert first.told == []
         turn.begun()
         turn.done(answer)
     assert first.told[:1] == ["begun"]
-    assert isinstance(runner.start(HELD, asked(), second), InferResponse)
+    assert isinstance(runner.start(asked(), second), InferResponse)
     assert second.told == ["begun"]
 
 
@@ -98,16 +96,16 @@ def test_large_inputs_are_left_to_a_thread() -> None:
     """To look for an answer reads all inputs, which would hold up the event loop."""
     runner = cached(Inner())
     for _ in range(2):
-        assert runner.run_now(HELD, reading(asked(2**15))) is not None
-        assert runner.run_now(HELD, reading(asked(2**15 + 1))) is None
-        runner.start(HELD, asked(2**15 + 1), Told())
+        assert runner.run_now(reading(asked(2**15))) is not None
+        assert runner.run_now(reading(asked(2**15 + 1))) is None
+        runner.start(asked(2**15 + 1), Told())
     assert runner.needs_thread
 
 
 def test_a_run_may_last_as_long_as_without_a_cache() -> None:
     """How long it may last depends on who asks, who is the same."""
     inner = Inner()
-    cached(inner).run_now(HELD, reading(asked()), 0.125)
+    cached(inner).run_now(reading(asked()), 0.125)
     assert inner.longest_s == [0.125]
 
 
@@ -120,9 +118,9 @@ def test_memory_that_the_client_shares_may_change_before_the_answer(of_outputs: 
         request.into = {"y": memoryview(shared.view(np.uint8))}
     else:
         request.inputs = {"x": Tensor.of(shared)}
-    runner.start(HELD, request, Told())
+    runner.start(request, Told())
     shared[:] = 7
     ((answer, turn),) = inner.waiting
     turn.done(answer)
-    found: Any = runner.start(HELD, asked(), Told())
+    found: Any = runner.start(asked(), Told())
     assert found.outputs["y"].array.tolist() == [0, 0]

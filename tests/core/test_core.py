@@ -849,6 +849,15 @@ def test_a_function_that_was_refused_is_let_go(core: ServerCore) -> None:
     assert served() is None
 
 
+def test_a_closed_session_does_not_wait_for_the_collector(core: ServerCore) -> None:
+    """It does not refer to its runner any more, which refers to it."""
+    core.load("a")
+    session = core._running().residency.session(core.resolve("a"))
+    assert session is not None
+    core.unload("a", until_gone=True)
+    assert session.runner is None
+
+
 def test_nothing_is_kept_of_a_load_that_failed(core: ServerCore) -> None:
     """What was found of the model's files is looked up again the next time."""
     core._files.loader.failures["a"] = LoadFailed("broken")  # type: ignore[union-attr]

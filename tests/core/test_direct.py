@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from doubles import SIGNATURE, FakeSession
-from workbench.core.held import Part
 from workbench.core.inference.direct import Direct
 from workbench.core.inference.runner import Describe, Read
 from workbench.core.records import Records
@@ -35,7 +34,6 @@ class Rig:
         self.session.steady = steady
         self.session.signature = replace(SIGNATURE, max_batch_size=max_batch_size)
         self.session.run = self._inline  # type: ignore[method-assign]
-        self.held = Part(A, self.session)
         self.ran: list[tuple[str, int]] = []
         self.given: list[object] = []
         self.run: Callable[[Tensor], Tensor] = lambda x: x
@@ -51,7 +49,7 @@ class Rig:
 
     def take(self, request: InferRequest) -> InferResponse | None:
         """The answer on the spot, to a request of up to a hundredth of a second."""
-        return self.direct.run_now(self.held, reading(request), 0.01)
+        return self.direct.run_now(reading(request), 0.01)
 
     @property
     def counts(self) -> RequestCounts:
@@ -64,7 +62,7 @@ class Memory:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
 
-    def run(self, _: Part, request: InferRequest, *_more: object) -> Ran:
+    def run(self, _model: ModelId, _session: object, request: InferRequest, *_more: object) -> Ran:
         self.rig.ran.append(("memory", len(request.inputs["x"].array)))
         return Ran([self.rig.run(request.inputs["x"])], OWN_S)
 
@@ -96,7 +94,7 @@ def test_how_a_request_is_run_on_the_spot(expected_s: float | None, way: str | N
         rig.learned.pace.observe(8, expected_s)
     request = asked()
     if way is None:
-        assert rig.direct.run_now(rig.held, lambda _: pytest.fail("it was read"), 0.01) is None
+        assert rig.direct.run_now(lambda _: pytest.fail("it was read"), 0.01) is None
     else:
         assert isinstance(rig.take(request), InferResponse)
     assert rig.ran == ([(way, 2)] if way else [])
@@ -108,14 +106,14 @@ def test_how_a_request_is_run_in_a_thread(expected_s: float | None, way: str) ->
     rig = Rig()
     if expected_s is not None:
         rig.learned.pace.observe(8, expected_s)
-    rig.direct.run(rig.held, asked())
+    rig.direct.run(asked())
     assert rig.ran == [(way, 2)]
 
 
 def test_the_time_of_a_run_is_its_own() -> None:
     """What it took of a processor, where that was measured; waits for room do not count."""
     rig = Rig()
-    rig.direct.run(rig.held, asked())
+    rig.direct.run(asked())
     assert rig.learned.pace.expected_s(8) == OWN_S
 
 
@@ -124,7 +122,7 @@ def test_what_a_brief_run_gets() -> None:
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
     stop, into = CancellationToken(), {"y": memoryview(bytearray(8))}
-    rig.direct.run(rig.held, asked(stop=stop, into=into))
+    rig.direct.run(asked(stop=stop, into=into))
     assert rig.given == [into, stop]
 
 
@@ -138,7 +136,7 @@ def test_a_run_that_outlives_its_request() -> None:
         return x
 
     rig.run = run
-    rig.direct.run(rig.held, asked(stop=stop))
+    rig.direct.run(asked(stop=stop))
     assert (rig.counts.succeeded, rig.counts.failures) == (0, {FailureReason.CANCELED: 1})
 
 
@@ -146,7 +144,7 @@ def test_a_run_that_outlives_its_request() -> None:
 def test_what_a_request_counts(max_batch_size: int, inferences: int) -> None:
     """As many inferences as it has elements, if the model has batches."""
     rig = Rig(max_batch_size=max_batch_size)
-    rig.direct.run(rig.held, asked(3))
+    rig.direct.run(asked(3))
     assert rig.counts.inferences == inferences
 
 
@@ -156,7 +154,7 @@ def test_a_request_that_fitted_another_edition() -> None:
     other = replace(SIGNATURE, inputs={"x": TensorSpec("x", "INT64", (-1,))})
     request = InferRequest("a", {"x": Tensor.of(np.zeros(2, np.int64))}, fit=(other, ("y",)))
     with pytest.raises(InvalidRequest, match="INT64"):
-        rig.direct.run(rig.held, request)
+        rig.direct.run(request)
 
 
 # ── in batches ──
@@ -164,7 +162,7 @@ def test_a_request_that_fitted_another_edition() -> None:
 
 def together(rig: Rig, *requests: InferRequest) -> list[Any]:
     wanted = [("y",)] * len(requests)
-    return rig.direct.run_together(rig.held, requests, wanted, CancellationToken())()
+    return rig.direct.run_together(requests, wanted, CancellationToken())()
 
 
 @pytest.mark.parametrize(("steady", "way"), [(True, "inline"), (False, "memory")])

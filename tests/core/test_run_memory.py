@@ -100,7 +100,7 @@ class Rig:
             assert isinstance(lease.session, FakeSession)
             behave(lease.session)
             request = InferRequest("a", {"x": Tensor.of(array)}, stop=stop)
-            return self.memory.run(lease, request, ["y"], self.learned)
+            return self.memory.run(lease.model, lease.session, request, ["y"], self.learned)
 
     def take(self, nbytes: int) -> Callable[[FakeSession], None]:
         """A run that takes *nbytes*, by the meter."""
@@ -279,7 +279,7 @@ def test_what_a_run_and_its_parts_get(rig: Rig) -> None:
         lease.session.run = run
         request = InferRequest("a", {"x": Tensor.of(LARGE)}, stop=stop)
         request.into = into  # type: ignore[assignment]
-        rig.memory.run(lease, request, ["y"], rig.learned)
+        rig.memory.run(lease.model, lease.session, request, ["y"], rig.learned)
     assert given[0] == (4, None, stop)
     assert given[-1] == (64, into, stop)
 
@@ -434,7 +434,7 @@ def test_inputs_of_different_sizes(rig: Rig) -> None:
         assert isinstance(lease.session, FakeSession)
         inside(lambda inputs: sizes.append(len(inputs["x"].array)))(lease.session)
         inputs = {"x": Tensor.of(LARGE), "z": Tensor.of(LARGE[:32])}
-        rig.memory.run(lease, InferRequest("a", inputs), ["y"], rig.learned)
+        rig.memory.run(lease.model, lease.session, InferRequest("a", inputs), ["y"], rig.learned)
     assert sizes == [64]
 
 

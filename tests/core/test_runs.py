@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from doubles import SIGNATURE, FakeSession, unwatched
-from workbench.core.held import Part
 from workbench.core.records import Records
 from workbench.core.run_memory import Ran
 from workbench.core.runs import Runs, reason_of
@@ -143,7 +142,9 @@ class Memory:
         self.own_s, self.error = own_s, error
         self.ran: list[InferRequest] = []
 
-    def run(self, lease: Part, request: InferRequest, wanted: Any, learned: Any) -> Ran:
+    def run(
+        self, _model: ModelId, _: object, request: InferRequest, _wanted: Any, learned: Any
+    ) -> Ran:
         self.ran.append(request)
         learned.observe(request.nbytes, 4096)
         if self.error is not None:
@@ -155,7 +156,7 @@ def test_a_model_is_tried_out_once(runs: Runs, records: Records) -> None:
     """On zeros, within its memory; the try can be stopped and counts as no request."""
     one, memory, stop = session(), Memory(), CancellationToken()
     for _ in range(2):
-        runs.try_out(Part(A, one), memory, stop)  # type: ignore[arg-type]
+        runs.try_out(A, one, memory, stop)  # type: ignore[arg-type]
     (request,) = memory.ran
     assert request.stop is stop
     learned = records.models[A[:2]].of(one.origin)
@@ -168,7 +169,7 @@ def test_what_is_not_tried_out(runs: Runs, what: str) -> None:
     """Functions, and models that small inputs may break."""
     one, memory = session(), Memory()
     setattr(one, what, False)
-    runs.try_out(Part(A, one), memory)  # type: ignore[arg-type]
+    runs.try_out(A, one, memory)  # type: ignore[arg-type]
     assert not memory.ran
 
 
@@ -232,7 +233,8 @@ def test_the_answer_of_an_ensemble(
     one = session()
     one.signature = replace(SIGNATURE, max_batch_size=max_batch_size)
     request = asked(3, parameters={"sequence_id": 4, "other": 1})
-    answer = runs.answer(Part(A, one), request, dict(request.inputs), time.perf_counter(), 0.125)
+    outputs, begun_s = dict(request.inputs), time.perf_counter()
+    answer = runs.answer(A, one, request, outputs, begun_s=begun_s, own_s=0.125)
     assert answer.parameters == {"sequence_id": 4, "sequence_start": False, "sequence_end": False}
     assert counts(records).inferences == inferences
     assert runs.expected_s(A, one, request.nbytes) == 0.125
@@ -242,11 +244,11 @@ def test_the_answer_of_an_ensemble(
 def test_a_request_that_fitted_another_edition(runs: Runs) -> None:
     """It is checked against the one that is to run."""
     request = asked()
-    assert runs.fit(Part(A, session()), request) == ("y",)
+    assert runs.fit(A, session().signature, request) == ("y",)
     changed = session()
     changed.signature = replace(SIGNATURE, inputs={"x": TensorSpec("x", "INT64", (-1,))})
     with pytest.raises(InvalidRequest, match="INT64"):
-        runs.fit(Part(A, changed), request)
+        runs.fit(A, changed.signature, request)
 
 
 def test_the_edition_that_runs_is_learned_of(runs: Runs, records: Records) -> None:

@@ -171,10 +171,10 @@ def test_a_cancelled_request_keeps_its_lease_while_it_runs(
     begun, gate = threading.Event(), threading.Event()
     run = Direct.run
 
-    def gated(self: Direct, held: Any, request: Any) -> Any:
+    def gated(self: Direct, request: Any) -> Any:
         begun.set()
         assert gate.wait(30)
-        return run(self, held, request)
+        return run(self, request)
 
     monkeypatch.setattr(Direct, "run", gated)
 

@@ -12,7 +12,6 @@ from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifetime import Lifetime
 from workbench.errors import DeadlineExceeded, RequestStopped
 from workbench.inference import InferRequest, InferResponse
-from workbench.residency import Loan
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken, stop_of_run
 from workbench.threads import queue_when_done
@@ -38,8 +37,8 @@ class InferenceVerbs(Lifetime):
             return None
         counts = True
         try:
-            runner: Runner[Loan] = loan.session.runner
-            response = runner.run_now(loan, read, longest_s)
+            runner: Runner = loan.session.runner
+            response = runner.run_now(read, longest_s)
             counts = response is not None  # otherwise ``start`` leases the model again
             return response
         finally:

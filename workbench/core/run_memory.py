@@ -16,8 +16,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from workbench.backends.base import Session
-from workbench.core.held import Borrowed
+from workbench.backends.base import Runnable
 from workbench.core.room import MUCH_NBYTES, RunRoom
 from workbench.errors import MemoryExhausted, WorkbenchError
 from workbench.inference import InferRequest
@@ -53,20 +52,25 @@ class RunMemory:
         watch.books_by(residency.grow)
 
     def run(
-        self, lease: Borrowed, request: InferRequest, wanted: Sequence[str], learned: Activations
+        self,
+        model: ModelId,
+        session: Runnable,
+        request: InferRequest,
+        wanted: Sequence[str],
+        learned: Activations,
     ) -> Ran:
-        """Run the leased model when there is memory for it; record in *learned* what it takes.
+        """Run *session* of *model* when there is memory for it; record in *learned* what it takes.
 
         If memory runs out, idle models are evicted and it runs once more. Raises as
         ``Session.run``; and ``MemoryExhausted`` if there is not enough memory.
         """
-        run = _Run(self._residency, self._watch, lease, request, wanted, learned)
+        run = _Run(self._residency, self._watch, model, session, request, wanted, learned)
         room = self._room
-        if room is None or not (self._watch.sees and _goes_by_size(lease)):
+        if room is None or not (self._watch.sees and _goes_by_size(session)):
             return run.once(None, None)
         need_nbytes = learned.measured_nbytes(request.nbytes)
         if need_nbytes is None and learned.missed < _MISSES:
-            with room.alone(lease.model, request.stop):
+            with room.alone(model, request.stop):
                 need_nbytes = learned.measured_nbytes(request.nbytes)
                 if need_nbytes is None:
                     return run.to_find_out(room)
@@ -87,14 +91,15 @@ class _Run:
 
     residency: Residency
     watch: MemoryWatch
-    lease: Borrowed
+    model: ModelId
+    session: Runnable
     request: InferRequest
     wanted: Sequence[str]
     learned: Activations
 
     def once(self, room: RunRoom | None, need_nbytes: int | None) -> Ran:
         """Run in *room*; if memory runs out, evict idle models and run once more."""
-        model, stop = self.lease.model, self.request.stop
+        model, stop = self.model, self.request.stop
         heavy = need_nbytes is None or need_nbytes >= _HEAVY_NBYTES
         needed = need_nbytes or 0
         with room.promised(model, needed, stop) if room else nullcontext():
@@ -127,7 +132,7 @@ class _Run:
         if need_nbytes <= room.available() or not self.learned.wants(nbytes):
             return need_nbytes
         anew = Activations()
-        with room.alone(self.lease.model, self.request.stop):
+        with room.alone(self.model, self.request.stop):
             self._try_parts(room, anew)
         expected_nbytes = anew.expected_nbytes(nbytes)
         if expected_nbytes is None or 2 * expected_nbytes > need_nbytes:
@@ -141,7 +146,7 @@ class _Run:
         None, or no more of them, if the whole is sure to fit.
         """
         request, stop = self.request, self.request.stop
-        for inputs in _parts(self.lease.session, request.inputs):
+        for inputs in _parts(self.session, request.inputs):
             part = InferRequest(request.model, inputs, stop=stop)
             if (stop and stop.error) or not learned.wants(part.nbytes):
                 continue
@@ -150,13 +155,13 @@ class _Run:
             need_nbytes = learned.expected_nbytes(part.nbytes) or 0
             with (
                 suppress(WorkbenchError),  # the whole batch will raise it too
-                room.promised(self.lease.model, need_nbytes, stop),
+                room.promised(self.model, need_nbytes, stop),
             ):
                 self._measured(part, learned, heavy=True)
 
     def _measured(self, request: InferRequest, learned: Activations, *, heavy: bool) -> Ran:
         """Run the model on *request*, the whole or a part; record in *learned* what it takes."""
-        model, nbytes, wants = self.lease.model, request.nbytes, learned.wants(request.nbytes)
+        model, nbytes, wants = self.model, request.nbytes, learned.wants(request.nbytes)
         if self.watch.keeps:
             with self.watch.keeping(model) if wants else nullcontext():
                 ran = self._made(request)
@@ -171,8 +176,7 @@ class _Run:
 
     def _made(self, request: InferRequest) -> Ran:
         begun_s = time.thread_time()  # of the run alone: the measurement may take longer than it
-        session, into = self.lease.session, request.into
-        tensors = session.run(request.inputs, self.wanted, into, request.stop)
+        tensors = self.session.run(request.inputs, self.wanted, request.into, request.stop)
         return Ran(tensors, time.thread_time() - begun_s)
 
     def _unsaid_nbytes(self) -> int:
@@ -183,22 +187,22 @@ class _Run:
         """Evict idle models that hold *need_nbytes*, or all; returns whether there were any."""
         if not 0 < need_nbytes <= self.residency.budget_nbytes:  # it would not help
             return False
-        leaving = self.residency.make_room(self.lease.model, need_nbytes)
+        leaving = self.residency.make_room(self.model, need_nbytes)
         return bool(wait(leaving).done)
 
     def _give_up(self) -> None:
         """Memory ran out twice: load the model again if its session does not recover from that."""
-        if not self.lease.session.recovers:
-            self.residency.renew(self.lease.model)
+        if not self.session.recovers:
+            self.residency.renew(self.model)
 
 
-def _goes_by_size(lease: Borrowed) -> bool:
+def _goes_by_size(session: Runnable) -> bool:
     """Whether the memory of a run depends on the size of its inputs, not on their values."""
-    inputs = lease.session.signature.inputs.values()
-    return lease.session.steady and not any(spec.datatype == "BYTES" for spec in inputs)
+    inputs = session.signature.inputs.values()
+    return session.steady and not any(spec.datatype == "BYTES" for spec in inputs)
 
 
-def _parts(session: Session, inputs: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
+def _parts(session: Runnable, inputs: Mapping[str, Tensor]) -> Iterator[dict[str, Tensor]]:
     """Larger and larger parts of a batch: its first rows, if all inputs have the same rows.
 
     Only the first dimension is cut: the model may not accept other sizes of the others.

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from workbench.backends.base import Runnable, Session
 from workbench.classification import classify
-from workbench.core.held import Borrowed, Held
 from workbench.core.records import Learned, ModelRecord, Records
 from workbench.core.run_memory import RunMemory
 from workbench.core.tracing import Trace, Tracing
@@ -160,14 +159,17 @@ class Runs:
         self._events.append(RunStalled(model.plain, seconds))
 
     def try_out(
-        self, lease: Borrowed, memory: RunMemory, stop: CancellationToken | None = None
+        self,
+        model: ModelId,
+        session: Runnable,
+        memory: RunMemory,
+        stop: CancellationToken | None = None,
     ) -> None:
-        """Run the leased model on zeros, if it never ran, to measure the run; not counted.
+        """Run *session* of *model*, which is leased, on zeros, if it never ran; not counted.
 
         Functions are not run, nor models that small inputs may break. The run may fail.
         """
-        session = lease.session
-        learned = self._record(lease.model).of(session.origin)
+        learned = self._record(model).of(session.origin)
         if not learned.pace.is_unknown:
             return
         if not (session.steady and session.divisible):
@@ -175,12 +177,12 @@ class Runs:
         inputs = zeros(session.signature)
         if inputs is None:
             return
-        request = InferRequest(lease.model.name, inputs, lease.model.version, stop=stop)
+        request = InferRequest(model.name, inputs, model.version, stop=stop)
         outputs = tuple(session.signature.outputs)
         try:
-            ran = memory.run(lease, request, outputs, learned.activations)
+            ran = memory.run(model, session, request, outputs, learned.activations)
         except WorkbenchError as error:
-            _log.debug("%s does not run on zeros: %s", lease.model, error)
+            _log.debug("%s does not run on zeros: %s", model, error)
         else:
             learned.pace.observe(request.nbytes, ran.own_s)
 
@@ -241,49 +243,50 @@ class Runs:
 
     def answer(
         self,
-        lease: Held,
+        model: ModelId,
+        session: Session,
         request: InferRequest,
         outputs: dict[str, Tensor],
+        *,
         begun_s: float,
         own_s: float,
     ) -> InferResponse:
-        """Make and count the response of the leased ensemble, from the *outputs* of its steps.
+        """Make and count the response of the ensemble *model*, from the *outputs* of its steps.
 
         *own_s*: the expected seconds of its steps. Raises ``InvalidRequest`` if the request wants
         classes of an output that has none.
         """
         ended_s = time.perf_counter()
-        finish(outputs, request, lease.session.signature)
-        learned = self.learned(lease.model, lease.session)
+        finish(outputs, request, session.signature)
+        learned = self.learned(model, session)
         learned.pace.observe(request.nbytes, own_s)
         learned.requests.succeeded(
             begun_s - request.made_s,
             0.0,
             ended_s - begun_s,
             time.perf_counter() - ended_s,
-            request.batch_size if lease.session.signature.max_batch_size else 1,
+            request.batch_size if session.signature.max_batch_size else 1,
         )
-        self.trace.add((time.time(), lease.model, request.nbytes, ended_s - request.made_s))
+        self.trace.add((time.time(), model, request.nbytes, ended_s - request.made_s))
         if self.tracing is not None and request.trace is not None:
             ends_s = {"REQUEST_START": request.made_s, "REQUEST_END": time.perf_counter()}
-            self.tracing.end(request.trace, lease.model, request.id, ends_s)
+            self.tracing.end(request.trace, model, request.id, ends_s)
         asked = request.parameters
         parameters = {key: asked.get(key, unsent) for key, unsent in _OF_ENSEMBLES.items()}
-        return InferResponse(lease.model, outputs, request.id, parameters)
+        return InferResponse(model, outputs, request.id, parameters)
 
     def count_failure(self, model: ModelId, error: BaseException, made_s: float) -> None:
         """Count a request, made at *made_s*, that ended with *error*."""
         self._record(model).requests.failed(reason_of(error), time.perf_counter() - made_s)
 
-    def fit(self, lease: Held, request: InferRequest) -> tuple[str, ...]:
-        """Check *request* against the leased model; returns the names of the wanted outputs.
+    def fit(self, model: ModelId, signature: Signature, request: InferRequest) -> tuple[str, ...]:
+        """Check *request* against *model*; returns the names of the wanted outputs.
 
         Raises ``InvalidRequest``.
         """
-        signature = lease.session.signature
         fit = request.fit
         if fit is None or fit[0] is not signature:
-            return self.fit_to(lease.model, signature, request)
+            return self.fit_to(model, signature, request)
         return fit[1]
 
     def fit_to(

@@ -232,6 +232,7 @@ class Runtime:
         self.sources.drop(model)
         if self._responses is not None:
             self._responses.forget(session.runner)
+        session.runner = None  # which refers to the session: else it would wait for the collector
 
     def removed(self, name: str) -> None:
         """Drop what is known of the models called *name*, which are no longer served."""

@@ -11,7 +11,6 @@ from functools import partial
 from typing import NamedTuple
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
-from workbench.core.held import Borrowed
 from workbench.core.inference.direct import Answer, Direct, check_allowed
 from workbench.core.inference.runner import INLINE_S, Pending, Read, Turn
 from workbench.core.runs import Runs
@@ -31,13 +30,12 @@ _ALONE = Batching()
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Queued(Waiting):
-    """A request for the model *held* in the queue of *batched*; *turn* gets the answer.
+    """A request in the queue of *batched*; *turn* gets the answer.
 
     *parents*: the models whose runs wait for it. *kept*: these, and all that are leased until then.
     """
 
     batched: Batched
-    held: Borrowed
     request: InferRequest
     wanted: tuple[str, ...]
     turn: Turn
@@ -103,25 +101,23 @@ class Batched:
         self._order: deque[_Batch] = deque()  # running batches, if answers must keep their order
         self._answering = threading.Lock()
 
-    def run_now(
-        self, held: Borrowed, read: Read, longest_s: float = INLINE_S
-    ) -> InferResponse | None:
+    def run_now(self, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
         """See ``Runner``; a brief run bypasses the queue if the schedule allows it."""
         longest_s = min(longest_s, INLINE_S)
-        return self.direct.run_now(held, read, longest_s) if self.direct is not None else None
+        return self.direct.run_now(read, longest_s) if self.direct is not None else None
 
-    def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse | Pending:
+    def start(self, request: InferRequest, turn: Turn) -> InferResponse | Pending:
         """See ``Runner``. A model that calls itself bypasses the queue, to not wait for itself."""
-        runs = self._runs
+        runs, direct = self._runs, self._all
         parents = runs.parents
-        if held.model in parents:
-            return self._all.start(held, request, turn)
-        if (response := self.run_now(held, lambda _: request)) is not None:
+        if direct.model in parents:
+            return direct.start(request, turn)
+        if (response := self.run_now(lambda _: request)) is not None:
             turn.begun()
             return response
         try:
-            check_allowed(held, request)
-            wanted = runs.fit(held, request)
+            check_allowed(direct.session, request)
+            wanted = runs.fit(direct.model, direct.signature, request)
             parameters = request.parameters
             asked = _Queued(
                 _key(request),
@@ -129,7 +125,6 @@ class Batched:
                 _whole(parameters.get("priority")),
                 _whole(parameters.get("timeout")) / 1e6,
                 batched=self,
-                held=held,
                 request=request,
                 wanted=wanted,
                 turn=turn,
@@ -138,7 +133,7 @@ class Batched:
             )
             self._add(asked)
         except BaseException as error:
-            runs.count_failure(held.model, error, request.made_s)
+            runs.count_failure(direct.model, error, request.made_s)
             raise
         return asked
 
@@ -216,16 +211,16 @@ class Batched:
         """Run *asked* as one batch; returns a function that makes the answers."""
         if not asked:
             return list
-        first, requests = asked[0], [each.request for each in asked]
+        requests = [each.request for each in asked]
         parents = tuple({model: None for each in asked for model in each.parents})
         kept = tuple({model: None for each in asked for model in each.kept})
         try:
             with self._runs.on_behalf(parents, kept):
                 if len(asked) == 1:
-                    return self._all.run_alone(first.held, first.request)
+                    return self._all.run_alone(requests[0])
                 with stop_of_all([request.stop for request in requests]) as stop:
                     wanted = [each.wanted for each in asked]
-                    return self._all.run_together(first.held, requests, wanted, stop)
+                    return self._all.run_together(requests, wanted, stop)
         except BaseException as error:  # the request is answered with it
             failure = error
             return lambda: [failure for _ in asked]
@@ -248,7 +243,7 @@ class Batched:
                 _deliver(each)
 
     def _refuse(self, asked: _Queued, error: WorkbenchError) -> None:
-        self._runs.count_failure(asked.held.model, error, asked.request.made_s)
+        self._runs.count_failure(self._all.model, error, asked.request.made_s)
         asked.turn.done(error)
 
 

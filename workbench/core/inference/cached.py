@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 
-from workbench.core.held import Borrowed
 from workbench.core.inference.response_cache import ResponseCache, copies_of, key_of
 from workbench.core.inference.runner import INLINE_S, Pending, Read, Runner, Turn
 from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId
 from workbench.statistics import RequestStatistics
 
 _MOST_INLINE_NBYTES = 2**17  # the digest of inputs of this size takes about 0.1 ms
 
 
 class Cached:
-    """Answers from the *cache* if possible, or else by *inner*; *requests* counts both.
+    """Answers for *model* from the *cache* if possible, or else by *inner*; *requests* counts both.
 
     Errors are neither kept nor counted here.
     """
@@ -23,35 +23,34 @@ class Cached:
     direct = None  # every request must ask the cache first
 
     def __init__(
-        self, inner: Runner[Borrowed], cache: ResponseCache, requests: RequestStatistics
+        self, model: ModelId, inner: Runner, cache: ResponseCache, requests: RequestStatistics
     ) -> None:
+        self.model = model
         self.describe = inner.describe
         self.cache = cache
         self.requests = requests
         requests.cached()
         self._inner = inner
 
-    def run_now(
-        self, held: Borrowed, read: Read, longest_s: float = INLINE_S
-    ) -> InferResponse | None:
+    def run_now(self, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
         request = read(self.describe)
         if request.nbytes > _MOST_INLINE_NBYTES:
             return None
         lookup = _Lookup(self, request)
-        response = lookup.found(held)
+        response = lookup.found()
         if response is None:
-            response = self._inner.run_now(held, lambda _: request, longest_s)
+            response = self._inner.run_now(lambda _: request, longest_s)
             if response is not None:
                 lookup.keep(response)
         return response
 
-    def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse | Pending:
+    def start(self, request: InferRequest, turn: Turn) -> InferResponse | Pending:
         lookup = _Lookup(self, request)
-        response = lookup.found(held)
+        response = lookup.found()
         if response is not None:
             turn.begun()
             return response
-        answer = self._inner.start(held, request, _Turn(turn, lookup))
+        answer = self._inner.start(request, _Turn(turn, lookup))
         if isinstance(answer, InferResponse):
             lookup.keep(answer)
         return answer
@@ -74,7 +73,7 @@ class _Lookup:
         self._key = key_of(request)  # now: the run may change the request
         self._seconds = time.perf_counter() - begun_s
 
-    def found(self, held: Borrowed) -> InferResponse | None:
+    def found(self) -> InferResponse | None:
         """The cached answer, if there is one; counts it as a hit."""
         owner, request, begun_s = self._owner, self._request, time.perf_counter()
         outputs = owner.cache.find(owner, self._key)
@@ -84,7 +83,7 @@ class _Lookup:
             return None
         queued_s = ended_s - request.made_s - self._seconds
         owner.requests.hit(max(0.0, queued_s), self._seconds)
-        return InferResponse(held.model, outputs, request.id)
+        return InferResponse(owner.model, outputs, request.id)
 
     def keep(self, response: InferResponse) -> None:
         """Keep the answer of a run; counts it as a miss."""

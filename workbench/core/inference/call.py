@@ -251,7 +251,7 @@ class Call(Generic[T]):
     def _run(self) -> None:
         lease, stop = self._lease, self._stop
         assert lease is not None
-        runner: Runner[Lease] = lease.session.runner
+        runner: Runner = lease.session.runner
         try:
             request = self._request or self._asked.read(runner.describe)
             self._request = None  # so that its tensors are freed early
@@ -260,7 +260,7 @@ class Call(Generic[T]):
                 self._count_stopped()
                 self._fail(stop.error)
                 return
-            answer = runner.start(lease, request, self)
+            answer = runner.start(request, self)
         except BaseException as error:  # the request is answered with it
             self._fail(error)
             return

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.backends.base import Runnable
-from workbench.core.held import Borrowed
 from workbench.core.inference.runner import INLINE_S, Read, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
@@ -43,6 +42,8 @@ class Direct:
     needs_thread = True
 
     def __init__(self, runs: Runs, memory: RunMemory, model: ModelId, session: Runnable) -> None:
+        self.model = model
+        self.session = session
         self.signature = session.signature
         self._runs = runs
         self._memory = memory
@@ -63,9 +64,7 @@ class Direct:
     def describe(self) -> Signature:
         return self.signature
 
-    def run_now(
-        self, held: Borrowed, read: Read, longest_s: float = INLINE_S
-    ) -> InferResponse | None:
+    def run_now(self, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
         learned = self._learned
         if not self._steady or learned.pace.least_s >= longest_s:
             return None
@@ -78,22 +77,22 @@ class Direct:
             return None
         if self._takes_images and images_of(self.signature, request):
             return None
-        return self._run(held, request, nbytes, expected_s < INLINE_S, True)
+        return self._run(request, nbytes, expected_s < INLINE_S, True)
 
-    def start(self, held: Borrowed, request: InferRequest, turn: Turn) -> InferResponse:
+    def start(self, request: InferRequest, turn: Turn) -> InferResponse:
         turn.begun()
-        return self.run(held, request)
+        return self.run(request)
 
-    def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
+    def run(self, request: InferRequest) -> InferResponse:
         """The answer to *request*. Raises as ``Runner.run_now``."""
         nbytes = request.nbytes
         inline = self._learned.pace.expected_s(nbytes) < INLINE_S
-        return self._run(held, request, nbytes, inline, False)
+        return self._run(request, nbytes, inline, False)
 
     def _run(
-        self, held: Borrowed, request: InferRequest, nbytes: int, inline: bool, on_the_spot: bool
+        self, request: InferRequest, nbytes: int, inline: bool, on_the_spot: bool
     ) -> InferResponse:
-        model, learned, signature = held.model, self._learned, self.signature
+        model, learned, signature = self.model, self._learned, self.signature
         tensors: Sequence[Tensor]
         started_s = begun_s = time.perf_counter()
         try:
@@ -105,9 +104,9 @@ class Direct:
                 begun_s = time.perf_counter()
             if inline:
                 own_s = None
-                tensors = held.session.run(request.inputs, wanted, request.into, request.stop)
+                tensors = self.session.run(request.inputs, wanted, request.into, request.stop)
             else:
-                tensors, own_s = self._tensors(held, request, wanted)
+                tensors, own_s = self._tensors(request, wanted)
             ended_s = time.perf_counter()
             if on_the_spot and ended_s - begun_s > STALL_S:
                 self._runs.stalled(model, learned, nbytes, ended_s - begun_s)
@@ -141,21 +140,21 @@ class Direct:
         return InferResponse(model, outputs, request.id)
 
     def _tensors(
-        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
+        self, request: InferRequest, wanted: tuple[str, ...]
     ) -> tuple[Sequence[Tensor], float | None]:
         """The outputs of a run that is not inline, and its CPU seconds if they were measured."""
-        return self._memory.run(held, request, wanted, self._learned.activations)
+        memory, activations = self._memory, self._learned.activations
+        return memory.run(self.model, self.session, request, wanted, activations)
 
     # ── in batches ──
 
-    def run_alone(self, held: Borrowed, request: InferRequest) -> Callable[[], list[Answer]]:
+    def run_alone(self, request: InferRequest) -> Callable[[], list[Answer]]:
         """As ``run_together``, for one request."""
-        answer = self._attempt(held, request)
+        answer = self._attempt(request)
         return lambda: [answer]
 
     def run_together(
         self,
-        held: Borrowed,
         requests: Sequence[InferRequest],
         wanted: Sequence[tuple[str, ...]],
         stop: CancellationToken,
@@ -168,7 +167,7 @@ class Direct:
         run of all.
         """
         started_s = time.perf_counter()
-        model, learned = held.model, self._learned
+        model, learned = self.model, self._learned
         names = tuple(dict.fromkeys(name for each in wanted for name in each))
         try:
             merged = InferRequest(model.name, _joined(requests), model.version, stop=stop)
@@ -176,21 +175,20 @@ class Direct:
             begun_s = time.perf_counter()
             tensors: Sequence[Tensor]
             if inline:
-                tensors = held.session.run(merged.inputs, names, None, stop)
+                tensors = self.session.run(merged.inputs, names, None, stop)
             else:
-                tensors, _ = self._tensors(held, merged, names)
+                tensors, _ = self._tensors(merged, names)
             _check_batch(tensors, merged.batch_size)
         except (WorkbenchError, MemoryError) as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(requests), model, error)
-            answers = [self._attempt(held, each) for each in requests]
+            answers = [self._attempt(each) for each in requests]
             return lambda: answers
         times = _Times(started_s, begun_s, time.perf_counter(), merged.batch_size)
         outputs = dict(zip(names, tensors, strict=True))
-        return partial(self._answers, held, requests, wanted, outputs, times)
+        return partial(self._answers, requests, wanted, outputs, times)
 
     def _answers(
         self,
-        held: Borrowed,
         requests: Sequence[InferRequest],
         wanted: Sequence[tuple[str, ...]],
         outputs: Mapping[str, Tensor],
@@ -210,10 +208,10 @@ class Direct:
             except WorkbenchError as error:
                 failure = failure or error
             if failure:
-                self._runs.count_failure(held.model, failure, request.made_s)
+                self._runs.count_failure(self.model, failure, request.made_s)
                 answers.append(failure)
                 continue
-            answers.append(InferResponse(held.model, part, request.id))
+            answers.append(InferResponse(self.model, part, request.id))
             self._learned.requests.succeeded(
                 times.started_s - request.made_s,
                 times.begun_s - times.started_s,
@@ -222,18 +220,18 @@ class Direct:
                 batch_size,
             )
             took_s = times.ended_s - request.made_s
-            self._add_to_trace((time.time(), held.model, request.nbytes, took_s))
+            self._add_to_trace((time.time(), self.model, request.nbytes, took_s))
             if self._runs.tracing is not None:
-                self._runs.trace_run(held.model, request, *times[:3])
+                self._runs.trace_run(self.model, request, *times[:3])
             batch_size = -1
         return answers
 
-    def _attempt(self, held: Borrowed, request: InferRequest) -> Answer:
+    def _attempt(self, request: InferRequest) -> Answer:
         if stopped := _stopped(request):
-            self._runs.count_failure(held.model, stopped, request.made_s)
+            self._runs.count_failure(self.model, stopped, request.made_s)
             return stopped
         try:
-            return self.run(held, request)
+            return self.run(request)
         except BaseException as error:  # the request is answered with it
             return error
 
@@ -243,9 +241,9 @@ def _stopped(request: InferRequest) -> RequestStopped | None:
     return request.stop.error if request.stop is not None else None
 
 
-def check_allowed(held: Borrowed, request: InferRequest) -> None:
-    """Raise ``GroupClosed`` if *held* is a function and *request* may not run functions."""
-    if held.session.may_call and not request.functions:
+def check_allowed(session: Runnable, request: InferRequest) -> None:
+    """Raise ``GroupClosed`` if *session* is of a function and *request* may not run functions."""
+    if session.may_call and not request.functions:
         raise GroupClosed("this request may not run functions: the setting restrict closes them")
 
 

@@ -9,10 +9,8 @@ runs them one after the other.
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from workbench.backends.ensemble import EnsembleSession
-from workbench.core.held import Held
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import STALL_S, Direct
 from workbench.core.inference.execution import execute
@@ -20,36 +18,37 @@ from workbench.core.inference.runner import INLINE_S, Pending, Read, Turn
 from workbench.core.inference.steps import Flow, Leased, asked_of, inputs_of, output_of, placed
 from workbench.core.runs import images_of
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import Signature
+from workbench.model import ModelId, Signature
 
 
 class EnsembleRunner:
-    """Runs an ensemble with this *signature*."""
+    """Runs the ensemble *model*, which is loaded as *session*."""
 
-    def __init__(self, needs: Dependencies, signature: Signature) -> None:
-        self._signature = signature
-        self.needs_thread = bool(signature.image_forms)  # images take long to decode
+    def __init__(self, needs: Dependencies, model: ModelId, session: EnsembleSession) -> None:
+        self._model = model
+        self._session = session
+        self._signature = session.signature
+        self.needs_thread = bool(session.signature.image_forms)  # images take long to decode
         self._needs = needs
         self.direct = None  # a request is several runs
 
     def describe(self) -> Signature:
         return self._signature
 
-    def start(self, held: Held, request: InferRequest, turn: Turn) -> Pending:
+    def start(self, request: InferRequest, turn: Turn) -> Pending:
         """See ``Runner``; *turn* also gets the errors of the parts' leases and runs."""
-        execution = execute(self._needs, held, request, turn)
+        execution = execute(self._needs, self._model, self._session, request, turn=turn)
         execution.begin(in_thread=True)
         return execution
 
     # ── brief requests ──
 
-    def run_now(self, held: Held, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
+    def run_now(self, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
         """See ``Runner``; runs one step after the other.
 
         ``None`` if a part is not loaded, or if the time of its runs cannot be predicted.
         """
-        runs, model, session = self._needs.runs, held.model, held.session
-        assert isinstance(session, EnsembleSession)
+        runs, model, session = self._needs.runs, self._model, self._session
         learned = runs.learned(model, session)
         if not learned.may_be_brief or learned.pace.least_s >= longest_s:
             return None
@@ -72,7 +71,7 @@ class EnsembleRunner:
                 return None
             began_s = time.perf_counter()
             try:
-                return self._run_now(held, session, request, leased)
+                return self._run_now(request, leased)
             except BaseException as error:
                 runs.drop_trace(request)
                 runs.count_failure(model, error, request.made_s)
@@ -84,27 +83,24 @@ class EnsembleRunner:
 
     def _are_brief(self, leased: Leased) -> bool:
         """Whether all parts may run in the caller's thread."""
-        directs: list[Direct | None] = [part.session.runner.direct for part in leased.parts()]
+        directs: list[Direct | None] = [part.runner.direct for part in leased.sessions.values()]
         return all(direct is not None and direct.is_steady for direct in directs)
 
-    def _run_now(
-        self, held: Held, session: EnsembleSession, request: InferRequest, leased: Leased
-    ) -> InferResponse:
-        runs = self._needs.runs
+    def _run_now(self, request: InferRequest, leased: Leased) -> InferResponse:
+        runs, model, session = self._needs.runs, self._model, self._session
         begun_s = time.perf_counter()
-        wanted = runs.fit(held, request)
-        runs.begin_trace(held.model, request)
+        wanted = runs.fit(model, session.signature, request)
+        runs.begin_trace(model, request)
         plan = session.plan(wanted)
         session.check(plan.steps, leased.signature)
-        flow, own_s = Flow(plan, inputs_of(held, request)), 0.0
+        flow, own_s = Flow(plan, inputs_of(session.signature, request)), 0.0
         for step in plan.steps:
-            taken, outputs = flow.take(step), plan.outputs[step.number]
-            asked = asked_of(step, leased, taken, request, outputs=outputs, stop=request.stop)
-            part: Any = leased.part(step)
-            direct: Direct = part.session.runner.direct
-            with placed(held.model, step):
-                response = direct.run(part, asked)
+            taken, names = flow.take(step), plan.outputs[step.number]
+            asked = asked_of(step, leased, taken, request, outputs=names, stop=request.stop)
+            direct: Direct = leased.session(step).runner.direct
+            with placed(model, step):
+                response = direct.run(asked)
             flow.give(step, response.outputs)
-            own_s += runs.expected_s(part.model, part.session, asked.nbytes)
-        outputs_of_all = {name: output_of(held, name, flow.result(name)) for name in wanted}
-        return runs.answer(held, request, outputs_of_all, begun_s, own_s)
+            own_s += runs.expected_s(direct.model, direct.session, asked.nbytes)
+        outputs = {n: output_of(model, session.signature, n, flow.result(n)) for n in wanted}
+        return runs.answer(model, session, request, outputs, begun_s=begun_s, own_s=own_s)

@@ -15,7 +15,6 @@ from functools import partial
 
 from workbench.backends.ensemble import EnsembleSession
 from workbench.backends.ensemble import Part as Named
-from workbench.core.held import Held, Part
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.runner import Pending, Turn
 from workbench.core.inference.steps import (
@@ -47,57 +46,59 @@ _Go = Callable[[], "list[Step] | None"]  # returns steps that can begin; None: i
 
 def execute(
     needs: Dependencies,
-    held: Held,
+    model: ModelId,
+    session: EnsembleSession,
     request: InferRequest,
+    *,
     turn: Turn,
     parent: Execution | None = None,
 ) -> Execution:
-    """The execution of *request*; *parent* if the ensemble is a step of another one.
+    """The execution of *request* to the ensemble *model*; *parent* if it is a step of another one.
 
     Raises ``InvalidRequest``.
     """
     try:
-        wanted = needs.runs.fit(held, request)
-        if held.model in needs.runs.parents:
-            raise RunFailed(f"{held.model} cannot be called from within its own run")
-        return Execution(needs, held, request, wanted, turn=turn, parent=parent)
+        wanted = needs.runs.fit(model, session.signature, request)
+        if model in needs.runs.parents:
+            raise RunFailed(f"{model} cannot be called from within its own run")
+        return Execution(needs, model, session, request, wanted, turn=turn, parent=parent)
     except BaseException as error:
-        needs.runs.count_failure(held.model, error, request.made_s)
+        needs.runs.count_failure(model, error, request.made_s)
         raise
 
 
 class Execution:
-    """One request to the ensemble *held*; *turn* gets the answer."""
+    """One request to the ensemble *model*, loaded as *session*; *turn* gets the answer."""
 
     def __init__(
         self,
         needs: Dependencies,
-        held: Held,
+        model: ModelId,
+        session: EnsembleSession,
         request: InferRequest,
         wanted: tuple[str, ...],
         *,
         turn: Turn,
         parent: Execution | None = None,
     ) -> None:
-        assert isinstance(held.session, EnsembleSession)
         runs = needs.runs
         self.leased: Leased | None = parent.leased if parent else None
         # executions of one ensemble share threads, but for those that a running function waits for
-        self.key: Hashable = parent.key if parent else object() if runs.parents else held.model
+        self.key: Hashable = parent.key if parent else object() if runs.parents else model
         self.context: Context = parent.context if parent else copy_context()
         self._parent = parent
         self._needs = needs
-        self._held = held
+        self._model = model
         self._turn = turn
-        self._session = held.session
+        self._session = session
         self._request = request
         self._wanted = wanted
-        self._plan = held.session.plan(wanted)
-        self._flow = Flow(self._plan, inputs_of(held, request))
-        self._within = (*runs.parents, held.model)
+        self._plan = session.plan(wanted)
+        self._flow = Flow(self._plan, inputs_of(session.signature, request))
+        self._within = (*runs.parents, model)
         self._outer = runs.kept
-        self._kept = (*self._outer, held.model)
-        runs.begin_trace(held.model, request)
+        self._kept = (*self._outer, model)
+        runs.begin_trace(model, request)
         self._began_s = self._own_s = 0.0
         self._lock = threading.Lock()
         self._stop = CancellationToken()  # of the steps
@@ -229,20 +230,25 @@ class Execution:
 
     def _end(self) -> None:
         """All has ended: release the parts and give the answer."""
-        request, held, runs = self._request, self._held, self._needs.runs
+        request, model, runs = self._request, self._model, self._needs.runs
         answer: InferResponse | BaseException
         try:
             self._release()
             if self._error is not None:
                 answer = self._error
             else:
-                outputs = {n: output_of(held, n, self._flow.result(n)) for n in self._wanted}
-                answer = runs.answer(held, request, outputs, self._began_s, self._own_s)
+                session, flow = self._session, self._flow
+                outputs = {
+                    name: output_of(model, session.signature, name, flow.result(name))
+                    for name in self._wanted
+                }
+                begun_s, own_s = self._began_s, self._own_s
+                answer = runs.answer(model, session, request, outputs, begun_s=begun_s, own_s=own_s)
         except BaseException as failure:  # the request is answered with it
             answer = failure
         if not isinstance(answer, InferResponse):
             runs.drop_trace(request)
-            runs.count_failure(held.model, answer, request.made_s)
+            runs.count_failure(model, answer, request.made_s)
         self._turn.done(answer)
 
     def _release(self) -> None:
@@ -276,7 +282,7 @@ class Execution:
             found.update((part, names.current(names.find(*part))) for part in parts)
             return tuple(dict.fromkeys(found.values()))
 
-        with needing(self._held.model), needs.names.one_look():
+        with needing(self._model), needs.names.one_look():
             coming = needs.leases.acquire(find, self._outer, self._counted)
         if coming.done():
             return self._came_leased(found, coming)
@@ -287,7 +293,7 @@ class Execution:
 
     def _came_leased(self, found: dict[Named, ModelId], coming: Future[Lease]) -> list[Step] | None:
         """Begin the steps, unless it turns out now that more models are needed."""
-        with needing(self._held.model):
+        with needing(self._model):
             lease = coming.result()
         self._counted = tuple(lease.sessions)
         more: tuple[Named, ...] = ()
@@ -329,23 +335,24 @@ class Execution:
         outputs = self._plan.outputs[step.number]
         request = asked_of(step, leased, taken, self._request, outputs=outputs, stop=self._stop)
         turn = _StepTurn(self, step, request.nbytes)
-        with placed(self._held.model, step):
-            answer = self._answer(leased.part(step), request, turn)
+        with placed(self._model, step):
+            answer = self._answer(leased, request, turn)
             if isinstance(answer, InferResponse):
                 return self.given(turn, answer)
         self._await(turn, answer)
         return None
 
     def _answer(
-        self, part: Part, request: InferRequest, turn: _StepTurn
+        self, leased: Leased, request: InferRequest, turn: _StepTurn
     ) -> InferResponse | Pending:
-        """The answer of *part*, or the pending request, of which *turn* will get the answer."""
+        """The answer of the step's model, or the pending request; *turn* will get its answer."""
+        model, session = leased.models[turn.step.part], leased.session(turn.step)
         self._needs.waits.begin(turn.expire)
         try:
-            if not isinstance(part.session, EnsembleSession):
-                answer: InferResponse | Pending = part.session.runner.start(part, request, turn)
+            if not isinstance(session, EnsembleSession):
+                answer: InferResponse | Pending = session.runner.start(request, turn)
                 return answer
-            inner = execute(self._needs, part, request, turn, self)
+            inner = execute(self._needs, model, session, request, turn=turn, parent=self)
             inner.begin()
             return inner
         except BaseException:
@@ -360,7 +367,7 @@ class Execution:
         leased, waits = self.leased, self._needs.waits
         assert leased is not None
         part = leased.models[step.part]
-        waited = f"{self._held.model} waited {show_duration(waits.wait_s)} for a turn of {part}"
+        waited = f"{self._model} waited {show_duration(waits.wait_s)} for a turn of {part}"
         self.fail(WaitedTooLong(waited, waits.retry_after_s))
 
     def begun(self, turn: _StepTurn) -> None:
@@ -374,7 +381,7 @@ class Execution:
         self._came(turn, partial(self._given_later, turn, answer))
 
     def _given_later(self, turn: _StepTurn, answer: InferResponse | BaseException) -> list[Step]:
-        with placed(self._held.model, turn.step):
+        with placed(self._model, turn.step):
             if not isinstance(answer, InferResponse):
                 raise answer
             return self.given(turn, answer)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from contextlib import closing
 
 from workbench.backends.function import FunctionSession, GeneratorSession
-from workbench.core.held import Borrowed
 from workbench.core.inference.direct import Direct, check_allowed
 from workbench.core.runs import finish
 from workbench.errors import ManyAnswers
@@ -18,20 +17,20 @@ from workbench.tensor import Tensor
 class Calling(Direct):
     """Runs a ``FunctionSession``; the request's stop ends it if the function is ``async``."""
 
-    def run(self, held: Borrowed, request: InferRequest) -> InferResponse:
+    def run(self, request: InferRequest) -> InferResponse:
         """As in ``Direct``; never inline, for a function has no predictable pace."""
-        return self._run(held, request, request.nbytes, False, False)
+        return self._run(request, request.nbytes, False, False)
 
     def _tensors(
-        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
+        self, request: InferRequest, wanted: tuple[str, ...]
     ) -> tuple[Sequence[Tensor], float | None]:
         """The outputs of the run; its CPU time is not measured."""
-        session = held.session
+        session = self.session
         assert isinstance(session, FunctionSession)
-        check_allowed(held, request)
+        check_allowed(session, request)
         with (
-            self._runs.on_behalf((held.model,)),
-            self._memory.watch(held.model),
+            self._runs.on_behalf((self.model,)),
+            self._memory.watch(self.model),
             running_until(request.stop),
         ):
             return session.run(request.inputs, wanted, parameters=request.parameters), None
@@ -41,15 +40,15 @@ class Streaming(Calling):
     """Runs a ``GeneratorSession``; a run lasts until the generator has ended."""
 
     def _tensors(
-        self, held: Borrowed, request: InferRequest, wanted: tuple[str, ...]
+        self, request: InferRequest, wanted: tuple[str, ...]
     ) -> tuple[Sequence[Tensor], float | None]:
         """Pass each answer to the request as it comes; returns no outputs."""
-        session, each = held.session, request.each
+        session, each = self.session, request.each
         assert isinstance(session, GeneratorSession)
-        check_allowed(held, request)
+        check_allowed(session, request)
         if each is None:
             raise ManyAnswers(
-                f"{held.model} may give several answers: use generate_stream, gRPC's "
+                f"{self.model} may give several answers: use generate_stream, gRPC's "
                 "ModelStreamInfer or Workbench.stream"
             )
 
@@ -59,13 +58,13 @@ class Streaming(Calling):
 
         with (
             session.end.calls(end),
-            self._runs.on_behalf((held.model,)),
-            self._memory.watch(held.model),
+            self._runs.on_behalf((self.model,)),
+            self._memory.watch(self.model),
             running_until(request.stop),
             closing(session.stream(request.inputs, wanted, request.parameters)) as answers,
         ):
             for tensors in answers:
                 outputs = dict(zip(wanted, tensors, strict=True))
                 finish(outputs, request, self.signature)
-                each(InferResponse(held.model, outputs, request.id, final=False))
+                each(InferResponse(self.model, outputs, request.id, final=False))
         return (), None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Signature
@@ -37,11 +37,8 @@ class Pending(Protocol):
         ...
 
 
-H_contra = TypeVar("H_contra", contravariant=True)
-
-
-class Runner(Protocol[H_contra]):
-    """Runs requests on one loaded model; made when that becomes READY. It releases no leases."""
+class Runner(Protocol):
+    """Runs requests on one loaded model; made when that becomes READY. The caller has a lease."""
 
     @property
     def needs_thread(self) -> bool:
@@ -57,16 +54,14 @@ class Runner(Protocol[H_contra]):
         """The inputs and outputs of the model."""
         ...
 
-    def run_now(
-        self, held: H_contra, read: Read, longest_s: float = INLINE_S
-    ) -> InferResponse | None:
+    def run_now(self, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
         """The answer, if that needs no wait and a run of at most *longest_s*; or else ``None``.
 
         Raises as ``ServerCore.infer`` does.
         """
         ...
 
-    def start(self, held: H_contra, request: InferRequest, turn: Turn) -> InferResponse | Pending:
+    def start(self, request: InferRequest, turn: Turn) -> InferResponse | Pending:
         """The answer; or the pending request, of which *turn* will get the answer.
 
         Raises as ``ServerCore.infer`` does.

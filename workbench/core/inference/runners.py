@@ -40,15 +40,15 @@ class Runners:
     def choose(self, model: ModelId, session: Session) -> None:
         session.runner = self._choice(model, session)
 
-    def _choice(self, model: ModelId, session: Any) -> Runner[Any]:
+    def _choice(self, model: ModelId, session: Any) -> Runner:
         if isinstance(session, EnsembleSession):
-            return EnsembleRunner(self.dependencies, session.signature)
+            return EnsembleRunner(self.dependencies, model, session)
         runner = self._that_runs(model, session)
         if self.cache is None or not session.loaded_from.config.cached:
             return runner
-        return Cached(runner, self.cache, self.runs.learned(model, session).requests)
+        return Cached(model, runner, self.cache, self.runs.learned(model, session).requests)
 
-    def _that_runs(self, model: ModelId, runnable: Runnable) -> Runner[Any]:
+    def _that_runs(self, model: ModelId, runnable: Runnable) -> Runner:
         direct = _kind(runnable)(self.runs, self.memory(model), model, runnable)
         if runnable.schedule is None:
             return direct

@@ -11,7 +11,6 @@ from workbench.backends.ensemble import EnsembleSession, fitted
 from workbench.backends.ensemble import Part as Named
 from workbench.backends.ensemble_plan import Plan
 from workbench.backends.reshape import to_client, to_model
-from workbench.core.held import Held, Part
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -32,13 +31,6 @@ class Leased:
 
     models: Mapping[Named, ModelId]
     sessions: Mapping[ModelId, Session]
-
-    def part(self, step: Step) -> Part:
-        model = self.models[step.part]
-        return Part(model, self.sessions[model])
-
-    def parts(self) -> list[Part]:
-        return [Part(*each) for each in self.sessions.items()]
 
     def session(self, step: Step) -> Session:
         return self.sessions[self.models[step.part]]
@@ -163,24 +155,23 @@ def placed(ensemble: ModelId, step: Step) -> Iterator[None]:
         raise type(error)(f"{ensemble}, {step}: {error}") from error
 
 
-def inputs_of(held: Held, request: InferRequest) -> dict[str, Tensor]:
-    """The inputs of a *request* to the ensemble *held*, in the shapes that its steps expect."""
-    specs = held.session.signature.inputs
+def inputs_of(signature: Signature, request: InferRequest) -> dict[str, Tensor]:
+    """The inputs of a *request* to an ensemble, in the shapes that its steps expect."""
+    specs = signature.inputs
     return {name: to_model(specs[name], tensor) for name, tensor in request.inputs.items()}
 
 
-def output_of(held: Held, name: str, tensor: Tensor) -> Tensor:
-    """The output *name* of the ensemble *held*, from the *tensor* of a step.
+def output_of(ensemble: ModelId, signature: Signature, name: str, tensor: Tensor) -> Tensor:
+    """The output *name* of *ensemble*, from the *tensor* of a step.
 
     Raises ``RunFailed`` if its shape is not the declared one.
     """
-    signature = held.session.signature
     declared = signature.outputs[name]
     spec = declared.as_the_model_has_it
     output = fitted(spec, tensor, batched=signature.max_batch_size > 0)
     if not spec.accepts(output.shape):
         raise RunFailed(
-            f"output {name!r} of {held.model} has shape {list(tensor.shape)}, "
+            f"output {name!r} of {ensemble} has shape {list(tensor.shape)}, "
             f"it declares {list(spec.shape)}"
         )
     return to_client(declared, output)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
 
-from workbench.core.held import Held, Part
+from workbench.backends.base import Runnable, Session
 from workbench.core.inference.call import UnderWay
 from workbench.core.leases import REPLACED
 from workbench.core.lifecycle.loaded import loaded
@@ -107,14 +107,15 @@ class Loads:
                 if lease is not None:  # else it was evicted meanwhile
                     with lease:
                         lease.counts = False
-                        self._try_out(lease)
+                        self._try_out(model, lease.session)
                         self.names.find(model.name, model.version)
         return broken
 
-    def _try_out(self, lease: Held, stop: CancellationToken | None = None) -> None:
-        if not lease.session.parts:  # an ensemble has no runs of its own
-            held: Any = lease
-            self.runs.try_out(held, self.memory(lease.model), stop)
+    def _try_out(
+        self, model: ModelId, session: Session, stop: CancellationToken | None = None
+    ) -> None:
+        if isinstance(session, Runnable):  # an ensemble has no runs of its own
+            self.runs.try_out(model, session, self.memory(model), stop)
 
     def load(self, name: str, version: int | None, stop: CancellationToken | None) -> ModelId:
         """Load the model, or replace it if its files changed; returns it.
@@ -403,7 +404,7 @@ class Loads:
             self._load_parts(model, parts, stop)
         elif not self._is_outdated(model):
             with self._brought((model,), stop) as lease:
-                self._try_out(lease, stop)
+                self._try_out(lease.model, lease.session, stop)
         model = self._renewed(model, stop)
         self.pins.renew(model, parts)
         return model
@@ -416,7 +417,7 @@ class Loads:
         try:
             with self._brought((ensemble, *parts), stop) as lease:
                 for part, session in lease.sessions.items():
-                    self._try_out(Part(part, session), stop)
+                    self._try_out(part, session, stop)
             for part in parts:
                 self._renewed(part, stop)
         except BaseException:
@@ -454,7 +455,7 @@ class Loads:
         new = self.names.next(old)
         try:
             with self._beside(old, new, stop) as lease:
-                self._try_out(lease, stop)
+                self._try_out(new, lease.session, stop)
                 self.pins.succeed(new)
         except BaseException:
             if self.names.current(new) != new:
