@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -372,6 +373,6 @@ def _free(_nbytes: int) -> bool:
 def _submit(threads: ThreadPool, job: Callable[[], object]) -> None:
     """Do *job* in one of the *threads*, or in this thread if they have ended, or none starts."""
     try:
-        threads.submit(job)
+        threads.do(partial(copy_context().run, job))
     except (ServerNotRunning, ThreadsExhausted):  # nobody else will do it
         job()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +16,6 @@ from workbench.residency import CannotEstimate, Estimated, Job, Loaded
 from workbench.stop import CancellationToken
 
 Submit = Callable[[Job], object]
-
-_log = logging.getLogger("workbench")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +34,10 @@ class ThreadedWork:
     clock: Callable[[], float] = time.monotonic
 
     def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
-        self.submit_look(partial(_logged, lambda: done(self._estimates(models))))
+        self.submit_look(lambda: done(self._estimates(models)))
 
     def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
-        self.submit_load(partial(_logged, partial(self._load, model, stop, done)))
+        self.submit_load(partial(self._load, model, stop, done))
 
     def close(self, model: ModelId, session: Session, nbytes: int, done: Job) -> None:
         def close() -> None:
@@ -49,7 +46,7 @@ class ThreadedWork:
             finally:  # close must not raise, but others wait for it
                 done()
 
-        self.submit_close(partial(_logged, close))
+        self.submit_close(close)
 
     def _estimates(self, models: Sequence[ModelId]) -> Mapping[ModelId, Need] | CannotEstimate:
         needs = {}
@@ -90,15 +87,6 @@ class ThreadedWork:
         with self.watch.close(model, nbytes - session.footprint.unseen_nbytes):
             session.close()
         self.sources.closed(model, session)
-
-
-def _logged(job: Job) -> None:
-    """Do *job*, and log its exception: that is a bug of ours, and no one reads the job's future."""
-    try:
-        job()
-    except BaseException:
-        _log.exception("a loading thread failed; this is a bug in the workbench")
-        raise
 
 
 def _as_failure(error: Exception) -> WorkbenchError:
