@@ -25,7 +25,7 @@ def cures(findings: Any) -> list[str]:
 
 class FakeGpus:
     def __init__(self, found: Any, driver: str | None = None) -> None:
-        self.find = lambda: found
+        self.find = lambda _: found
         self.driver_version = lambda: driver
 
 

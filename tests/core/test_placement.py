@@ -1,7 +1,7 @@
 """Which device is chosen, and why, over a scripted NVML and a CUDA that works as told."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any
 
 import pynvml
@@ -22,20 +22,19 @@ def placed(
     nvml: ScriptedNvml | None = None,
     absence: str | None = None,
     *,
-    variable: str | None = None,
-    numbers: Mapping[str, int] | None = None,
+    seen: Sequence[str] = (),
     **settings: Any,
 ) -> tuple[Placement, ...]:
     """Where models run under the setting, where CUDA works unless *absence* says why not.
 
-    CUDA has *numbers* of its own for the GPUs, or does not tell.
+    CUDA numbers the GPUs *seen*, by UUID, or does not tell.
     """
-    environ = {} if variable is None else {"CUDA_VISIBLE_DEVICES": variable}
+    numbers = {uuid.partition("-")[2]: number for number, uuid in enumerate(seen)}
     return place(
         Settings.of(environ={}, device=device, **settings),
-        lambda: Gpus(nvml or ScriptedNvml(), environ),
+        lambda: Gpus(nvml or ScriptedNvml(), {}),
         lambda index: absence,
-        lambda: numbers or {},
+        lambda: numbers,
     )
 
 
@@ -61,72 +60,69 @@ def test_a_gpu_with_the_hosts_memory() -> None:
 
 def test_cuda_counts_otherwise() -> None:
     """A GPU is known by its UUID: where CUDA has another number for it, that one is used."""
-    bare = [uuid.partition("-")[2] for uuid in UUIDS]
-    numbers = {bare[0]: 2, bare[1]: 0, bare[2]: 1}
-    placements = placed("auto", numbers=numbers)
+    seen = [UUIDS[1], UUIDS[2], UUIDS[0]]
+    placements = placed("auto", seen=seen)
     assert [placement.device.uuid for placement in placements] == [UUIDS[1], UUIDS[2], UUIDS[0]]
     assert [placement.cuda_index for placement in placements] == [0, 1, 2]
-    (placement,) = placed(UUIDS[0], numbers=numbers)
+    (placement,) = placed(UUIDS[0], seen=seen)
     assert (placement.cuda_index, placement.budget_nbytes) == (2, 80)
-    (placement,) = placed("cuda:0", numbers=numbers)
+    (placement,) = placed("cuda:0", seen=seen)
     assert placement.device.uuid == UUIDS[1]
 
 
-@pytest.mark.parametrize("known", [{}, {"somebody else's": 0}])
-def test_cuda_does_not_tell(known: dict[str, int]) -> None:
+@pytest.mark.parametrize("seen", [(), ("GPU-somebody else's",)])
+def test_cuda_does_not_tell(seen: Sequence[str]) -> None:
     """Where CUDA does not tell of the GPUs, they are counted as NVML does."""
-    assert [p.device.uuid for p in placed("auto", numbers=known)] == list(UUIDS)
+    assert [p.device.uuid for p in placed("auto", seen=seen)] == list(UUIDS)
 
 
-@pytest.mark.parametrize("variable", [None, "0"])
-def test_cuda_sees_other_gpus(variable: str | None) -> None:
-    """CUDA counts in another order, or reads CUDA_VISIBLE_DEVICES otherwise: what it sees is used.
+def test_cuda_sees_other_gpus() -> None:
+    """CUDA counts in another order, or shows only some: what it sees is used.
 
     Else memory would be read of one GPU, or MIG instance, while models run on another.
     """
-    numbers = {UUIDS[2].partition("-")[2]: 0}
-    (placement,) = placed("auto", variable=variable, numbers=numbers)
+    (placement,) = placed("auto", seen=UUIDS[2:])
     assert (placement.device.uuid, placement.cuda_index) == (UUIDS[2], 0)
     nvml = ScriptedNvml(UUIDS[:1], instances={0: ("MIG-cccc", "MIG-dddd")})
-    (placement,) = placed("auto", nvml, numbers={"dddd": 0})
+    (placement,) = placed("auto", nvml, seen=["MIG-dddd"])
     assert placement.device.uuid == "MIG-dddd"
-    both = placed("auto", nvml, numbers={"dddd": 0, "cccc": 1})
+    both = placed("auto", nvml, seen=["MIG-dddd", "MIG-cccc"])
     assert [placement.device.uuid for placement in both] == ["MIG-dddd", "MIG-cccc"]
 
 
 @pytest.mark.parametrize(
-    ("device", "variable", "number"),
+    ("device", "seen", "number"),
     [
-        ("cuda:0", None, 0),
-        ("cuda:2", None, 2),
-        ("cuda:1", "2,0", 0),
-        (UUIDS[1], None, 1),
-        ("GPU-bbbb", None, 2),
-        ("GPU-aaaa", "1,2", 1),
+        ("cuda:0", (), 0),
+        ("cuda:2", (), 2),
+        ("cuda:1", (UUIDS[2], UUIDS[0]), 0),
+        (UUIDS[1], (), 1),
+        ("GPU-bbbb", (), 2),
+        ("GPU-aaaa", UUIDS[1:], 1),
     ],
 )
-def test_one_gpu_is_asked_for(device: str, variable: str | None, number: int) -> None:
+def test_one_gpu_is_asked_for(device: str, seen: Sequence[str], number: int) -> None:
     """A number counts the GPUs that the process may see; a UUID may be cut short."""
-    (placement,) = placed(device, variable=variable)
+    (placement,) = placed(device, seen=seen)
     assert placement.device.uuid == UUIDS[number]
     assert placement.reason == f"GPU model {number}, as the setting device='{device}' says"
 
 
 @pytest.mark.parametrize(
-    ("device", "variable", "message"),
+    ("device", "seen", "message"),
     [
-        ("cuda:3", None, f"fits none of the GPUs that this process may see: {ALL}"),
-        ("GPU-zzzz", None, f"fits none of the GPUs that this process may see: {ALL}"),
-        ("GPU-aaaa", None, f"fits 2 of the GPUs that this process may see: {ALL}"),
-        ("MIG-cccc", None, f"fits none of the GPUs that this process may see: {ALL}"),
-        ("cuda:1", "2",
+        ("cuda:3", (), f"fits none of the GPUs that this process may see: {ALL}"),
+        ("GPU-zzzz", (), f"fits none of the GPUs that this process may see: {ALL}"),
+        ("GPU-aaaa", (), f"fits 2 of the GPUs that this process may see: {ALL}"),
+        ("MIG-cccc", (), f"fits none of the GPUs that this process may see: {ALL}"),
+        ("cuda:1", UUIDS[2:],
          f"fits none of the GPUs that this process may see: cuda:0 (GPU model 2, {UUIDS[2]})"),
     ],
 )  # fmt: skip
-def test_a_gpu_that_is_not_there(device: str, variable: str | None, message: str) -> None:
+def test_a_gpu_that_is_not_there(device: str, seen: Sequence[str], message: str) -> None:
     """What fits no GPU, or several, is refused in one line that names those there are."""
     with pytest.raises(SettingError) as caught:
-        placed(device, variable=variable)
+        placed(device, seen=seen)
     assert str(caught.value) == f"device='{device}' {message}"
 
 
@@ -134,7 +130,7 @@ def test_an_instance_is_asked_for() -> None:
     """A MIG instance is chosen as a GPU is, if it is the one that CUDA shows."""
     nvml = ScriptedNvml(instances={0: ("MIG-cccc", "MIG-dddd")})
     assert placed("auto", nvml)[0].device.uuid == "MIG-cccc"
-    assert placed("MIG-d", nvml, variable="MIG-dddd")[0].device.uuid == "MIG-dddd"
+    assert placed("MIG-d", nvml, seen=["MIG-dddd"])[0].device.uuid == "MIG-dddd"
     with pytest.raises(SettingError, match=r"fits none .*: cuda:0 \(GPU model 0 MIG, MIG-cccc\)$"):
         placed("MIG-dddd", nvml)
 

@@ -20,7 +20,7 @@ from workbench.backends.onnx import runtime
 from workbench.engines import ENGINES, engines, installed, repair
 from workbench.errors import WorkbenchError
 from workbench.host.sockets import listen
-from workbench.memory.device import GpuAbsence, gpus, host
+from workbench.memory.device import GpuAbsence, cuda_numbers, gpus, host
 from workbench.nbytes import show_nbytes
 from workbench.running import RunningServer, running_servers
 from workbench.version import __version__
@@ -112,7 +112,8 @@ def engine(version_of: Installed) -> Iterator[Finding]:
 
 def nvidia(found: Any, version_of: Installed) -> Iterator[Finding]:
     """The driver, the GPUs, and whether a model runs on one."""
-    driver, devices = found.driver_version(), found.find()
+    runtime.count_by_bus()
+    driver, devices = found.driver_version(), found.find(cuda_numbers)
     if driver:
         is_old = int(driver.partition(".")[0]) < _LEAST_DRIVER
         cure = f"install a driver of {_LEAST_DRIVER} or newer, which CUDA 13 needs"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from types import ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psutil
@@ -98,13 +98,6 @@ def read_cpu_utilization() -> float:
     return psutil.cpu_percent() / 100
 
 
-class _Gpu(NamedTuple):
-    """A GPU with its UUID, and the devices that CUDA may use: the GPU or its MIG instances."""
-
-    uuid: str
-    devices: list[Device]
-
-
 class Gpus:
     """The GPUs of this machine that this process may see, through *nvml*."""
 
@@ -117,24 +110,24 @@ class Gpus:
     ) -> tuple[Device, ...] | GpuAbsence:
         """The visible GPUs, or why there are none: those that CUDA numbers, in its order.
 
-        If CUDA numbers none that NVML knows, CUDA_VISIBLE_DEVICES alone tells which they are.
+        If CUDA numbers none that NVML knows, they are counted as NVML does; of MIG instances, CUDA
+        shows only the first.
         """
         nvml = self._nvml
         try:
             nvml.nvmlInit()
             handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
-            found = [self._gpu(handle) for handle in handles]
+            found = [self._device(one) for handle in handles for one in self._usable(handle)]
         except nvml.NVMLError as error:
             return self._absence(error)
         if not found:
-            return GpuAbsence.NO_GPU
-        if not any(gpu.devices for gpu in found):
-            return GpuAbsence.NO_INSTANCE
-        visible = tuple(_visible(found, self._visible))
-        if not visible:
+            return GpuAbsence.NO_INSTANCE if handles else GpuAbsence.NO_GPU
+        if known := in_cuda_order(found, cuda_numbers()):
+            return known
+        if self._visible is not None:
             return GpuAbsence.HIDDEN
-        everyone = [device for gpu in found for device in gpu.devices]
-        return in_cuda_order(everyone, cuda_numbers()) or visible
+        instances = [device for device in found if device.uuid.startswith("MIG-")]
+        return tuple(replace(gpu, index=index) for index, gpu in enumerate(instances[:1] or found))
 
     def driver_version(self) -> str | None:
         """The version of NVIDIA's driver, such as ``"580.82.07"``; ``None`` without one."""
@@ -197,10 +190,9 @@ class Gpus:
                 return nbytes
         return None
 
-    def _gpu(self, handle: Any) -> _Gpu:
-        usable = self._instances(handle) if self._in_mig_mode(handle) else [handle]
-        uuid = self._nvml.nvmlDeviceGetUUID(handle)
-        return _Gpu(uuid, [self._device(one) for one in usable])
+    def _usable(self, handle: Any) -> list[Any]:
+        """The handles of what CUDA may use of a GPU: its MIG instances, or itself."""
+        return self._instances(handle) if self._in_mig_mode(handle) else [handle]
 
     def _in_mig_mode(self, handle: Any) -> bool:
         nvml = self._nvml
@@ -283,40 +275,3 @@ def in_cuda_order(gpus: Iterable[Device], numbers: Mapping[str, int]) -> tuple[D
         if (uuid := gpu.uuid.partition("-")[2]) in numbers
     ]
     return tuple(sorted(known, key=lambda gpu: gpu.index))
-
-
-def _visible(found: list[_Gpu], visible: str | None) -> list[Device]:
-    """The GPUs that CUDA_VISIBLE_DEVICES names, as CUDA reads it, up to the first bad item.
-
-    Items are indices or beginnings of UUIDs. A GPU that is named twice hides all GPUs. If MIG
-    instances are named, CUDA shows only the first, and no other GPU.
-    """
-    if visible is None:
-        chosen = [device for gpu in found for device in gpu.devices]
-    else:
-        chosen = []
-        for item in (text.strip() for text in visible.split(",")):
-            matches = _named(item, found)
-            if len(matches) != 1:
-                break
-            if any(device in chosen for device in matches[0]):
-                return []
-            chosen += matches[0]
-    instances = [device for device in chosen if device.uuid.startswith("MIG-")]
-    return [replace(device, index=index) for index, device in enumerate(instances[:1] or chosen)]
-
-
-def _named(item: str, found: list[_Gpu]) -> list[list[Device]]:
-    """The devices that *item* may name: a GPU with all its instances, or one instance."""
-    gpus = [
-        gpu.devices
-        for index, gpu in enumerate(found)
-        if item == str(index) or (item.startswith("GPU-") and gpu.uuid.startswith(item))
-    ]
-    instances = [
-        [device]
-        for gpu in found
-        for device in gpu.devices
-        if item.startswith("MIG-") and device.uuid.startswith(item)
-    ]
-    return gpus + instances
