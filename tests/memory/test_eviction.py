@@ -1,19 +1,30 @@
 """Eviction policies: a name, a reason, and an order."""
 
+from typing import NamedTuple
+
 import pytest
 
-from workbench.memory.eviction import POLICIES, Occupant, Usage
-from workbench.model import ModelId
+from workbench.memory.eviction import POLICIES, Usage
 from workbench.settings import declared
 
 
-def occupants(*last_uses: int) -> list[Occupant]:
-    return [Occupant(ModelId(f"m{use}", 1), 10, last_use=use) for use in last_uses]
+class Model(NamedTuple):
+    """What policies know of a model."""
+
+    nbytes: int = 10
+    frequency: float = 1.0
+    load_s: float = 1.0
 
 
-def in_order(policy: str, by_use: list[Occupant]) -> list[Occupant]:
-    """The models *by_use*, in the order in which they leave."""
-    return sorted(by_use, key=POLICIES[policy].lasting_key)
+def in_order(policy: str, *models: Model) -> list[Model]:
+    """The *models*, in the order in which they leave."""
+
+    def key(model: Model) -> float:
+        usage = Usage()
+        usage.then = model.frequency
+        return POLICIES[policy].lasting_key(usage, model.load_s, model.nbytes)
+
+    return sorted(models, key=key)
 
 
 def test_policies_are_found_by_name() -> None:
@@ -34,19 +45,20 @@ def test_the_setting_offers_the_policies() -> None:
 def test_lru_order() -> None:
     """Under LRU the order of use is that of leaving."""
     assert POLICIES["lru"].key is None
-    assert [o.last_use for o in in_order("lru", occupants(1, 3, 5, 9))] == [1, 3, 5, 9]
+    models = [Model(nbytes) for nbytes in (10, 30, 20)]
+    assert in_order("lru", *models) == models
 
 
 def test_lfu_order() -> None:
     """Under LFU the model that was used least of late comes first."""
-    made = [Occupant(ModelId("m", 1), 10, frequency=often) for often in (2.0, 0.5, 8.0)]
-    assert [o.frequency for o in in_order("lfu", made)] == [0.5, 2.0, 8.0]
+    models = [Model(frequency=often) for often in (2.0, 0.5, 8.0)]
+    assert [model.frequency for model in in_order("lfu", *models)] == [0.5, 2.0, 8.0]
 
 
 def test_largest_order() -> None:
     """Under 'largest' the model that takes most comes first."""
-    made = [Occupant(ModelId("m", 1), nbytes) for nbytes in (20, 40, 0)]
-    assert [o.nbytes for o in in_order("largest", made)] == [40, 20, 0]
+    models = [Model(nbytes) for nbytes in (20, 40, 0)]
+    assert [model.nbytes for model in in_order("largest", *models)] == [40, 20, 0]
 
 
 @pytest.mark.parametrize(
@@ -62,31 +74,22 @@ def test_largest_order() -> None:
 )
 def test_cost_order(cheap: dict[str, float], dear: dict[str, float]) -> None:
     """Under 'cost' the model comes first whose bytes save the fewest seconds of loading."""
-    usual = {"nbytes": 10, "frequency": 1.0, "load_s": 1.0}
-    first, last = (Occupant(ModelId("m", 1), **(usual | one)) for one in (cheap, dear))
-    assert in_order("cost", [last, first]) == [first, last]
+    first, last = (Model()._replace(**one) for one in (cheap, dear))
+    assert in_order("cost", last, first) == [first, last]
 
 
 def test_frequency() -> None:
     """A use counts for one, half as much 300 uses later, and at most 8 count."""
     usage = Usage()
-    assert usage.frequency(5) == 0.0
     usage.add(5)
-    assert (usage.last_use, usage.frequency(5)) == (5, 1.0)
-    assert usage.frequency(305) == pytest.approx(0.5)
+    assert (usage.last_use, usage.then) == (5, 1.0)
     usage.add(305)
-    assert usage.frequency(305) == pytest.approx(1.5)
+    assert usage.then == pytest.approx(1.5)
     for use in range(306, 400):
         usage.add(use)
-    assert usage.frequency(399) == 8.0
+    assert usage.then == 8.0
 
 
 def test_never_evicts() -> None:
     """Only the policy *never* keeps everybody."""
     assert [name for name, policy in POLICIES.items() if not policy.evicts] == ["never"]
-
-
-def test_an_occupant_is_idle_unless_said() -> None:
-    """An occupant is by itself unused."""
-    occupant = Occupant(ModelId("a", 1), 10)
-    assert (occupant.last_use, occupant.leases, occupant.frequency) == (0, 0, 0.0)

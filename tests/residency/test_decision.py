@@ -65,7 +65,7 @@ def room_of(budget: int, models: Sequence[Model]) -> DeviceRoom:
 def may_leave(models: Sequence[Model], policy: EvictionPolicy = LRU) -> list[Resident]:
     able = [model.resident for model in models if model.may_leave]
     by_use = sorted(able, key=lambda r: r.usage.last_use)
-    return sorted(by_use, key=lambda r: policy.lasting_key(r.occupant(r.usage.last_use)))
+    return sorted(by_use, key=lambda r: policy.lasting_key(r.usage, 0.0, r.claimed_nbytes))
 
 
 def decided(need: int, *models: Model, budget: int = 100, policy: EvictionPolicy = LRU) -> Decision:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import pytest
 from hypothesis import Phase as Stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.memory.eviction import POLICIES, EvictionPolicy, Occupant
+from workbench.memory.eviction import DECAY, POLICIES, EvictionPolicy, Usage
 from workbench.model import Footprint, ModelId
 from workbench.residency import events
 from workbench.residency.machine import Machine
@@ -83,10 +84,12 @@ class Rig:
     def expected(self) -> list[ModelId]:
         """All idle models, sorted by their keys as they are now."""
         use = self.residents.last_use
-        idle = [r.occupant(use) for r in self.device.residents if r.kind is Kind.NOW]
-        if self.policy.key is not None:
-            idle.sort(key=self.policy.key)
-        return [occupant.model for occupant in idle]
+        idle = [r for r in self.device.residents if r.kind is Kind.NOW]
+        key = self.policy.key
+        if key is not None:
+            now = {r: r.usage.then * DECAY ** (use - r.usage.last_use) for r in idle}
+            idle.sort(key=lambda r: key(now[r], r.load_s, r.claimed_nbytes))
+        return [resident.id for resident in idle]
 
 
 OPERATIONS = [
@@ -126,14 +129,14 @@ def test_models_that_are_looked_at(
         rig.use_briefly(number, 0)
     next(rig.found())
     rig.use_briefly(1, 0)
-    looked: list[ModelId] = []
-    occupant = Resident.occupant
+    looked: list[Usage] = []
+    lasting_key = EvictionPolicy.lasting_key
 
-    def look(resident: Resident, use: int) -> Occupant:
-        looked.append(resident.id)
-        return occupant(resident, use)
+    def look(policy: EvictionPolicy, usage: Usage, *facts: Any) -> float:
+        looked.append(usage)
+        return lasting_key(policy, usage, *facts)
 
-    monkeypatch.setattr(Resident, "occupant", look)
+    monkeypatch.setattr(EvictionPolicy, "lasting_key", look)
     next(rig.found())
     assert len(looked) <= 4
 

@@ -5,26 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import NamedTuple
 
-from workbench.model import ModelId
-
-
-class Occupant(NamedTuple):
-    """A loaded model, as policies see it.
-
-    *last_use*: a number that grows with each lease. *leases*: how many requests use the model now.
-    *frequency*: how often it was used recently, see ``Usage``. *load_s*: the seconds to load it
-    again.
-    """
-
-    model: ModelId
-    nbytes: int
-    last_use: int = 0
-    leases: int = 0
-    frequency: float = 0.0
-    load_s: float = 0.0
+Key = Callable[[float, float, int], float]
+"""Of a loaded model's frequency (see ``Usage``), its seconds to load it again, and its bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +21,20 @@ class EvictionPolicy:
 
     name: str
     reason: str
-    key: Callable[[Occupant], float] | None = None
+    key: Key | None = None
     evicts: bool = True
     decays: bool = False
 
-    def lasting_key(self, occupant: Occupant) -> float:
-        """As *key*, of an *occupant* with the frequency of its last use; only a use changes it.
+    def lasting_key(self, usage: Usage, load_s: float, nbytes: int) -> float:
+        """As *key*, with the frequency of a model's last use; only a use changes it.
 
         Where keys decay, all do so at one rate: their logarithms, less that of the decay up to the
         last use, keep the same order for good.
         """
-        key = self.key(occupant) if self.key is not None else 0.0
+        key = self.key(usage.then, load_s, nbytes) if self.key is not None else 0.0
         if not self.decays:
             return key
-        return math.log(key) + _RATE * occupant.last_use if key > 0 else -math.inf
+        return math.log(key) + _RATE * usage.last_use if key > 0 else -math.inf
 
 
 class Usage:
@@ -73,10 +56,6 @@ class Usage:
         self.then = frequency if frequency < _MOST_USES else _MOST_USES  # noqa: FURB136
         self.last_use = use
 
-    def frequency(self, use: int) -> float:
-        """How often it was used recently, 0.0 to 8.0; *use* numbers the last use of any model."""
-        return self.then * DECAY ** (use - self.last_use)
-
 
 DECAY = 0.5 ** (1 / 300)
 """What a use counts after one later use of any model."""
@@ -85,7 +64,7 @@ _MOST_USES = 8.0
 _RATE = -math.log(DECAY)
 
 
-def _worth(occupant: Occupant) -> float:
+def _worth(frequency: float, load_s: float, nbytes: int) -> float:
     """The value of keeping a model: the seconds of loading that it saves, for each byte.
 
     Frequency, cost and size are those of GreedyDual-Size-Frequency (Cherkasova, 1998), which
@@ -93,19 +72,15 @@ def _worth(occupant: Occupant) -> float:
     after an eviction. On Zipf traces requests then wait less: nearly as little as with known
     request rates, see benchmarks/RESULTS.md.
     """
-    return occupant.frequency * occupant.load_s / max(1, occupant.nbytes)
-
-
-def _largest(occupant: Occupant) -> float:
-    return -occupant.nbytes
+    return frequency * load_s / max(1, nbytes)
 
 
 POLICIES: dict[str, EvictionPolicy] = {
     policy.name: policy
     for policy in (
         EvictionPolicy("lru", "least recently used"),
-        EvictionPolicy("lfu", "least often used", attrgetter("frequency"), decays=True),
-        EvictionPolicy("largest", "largest", _largest),
+        EvictionPolicy("lfu", "least often used", lambda often, *_: often, decays=True),
+        EvictionPolicy("largest", "largest", lambda _often, _load_s, nbytes: -nbytes),
         EvictionPolicy("cost", "least loading saved for its memory", _worth, decays=True),
         EvictionPolicy("never", "nobody is evicted", evicts=False),
     )

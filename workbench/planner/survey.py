@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.memory.eviction import DECAY, EvictionPolicy, Occupant, Usage
+from workbench.memory.eviction import DECAY, EvictionPolicy, Usage
 from workbench.model import ModelId
 from workbench.planner.costs import ModelCost, check_costs
 from workbench.planner.trace import Trace
@@ -131,10 +131,7 @@ def _keys(
     """
     if policy.key is None:  # the last use decides
         return range(len(which))
-    once = [
-        policy.key(Occupant(model, costs[model].nbytes, frequency=1.0, load_s=costs[model].load_s))
-        for model in models
-    ]
+    once = [policy.key(1.0, costs[model].load_s, costs[model].nbytes) for model in models]
     if not policy.decays:
         return [once[number] for number in which]
     scales = [math.log(each) if each > 0 else -math.inf for each in once]

@@ -13,7 +13,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from workbench.events import ModelUnloaded
-from workbench.memory.eviction import EvictionPolicy, Occupant, Usage
+from workbench.memory.eviction import EvictionPolicy, Usage
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.events import Purpose, Requested
 
@@ -144,13 +144,6 @@ class Resident:
         """The bytes that the system gets back if it leaves."""
         return self.claimed_nbytes - self.footprint.unseen_nbytes
 
-    def occupant(self, use: int) -> Occupant:
-        """The facts about it for a policy; *use* is the number of the last use of any model."""
-        usage, nbytes = self.usage, self.claimed_nbytes
-        return Occupant(
-            self.id, nbytes, usage.last_use, self.leases, usage.frequency(use), self.load_s
-        )
-
 
 class WaitingRequest:
     """A request for leases that could not be granted at once; begins as ``events.Requested``."""
@@ -236,8 +229,8 @@ class LeavingOrder:
         return key, place, self._number, resident
 
     def _keys(self, resident: Resident) -> tuple[float, int]:
-        key = self._policy.lasting_key(resident.occupant(resident.usage.last_use))
-        return key, resident.place
+        usage, load_s, nbytes = resident.usage, resident.load_s, resident.claimed_nbytes
+        return self._policy.lasting_key(usage, load_s, nbytes), resident.place
 
 
 @dataclass(slots=True)
