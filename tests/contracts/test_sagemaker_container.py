@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -117,7 +118,7 @@ def test_which_model_is_meant(core: ServerCore, url: str) -> None:
     assert container.only() == "own"
     container.load("a", url)
     assert container.only() == A
-    core.resize(1000)
+    core.adjust(replace(core.settings, budget=1000))
     container.load("b", url)
     with pytest.raises(InvalidRequest, match=r"There are 2 models, .*Target-Model header$"):
         container.only()

@@ -1,6 +1,7 @@
 """Opening, closing and changing a core, over a loader that is a double."""
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -77,8 +78,8 @@ def test_a_share_is_of_each_device(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     core = ServerCore(settings, files=FakeFiles(FakeLoader(dict(SIZES))))
     assert core.budget_nbytes is None
     with opened(core):
-        core.resize(Share(0.5))
-        assert [device.budget_nbytes for device in core.snapshot().devices] == [50, 100]
+        core.adjust(replace(settings, budget=Share(0.2)))
+        assert [device.budget_nbytes for device in core.snapshot().devices] == [20, 40]
 
 
 def test_devices_are_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +132,7 @@ def test_cached_answers_leave_before_models_for_a_smaller_budget(tmp_path: Path)
             cache.keep(None, bytes([number]), answer)
         free = []
         for budget in (80, 67.5, 50):
-            core.resize(int(budget * MIB))
+            core.adjust(replace(core.settings, budget=int(budget * MIB)))
             free.append(runtime.residency.free_nbytes() / MIB)
         assert free == [12.5, 0, 0]
         assert [cache.find(None, bytes([n])) is not None for n in range(4)] == [False] * 2 + [

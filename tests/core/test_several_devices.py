@@ -1,6 +1,7 @@
 """A server on two GPUs, which are doubles: one core, and books for each."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import inside
@@ -65,7 +66,7 @@ def test_models_are_spread(core: ServerCore) -> None:
 
 def test_each_device_gets_the_budget(core: ServerCore) -> None:
     """A change is of each, as the setting is."""
-    core.resize(55)
+    core.adjust(replace(core.settings, budget=55))
     assert ask(core, "b") == [1.0, 2.0]
     assert [device.budget_nbytes for device in core.snapshot().devices] == [55, 55]
     with pytest.raises(ModelTooLarge, match="a:1 needs 60 B, the budget is 55 B"):

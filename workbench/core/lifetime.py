@@ -13,12 +13,12 @@ from typing import TypeVar
 from workbench.backends.base import Backend
 from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names, highest
-from workbench.core.placement import Placement, budget_nbytes, place
+from workbench.core.placement import Placement, place
 from workbench.core.records import Records
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
 from workbench.core.tracing import Tracing
-from workbench.errors import NotSupported, RequestStopped, ServerNotRunning, UsageError
+from workbench.errors import NotSupported, RequestStopped, ServerNotRunning
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository
@@ -97,40 +97,23 @@ class Lifetime:
         budget = self.settings.budget
         return None if isinstance(budget, Share) else budget
 
-    def resize(self, budget: int | Share) -> None:
-        """Set the memory that models may take of each device: bytes, or a share of the device.
-
-        If the core is open, models that no longer fit are evicted as soon as they are idle, if the
-        policy and pins allow it, and waiting requests that can never fit are refused. Raises
-        ``UsageError`` for less than 1 byte.
-        """
-        if not isinstance(budget, Share) and budget < 1:
-            raise UsageError(f"a budget is at least 1 byte, not {budget}")
-        self.settings = replace(self.settings, budget=budget)
-        runtime = self._runtime
-        if runtime is not None:
-            nbytes = [
-                budget_nbytes(budget, each.placement.device.total_nbytes)
-                for each in runtime.devices
-            ]
-            runtime.spare(runtime.residency.books().budget_nbytes - nbytes[0])
-            for device, each_nbytes in zip(runtime.devices, nbytes, strict=True):
-                runtime.residency.resize(each_nbytes, device.number)
-
     def adjust(self, wanted: Settings) -> None:
         """Use the budget, the eviction policy and the keep-alive time of *wanted* from now on.
 
-        Raises as ``resize`` does.
+        If the core is open, models that no longer fit are evicted as soon as they are idle, if the
+        policy and pins allow it, and waiting requests that can never fit are refused.
         """
-        if wanted.budget is not None and wanted.budget != self.settings.budget:
-            self.resize(wanted.budget)
+        before, runtime = self.settings, self._runtime
+        budget = before.budget if wanted.budget is None else wanted.budget
         evict, keep_alive_s = wanted.evict, wanted.keep_alive
-        before = self.settings
-        self.settings = replace(before, evict=evict, keep_alive=keep_alive_s)
-        runtime = self._runtime
-        if runtime is not None and evict != before.evict:
+        self.settings = replace(before, budget=budget, evict=evict, keep_alive=keep_alive_s)
+        if runtime is None:
+            return
+        if budget is not None and budget != before.budget:
+            runtime.resize(budget)
+        if evict != before.evict:
             runtime.residency.follow(POLICIES[evict])
-        if runtime is not None and keep_alive_s != before.keep_alive:
+        if keep_alive_s != before.keep_alive:
             runtime.expire_after(keep_alive_s)
 
     def drain(self) -> None:

@@ -32,7 +32,7 @@ from workbench.core.lifecycle.sources import Sources
 from workbench.core.lifecycle.watcher import Watcher
 from workbench.core.lifecycle.work import ThreadedWork
 from workbench.core.names import Names
-from workbench.core.placement import Placement
+from workbench.core.placement import Placement, budget_nbytes
 from workbench.core.records import Records
 from workbench.core.room import RunRoom
 from workbench.core.run_memory import RunMemory
@@ -44,7 +44,7 @@ from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
 from workbench.residency import OnDevice, Residency
-from workbench.settings import Settings
+from workbench.settings import Settings, Share
 from workbench.threads import CallThreads, SharedPool, ThreadPool, Ticker
 
 _log = logging.getLogger("workbench")
@@ -227,6 +227,14 @@ class Runtime:
         cache = self._responses
         if cache is not None:
             cache.shrink(max(0, nbytes - self.residency.free_nbytes()))
+
+    def resize(self, budget: int | Share) -> None:
+        """Let models take so much of each device from now on: bytes, or a share of the device."""
+        placed = [device.placement.device.total_nbytes for device in self.devices]
+        nbytes = [budget_nbytes(budget, total_nbytes) for total_nbytes in placed]
+        self.spare(self.residency.books().budget_nbytes - nbytes[0])
+        for device, each_nbytes in zip(self.devices, nbytes, strict=True):
+            self.residency.resize(each_nbytes, device.number)
 
     def _closed(self, model: ModelId, session: Session) -> None:
         """Drop the cached answers of the *session* of *model*, which is closed, and its source."""
