@@ -242,7 +242,7 @@ def test_each_device_has_a_budget_of_its_own() -> None:
     assert rig.here() == {A}
     rig.load(C)
     assert rig.residency.device(C) == 0
-    assert [each.budget_nbytes for each in rig.residency.snapshot().devices] == [100, 25]
+    assert [rig.residency.books(each).budget_nbytes for each in (0, 1)] == [100, 25]
     assert rig.residency.budget_nbytes == 100
 
 

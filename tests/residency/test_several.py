@@ -215,7 +215,8 @@ def test_the_books_of_all(rig: Rig) -> None:
     now = rig.residency.snapshot()
     assert set(now.residents) == {A, B}
     assert now.pending == {C: 1}
-    assert [(one.held_nbytes, one.claimed_nbytes) for one in now.devices] == [(40, 40)] * 2
+    books = [rig.residency.books(number) for number in (0, 1)]
+    assert [(one.held_nbytes, one.claimed_nbytes) for one in books] == [(40, 40)] * 2
     assert {model: each.loads for model, each in now.load_statistics.items()} == {A: 1, B: 1}
     assert rig.residency.budget_nbytes == 200
     asked.cancel()

@@ -41,9 +41,7 @@ for _duration_s in (0.0009, 0.0009, 0.0009, 0.0009, 2.0):
     REQUESTS.succeeded(0.0, 0.0, _duration_s, 0.0)
 REQUESTS.failed(FailureReason.BACKEND, 0.5)
 MODELS = (
-    ModelStatus(
-        A, ModelState.READY, 3 * MIB, 2, True, 1.0, 0.5, "", REQUESTS.read(), run_nbytes=MIB
-    ),
+    ModelStatus(A, ModelState.READY, 3 * MIB, 2, True, 0.5, "", REQUESTS.read(), run_nbytes=MIB),
     ModelStatus(B, ModelState.UNAVAILABLE, reason="asked <for>"),
 )
 SNAPSHOT = Snapshot(

@@ -360,7 +360,6 @@ class Residency:
                 {r.id: snapshot_of(r, loans.get(r), now_s) for r in residents.all()},
                 self._telemetry.load_statistics(),
                 dict(Counter(waiting)),
-                tuple(map(books_of, residents.devices)),
             )
 
     def journal(self) -> bytes:

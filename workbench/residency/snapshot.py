@@ -77,10 +77,8 @@ class ResidentSnapshot(NamedTuple):
     id: ModelId
     state: ModelState
     nbytes: int = 0
-    claimed_nbytes: int = 0
     leases: int = 0
     pinned: bool = False
-    idle_s: float = 0.0
     load_s: float = 0.0
     reason: str = ""
     footprint: Footprint = _NO_FOOTPRINT
@@ -104,7 +102,7 @@ class Books:
 
 @dataclass(frozen=True, slots=True)
 class ResidencySnapshot:
-    """The models in memory at one moment, in the order of their loading, and each device's books.
+    """The models in memory at one moment, in the order of their loading.
 
     *load_statistics* has each model that was ever loaded or requested. *pending*: how many requests
     wait for a model's load, or for room.
@@ -113,7 +111,6 @@ class ResidencySnapshot:
     residents: Mapping[ModelId, ResidentSnapshot]
     load_statistics: Mapping[ModelId, LoadStatistics]
     pending: Mapping[ModelId, int]
-    devices: tuple[Books, ...]
 
 
 def books_of(device: DeviceBooks) -> Books:
@@ -130,10 +127,8 @@ def snapshot_of(resident: Resident, loan: Loan | None, now_s: float) -> Resident
         resident.id,
         STATES[resident.phase],
         resident.held_nbytes,
-        resident.claimed_nbytes,
         resident.leases,
         resident.pinned,
-        now_s - resident.last_used_s,
         resident.load_s,
         resident.leaves,
         session.footprint if session else _NO_FOOTPRINT,

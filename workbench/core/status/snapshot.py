@@ -17,12 +17,12 @@ class ModelStatus:
     """One model, in memory or not.
 
     *nbytes*: the memory booked for it on its *device*; *footprint*: its parts. *run_nbytes*: the
-    most that one of its runs took beside that. *leases*: how many requests use it now. *idle_s*:
-    seconds since its last use; *load_s*: seconds of its last load (both 0.0 if it is not in
-    memory). *reason*: why it is not in memory, or leaving, or what its load does. *pending*: how
-    many requests wait for its load. *load_statistics*: its loads and unloads since the server's
-    start. *stalls*: how many of its runs delayed all other requests. *tags*: labels of its metrics
-    beside name and version. *absence*: how it left memory or failed to load, if it did.
+    most that one of its runs took beside that. *leases*: how many requests use it now. *load_s*:
+    seconds of its last load, 0.0 if it is not in memory. *reason*: why it is not in memory, or
+    leaving, or what its load does. *pending*: how many requests wait for its load.
+    *load_statistics*: its loads and unloads since the server's start. *stalls*: how many of its
+    runs delayed all other requests. *tags*: labels of its metrics beside name and version.
+    *absence*: how it left memory or failed to load, if it did.
     """
 
     id: ModelId
@@ -30,7 +30,6 @@ class ModelStatus:
     nbytes: int = 0
     leases: int = 0
     pinned: bool = False
-    idle_s: float = 0.0
     load_s: float = 0.0
     reason: str = ""
     requests: RequestCounts = field(default_factory=RequestCounts)

@@ -109,7 +109,6 @@ class Statuses:
             resident.nbytes,
             resident.leases,
             resident.pinned,
-            resident.idle_s,
             resident.load_s,
             reason,
             record.requests.read() if record else _NO_REQUESTS,
@@ -158,7 +157,7 @@ class Statuses:
         first = heapq.nsmallest(most, used_s, lambda model: (places[model], -used_s[model]))
         used = [model for model, at_s in used_s.items() if at_s > since_s]
         largest = heapq.nlargest(
-            _LARGEST * len(self._now.devices),
+            _LARGEST * len(self._runtime.devices),
             states,
             lambda model: residents[self._here[model]].nbytes,
         )
