@@ -32,16 +32,7 @@ from workbench.asking.replies import (
 )
 from workbench.codecs import generate, v2_binary, v2_json
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import (
-    AttributeUnknown,
-    ModelNotFound,
-    ModelNotReady,
-    NotSupported,
-    RunFailed,
-    TokenRequired,
-    UsageError,
-    WorkbenchError,
-)
+from workbench.errors import WorkbenchError
 from workbench.image_forms import image_forms
 from workbench.model import ModelId, ModelState, Signature
 from workbench.running import find_token
@@ -81,13 +72,15 @@ def connect(url: str | int, *, token: str | None = None, timeout_s: float = 60.0
 def address_of(url: object) -> str:
     """*url* as the address of a server, without a path. Raises ``UsageError``."""
     if not isinstance(url, str | int) or isinstance(url, bool):
-        raise UsageError(f"the url of a server is a text, such as wb.url, not {type(url).__name__}")
+        raise errors.UsageError(
+            f"the url of a server is a text, such as wb.url, not {type(url).__name__}"
+        )
     text = str(url).strip()
     if text.isdecimal():
         text = f"127.0.0.1:{text}"
     address = (text if "://" in text else f"http://{text}").rstrip("/").removesuffix("/v2")
     if not _is_address(address):
-        raise UsageError(
+        raise errors.UsageError(
             f"{url!r} is no address of a server: give one such as http://127.0.0.1:8000, or a port"
         )
     return address
@@ -126,7 +119,7 @@ class Connection(Asks):
         self._signatures: dict[tuple[str, int | None], Signature] = {}
         try:
             self._about = self._metadata()
-        except TokenRequired:
+        except errors.TokenRequired:
             if not token:
                 self.close()
                 raise
@@ -198,7 +191,7 @@ class Connection(Asks):
         signature = self._taken(model, version)
         if not signature.inputs and not isinstance(inputs, Mapping):
             tells = "tell this token" if self._about is _UNTOLD else "say"
-            raise UsageError(
+            raise errors.UsageError(
                 f"{self.url} does not {tells} what {model!r} takes: pass a dict of arrays by name, "
                 "in the model's own datatypes"
             )
@@ -233,7 +226,7 @@ class Connection(Asks):
         """The rows of the repository's index; of KServe, those of its list of names."""
         try:
             reply = self._ask("POST", f"{_REPOSITORY}index", json={})
-        except (NotSupported, ModelNotFound, RunFailed):
+        except (errors.NotSupported, errors.ModelNotFound, errors.RunFailed):
             pass
         else:
             with expecting("an index of models", reply):
@@ -241,14 +234,14 @@ class Connection(Asks):
         try:
             names = self._ask("GET", "v2/models").json()["models"]
         except (WorkbenchError, ValueError, KeyError, TypeError):
-            raise NotSupported(f"{self.url} lists no models") from None
+            raise errors.NotSupported(f"{self.url} lists no models") from None
         return [{"name": name, "state": ModelState.READY.value} for name in names]
 
     def step_of_load(self, model: str) -> str:
         """What the load of *model* does now, in words; ``""`` where the server does not tell."""
         try:
             rows = self._index()
-        except NotSupported:
+        except errors.NotSupported:
             return ""
         loading = (ModelState.LOADING.value, model)
         steps = (row.get("reason") for row in rows if (row.get("state"), row["name"]) == loading)
@@ -290,11 +283,11 @@ class Connection(Asks):
         """READY, if the model answers requests now. Raises ``ModelNotFound`` and others."""
         try:
             self._ask("GET", f"{_path(name, None)}/ready")
-        except (ModelNotReady, RunFailed):
+        except (errors.ModelNotReady, errors.RunFailed):
             return ModelState.UNAVAILABLE
         return ModelState.READY
 
-    def _meant(self, model: str, error: ModelNotFound) -> ModelNotFound:
+    def _meant(self, model: str, error: errors.ModelNotFound) -> errors.ModelNotFound:
         # of another server nothing is asked that the user did not ask for
         return super()._meant(model, error) if self._is_workbench else error
 
@@ -316,7 +309,7 @@ class Connection(Asks):
         parameters = {} if config is None else {"config": json.dumps(config)}
         try:
             self._verb(model, "load", **parameters)
-        except ModelNotFound as error:
+        except errors.ModelNotFound as error:
             raise self._meant(model, error) from None
 
     def unload(self, model: str) -> None:
@@ -340,7 +333,7 @@ class Connection(Asks):
     def events_after(self, number: int) -> EventList:
         """The events numbered above *number*."""
         if not self._is_workbench:
-            raise NotSupported(f"{self.url} is no workbench: it tells no events")
+            raise errors.NotSupported(f"{self.url} is no workbench: it tells no events")
         reply = self._ask("GET", "events", params={"after": number})
         with expecting("events", reply):
             return EventList(map(event_entry, reply.json()["events"]))
@@ -367,12 +360,12 @@ class Connection(Asks):
             raise self._lacks(name)
         super().__setattr__(name, value)
 
-    def _lacks(self, name: str) -> AttributeUnknown:
+    def _lacks(self, name: str) -> errors.AttributeUnknown:
         cure = meant(name, dir(type(self))) or (
             ": serving, pinning, settings and measuring are for the Workbench itself, in the "
             "process of the server"
         )
-        return AttributeUnknown(f"a connection has no {name!r} to use or set{cure}")
+        return errors.AttributeUnknown(f"a connection has no {name!r} to use or set{cure}")
 
     def __repr__(self) -> str:
         return f"connection to {self._about['name'] or 'a server'} at {self.url}"
@@ -390,7 +383,7 @@ class Connection(Asks):
         if known is None:
             try:
                 reply = self._ask("GET", _path(model, version))
-            except ModelNotFound as error:
+            except errors.ModelNotFound as error:
                 raise self._meant(model, error) from None
             with expecting("the inputs and outputs of a model", reply):
                 told = reply.json()
@@ -410,7 +403,7 @@ class Connection(Asks):
         """As ``signature``; an empty one where the server does not tell that to this token."""
         try:
             return self.signature(model, version)
-        except TokenRequired:
+        except errors.TokenRequired:
             if self._about is not _UNTOLD:
                 raise
             return Signature("", {}, {})
