@@ -182,12 +182,18 @@ class Models(Lifetime, Asks):
         the model is unloaded. With files, or as an ensemble, a model needs no folder.
         """
         check_model(model, version)
-        if config is not None or files is not None:
-            return self._load_with(model, version, config_text(config), file_contents(files))
         stop, core = CancellationToken(), self._core
+        is_given = config is not None or files is not None
+        if is_given and version is not None:
+            raise UsageError("a load with a config is of all versions: leave out the version")
         with stopped_by_interrupt(stop), Progress() as progress:
             show = partial(show_load, progress, core, model)
-            return self._model(self._call(model, core.load, model, version, stop, meanwhile=show))
+            if not is_given:
+                status = self._call(model, core.load, model, version, stop, meanwhile=show)
+                return self._model(status)
+            given = config_text(config), file_contents(files)
+            self._call(model, core.load_all, model, *given, meanwhile=show)
+        return self._model(core.status(model))
 
     def _call(
         self,
@@ -201,17 +207,6 @@ class Models(Lifetime, Asks):
             return self._core.call(verb, *args, meanwhile=meanwhile)
         except ModelNotFound as error:
             raise self._meant(model, error) from None
-
-    def _load_with(
-        self, model: str, version: int | None, config: str | None, files: dict[str, bytes]
-    ) -> Model:
-        if version is not None:
-            raise UsageError("a load with a config is of all versions: leave out the version")
-        core = self._core
-        with Progress() as progress:
-            show = partial(show_load, progress, core, model)
-            self._call(model, core.load_all, model, config, files, meanwhile=show)
-        return self._model(core.status(model))
 
     def unload(
         self, model: str, version: int | None = None, *, dependents: bool = False
