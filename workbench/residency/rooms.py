@@ -89,11 +89,6 @@ class Ahead:
         self.spare_nbytes = not_needed if first else min(not_needed, self.spare_nbytes)
         self.full = self.full or now_nbytes + self.passed_nbytes >= need_nbytes
 
-    @property
-    def closed(self) -> bool:
-        """Whether no later request may go first, however small."""
-        return self.full or self.spare_nbytes < 0
-
     def lets_pass(self, need_nbytes: int) -> bool:
         """Whether a later request may have *need_nbytes* now."""
         return not self.full and need_nbytes <= self.spare_nbytes
@@ -159,7 +154,8 @@ class Rooms:
             return False
         (model,) = request.models
         home = request.homes[model]
-        return home in ahead and ahead[home].closed and request.needs[model] <= home.budget_nbytes
+        closed = home in ahead and not ahead[home].lets_pass(0)
+        return closed and request.needs[model] <= home.budget_nbytes
 
     def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[Share]:
         """The shares of *request*, by device; none if all its models are in memory and stay."""

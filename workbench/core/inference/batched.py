@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
-from workbench.core.inference.direct import Answer, Direct, check_allowed
+from workbench.core.inference.direct import Answer, Direct, check_allowed, why_stopped
 from workbench.core.inference.runner import INLINE_S, Pending, Read, Turn
 from workbench.core.runs import Runs
 from workbench.errors import (
@@ -158,7 +158,7 @@ class Batched:
             self._changed.notify()  # a thread that waits for company for it
         if waited:
             given_up = RequestStopped("nobody waits for it any more")
-            self._refuse(asked, _stop_error(asked) or given_up)
+            self._refuse(asked, why_stopped(asked.request) or given_up)
 
     def _work(self) -> None:
         """Run batches, as one instance of the model, until the queue is empty."""
@@ -200,7 +200,7 @@ class Batched:
 
     def _begins(self, asked: _Queued) -> bool:
         """Begin the turn of *asked*, and return True; or refuse it if it was stopped."""
-        error = _stop_error(asked)
+        error = why_stopped(asked.request)
         if error is not None:
             self._refuse(asked, error)
             return False
@@ -251,11 +251,6 @@ def _deliver(batch: _Batch) -> None:
     assert batch.answers is not None
     for asked, answer in zip(batch.asked, batch.answers, strict=True):
         asked.turn.done(answer)
-
-
-def _stop_error(asked: _Queued) -> RequestStopped | None:
-    stop = asked.request.stop
-    return stop.error if stop is not None else None
 
 
 def _bypasses_queue(batching: Batching | None) -> bool:

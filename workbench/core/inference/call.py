@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from workbench.core.inference.runner import Describe, Pending, Read, Runner
-from workbench.core.inference.waits import Waits
+from workbench.core.inference.waits import Waits, stopping
 from workbench.core.leases import Leases
 from workbench.core.names import Names
 from workbench.core.runs import Runs
@@ -154,7 +154,7 @@ class Call(Generic[T]):
 
     def refuse(self) -> None:
         """The threads have ended. See ``threads.Job``."""
-        self._fail(self._stop.error or _stopping())
+        self._fail(self._stop.error or stopping())
 
     # ── the end of a wait ──
 
@@ -228,7 +228,7 @@ class Call(Generic[T]):
     def _came_lease(self, coming: Future[Lease]) -> None:
         self._coming = None
         if coming.cancelled():
-            self._fail(self._stop.error or _stopping())
+            self._fail(self._stop.error or stopping())
             return
         try:
             self._context.copy().run(self._leased, coming.result())
@@ -340,7 +340,3 @@ class Call(Generic[T]):
             future.set_exception(error)
         else:
             future.set_result(written)  # type: ignore[arg-type]  # which may be None
-
-
-def _stopping() -> ServerNotRunning:
-    return ServerNotRunning("the server is stopping")

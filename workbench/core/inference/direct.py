@@ -115,7 +115,7 @@ class Direct:
             if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
         except BaseException as error:
-            stopped = _stopped(request)
+            stopped = why_stopped(request)
             duration_s = time.perf_counter() - request.made_s
             learned.requests.failed(reason_of(stopped or error), duration_s)
             if stopped:
@@ -123,7 +123,9 @@ class Direct:
             raise
         learned.pace.observe(nbytes, ended_s - begun_s if own_s is None else own_s)
         at_s = time.time()
-        if request.stop and (stopped := _stopped(request)):  # it could not be ended: nobody waits
+        if request.stop and (
+            stopped := why_stopped(request)
+        ):  # it could not be ended: nobody waits
             learned.requests.failed(reason_of(stopped), ended_s - request.made_s)
         else:
             learned.requests.succeeded(
@@ -202,7 +204,7 @@ class Direct:
             begin, end = end, end + request.batch_size
             rows = slice(begin, end)
             part = {n: Tensor(outputs[n].datatype, outputs[n].array[rows]) for n in names}
-            failure: WorkbenchError | None = _stopped(request)
+            failure: WorkbenchError | None = why_stopped(request)
             try:
                 finish(part, request, self.signature)
             except WorkbenchError as error:
@@ -227,7 +229,7 @@ class Direct:
         return answers
 
     def _attempt(self, request: InferRequest) -> Answer:
-        if stopped := _stopped(request):
+        if stopped := why_stopped(request):
             self._runs.count_failure(self.model, stopped, request.made_s)
             return stopped
         try:
@@ -236,7 +238,7 @@ class Direct:
             return error
 
 
-def _stopped(request: InferRequest) -> RequestStopped | None:
+def why_stopped(request: InferRequest) -> RequestStopped | None:
     """Why nobody waits for *request* any more; ``None`` if somebody does."""
     return request.stop.error if request.stop is not None else None
 

@@ -27,6 +27,7 @@ from workbench.core.inference.steps import (
     output_of,
     placed,
 )
+from workbench.core.inference.waits import stopping
 from workbench.errors import (
     RequestStopped,
     RunFailed,
@@ -411,7 +412,7 @@ class _StepJob:
 
     def refuse(self, error: WorkbenchError | None = None) -> None:
         """Fail the request, then do the job here; see ``Execution.refuse``."""
-        self._execution.refuse(error or ServerNotRunning("the server is stopping"))
+        self._execution.refuse(error or stopping())
         self.run()
 
 

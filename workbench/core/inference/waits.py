@@ -47,7 +47,7 @@ class Waits:
         """
         with self._lock:
             if self._closed:
-                raise _stopping()
+                raise stopping()
             if len(self._waiting) >= self._most:
                 raise TooManyWaiting(
                     f"{self._most} requests wait already, the setting max_waiting: "
@@ -86,8 +86,9 @@ class Waits:
             self._waiting.clear()
         self._ticker.end()  # now that no wait wakes it again
         for expire in left:
-            expire(_stopping())
+            expire(stopping())
 
 
-def _stopping() -> ServerNotRunning:
+def stopping() -> ServerNotRunning:
+    """The error for requests that the end of the server cuts off."""
     return ServerNotRunning("the server is stopping")
