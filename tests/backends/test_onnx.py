@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 import onnx
 import psutil
 import pytest
+from elsewhere import Elsewhere
 from onnx import helper, numpy_helper
 from onnx_models import ONNX_TYPES, identity, loop, source, written
 
@@ -623,67 +623,6 @@ def test_frames_without_samples(
             OnnxBackend().load(source(tmp_path / "m.onnx"))
     else:
         OnnxBackend().load(source(tmp_path / "m.onnx")).close()
-
-
-_RUNS = """
-import json
-import sys
-from pathlib import Path
-import numpy as np
-from onnx_models import source
-from workbench.backends.onnx.backend import OnnxBackend
-from workbench.errors import InvalidRequest
-from workbench.tensor import Tensor
-for line in sys.stdin:
-    path, shapes, filled = json.loads(line)
-    arrays = {n: np.full(s, filled, np.float32) for n, s in shapes.items() if isinstance(s, list)}
-    arrays |= {name: np.array(shapes[name]) for name in shapes.keys() - arrays.keys()}
-    arrays |= {name: np.array(shapes[name], np.int32) for name in "lt" if name in shapes}
-    session = OnnxBackend().load(source(Path(path)))
-    try:
-        inputs = {name: Tensor.of(array) for name, array in arrays.items()}
-        print(session.run(inputs, ["y"])[0].shape, flush=True)
-    except InvalidRequest as error:
-        print(error, flush=True)
-    session.close()
-"""
-
-
-class Elsewhere:
-    """Another process that runs models: what ends it fails the test that asked, and no other."""
-
-    process: subprocess.Popen[str] | None = None
-
-    def run(self, path: Path, shapes: dict[str, Any], filled: int = 0) -> str:
-        """The shape of the output *y*, or why the request was refused, for inputs of *shapes*."""
-        if self.process is None:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", _RUNS], env={"PYTHONPATH": ":".join(sys.path)},
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            )  # fmt: skip
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([str(path), shapes, filled]) + "\n")
-        self.process.stdin.flush()
-        told = self.process.stdout.readline()
-        if not told:
-            pytest.fail(f"the process ended: {self.close()}")
-        return told.removesuffix("\n")
-
-    def close(self) -> str:
-        """End it; its status, and the end of what it complained of."""
-        process, self.process = self.process, None
-        if process is None:
-            return ""
-        complained = process.communicate(timeout=60)[1][-1000:]
-        return f"{process.returncode} {complained}"
-
-
-@pytest.fixture(scope="module")
-def elsewhere() -> Iterator[Elsewhere]:
-    elsewhere = Elsewhere()
-    yield elsewhere
-    elsewhere.close()
 
 
 @pytest.mark.parametrize(
