@@ -24,7 +24,6 @@ class Plan:
 
     @classmethod
     def of(cls, ensemble: Ensemble, wanted: Collection[str]) -> Plan:
-        """Make the plan for the *wanted* outputs."""
         givers = {tensor: step for step in ensemble.steps for tensor in step.outputs.values()}
         steps = _needed(givers, wanted)
         uses = Counter(wanted)

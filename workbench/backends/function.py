@@ -39,7 +39,6 @@ class FunctionBackend:
         """There is no engine."""
 
     def inspect(self, source: ModelSource) -> Inspection:
-        """The function's declared inputs, outputs and memory."""
         function = _function(source)
         return Inspection(_signature(function), Need(function.nbytes), function, function.schedule)
 
@@ -48,7 +47,6 @@ class FunctionBackend:
         source: ModelSource,
         stop: CancellationToken | None = None,  # noqa: ARG002  # there is nothing to end
     ) -> FunctionSession:
-        """A session that calls the function."""
         function = _function(source)
         kind = GeneratorSession if function.streams else FunctionSession
         return kind(source.id, function)

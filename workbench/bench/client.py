@@ -143,7 +143,6 @@ class Windows:
         self._window.laps_s.append(seconds)
 
     def fail(self, why: str) -> None:
-        """A request failed."""
         self._window.failed += 1
         self.failure = self.failure or why
 

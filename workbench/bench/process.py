@@ -85,7 +85,6 @@ class LoadProcess:
         return lines[-1] if lines else "it said nothing"
 
     def close(self) -> None:
-        """End the process."""
         self._process.kill()
         self._process.communicate()
 

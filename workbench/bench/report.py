@@ -39,7 +39,6 @@ class Bench:
 
     @property
     def sentence(self) -> str:
-        """The answer in one sentence."""
         served = [point for point in self.points if point.load.answers]
         if not served:
             why = self.points[0].load.failure if self.points else "nothing was measured"

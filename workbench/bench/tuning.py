@@ -50,7 +50,6 @@ class Tuning:
 
     @property
     def sentence(self) -> str:
-        """What was found, in one sentence."""
         limit = f"a p99 of {show_duration(self.p99_s)}"
         if (first := self.unsteady) is not None:
             served = f"{self.bench.model} served {first.throughput:,.0f} elements a second"

@@ -54,7 +54,6 @@ class Client:
         return response.status, json.loads(response.read())
 
     def close(self) -> None:
-        """End the connection."""
         self._connection.close()
 
 

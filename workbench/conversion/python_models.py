@@ -47,7 +47,6 @@ class PythonModels:
         outputs: Declared | None,
         **schedule: Any,
     ) -> FunctionModel:
-        """See ``Workbench.register``."""
         model = declared_id(function, name, version)
         served = declared_model(function, inputs, outputs, loop=self._loop, **schedule)
         self._register(model, served)
@@ -56,7 +55,6 @@ class PythonModels:
     def serve(
         self, thing: Any, name: object, example: Any, convert: bool | None, declared: dict[str, Any]
     ) -> Served:
-        """See ``Workbench.serve``."""
         if name is not None and not isinstance(name, str):
             kind = type(name).__name__
             raise UsageError(f"the name of a model is a str, not {kind}: wb.serve(thing, name)")
@@ -107,7 +105,6 @@ class PythonModels:
         return self._examples.get(name)
 
     def unregister(self, name: str) -> None:
-        """See ``Workbench.unregister``."""
         core = self._core()
         try:
             core.call(core.remove, name)

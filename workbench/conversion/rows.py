@@ -33,7 +33,6 @@ class Rows:
 
     @property
     def told(self) -> str:
-        """What the example is, in words."""
         if not self.drawn:
             return "the example"
         return f"{len(next(iter(self.example.values())))} {self.drawn}"

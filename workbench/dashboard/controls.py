@@ -168,7 +168,6 @@ class Controls:
             self._writing = False
 
     def fill(self, text: str) -> None:
-        """Put *text* in the place of the request."""
         self.request.value = text
         self.request.placeholder = "the inputs are too large for an example; write a request here"
 

@@ -226,7 +226,6 @@ class Dashboard:
         return self._chart_drawn
 
     def _charts(self) -> list[str]:
-        """One of each device."""
         return list(memory_charts(self._history, self._snapshot, self._marked))
 
     def _legend(self) -> str:

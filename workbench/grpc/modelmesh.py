@@ -141,7 +141,6 @@ class ModelMesh:
         self._started = 0  # how many of them are through with that
 
     def service(self) -> Service:
-        """The gRPC service with these methods."""
         answers: dict[str, Handler] = {
             "runtimeStatus": self._status,
             "predictModelSize": self._predict,

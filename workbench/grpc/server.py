@@ -88,7 +88,6 @@ class _Threads:
         start_thread(self._watch, "workbench-grpc-watch")
 
     def submit(self, work: Callable[..., Any], *args: object) -> Future[Any]:
-        """Run *work* in one of the threads."""
         future: Future[Any] = Future()
         self._since_s.append(time.monotonic())
         self._jobs.put((future, partial(work, *args)))
@@ -167,7 +166,6 @@ class GrpcServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether it answers."""
         return self._server is not None
 
     def duplicate_socket(self) -> None:

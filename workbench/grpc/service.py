@@ -34,7 +34,6 @@ class Rpc:
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata that came with the message."""
         found: Metadata = self.context.invocation_metadata()
         return found
 
@@ -63,7 +62,6 @@ class Rpc:
             end()
 
     def carries(self, token: str) -> bool:
-        """Whether the call has *token*."""
         return carries(self.metadata, token)
 
 

@@ -32,7 +32,6 @@ class OneReply:
         self._left: list[bytes | Exception] = [reply]
 
     def take(self) -> Future[bytes | None]:
-        """See ``Replies``."""
         future: Future[bytes | None] = Future()
         reply = self._left.pop() if self._left else None
         if isinstance(reply, Exception):

@@ -75,7 +75,6 @@ class V2:
         self._restricts = door.restricts("functions")
 
     def service(self) -> Service:
-        """The service that this answers."""
         answers: dict[str, Handler] = {
             "ServerLive": lambda *_: {"live": True},
             "ServerReady": lambda *_: {"ready": self._core.is_ready},

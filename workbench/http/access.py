@@ -53,7 +53,6 @@ class RequestHead:
 
     @classmethod
     def of(cls, scope: Any) -> RequestHead:
-        """Of an ASGI *scope*."""
         path, query = scope["raw_path"].decode("latin-1"), scope["query_string"].decode("latin-1")
         server = scope.get("server")
         return cls(scope["method"], path, query, scope["headers"], server and tuple(server))
@@ -63,7 +62,6 @@ class RequestHead:
         return next((value for key, value in self.headers if key == name), b"")
 
     def has(self, name: bytes) -> bool:
-        """Whether there is a header of that *name*."""
         return any(key == name for key, _ in self.headers)
 
 

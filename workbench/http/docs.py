@@ -69,7 +69,6 @@ def _document(served: _Served, call: HttpCall) -> Reply:
 
 
 def _asset(name: str, kind: bytes, served: _Served, call: HttpCall) -> Reply:
-    """The page's file of that *name*."""
     from swagger_ui_bundle import swagger_ui_path
 
     headers = ((b"content-type", kind), _KEPT)

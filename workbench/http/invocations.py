@@ -146,5 +146,4 @@ class Invocations:
             return self.failed(error, head)
 
     def failed(self, error: Exception, head: InvokeHead) -> Reply:
-        """The reply to a request that ended with *error*."""
         return refused(error, head.parameters, self._container.core.settings)

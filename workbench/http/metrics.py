@@ -120,7 +120,6 @@ def _memory(now: Snapshot) -> Iterator[Family]:
 
 
 def _gpus(now: Snapshot) -> Iterator[Family]:
-    """The driver's figures of the GPUs."""
     gpus = [
         (label_text(gpu_uuid=each.device.uuid), each)
         for each in now.devices

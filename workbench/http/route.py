@@ -89,7 +89,6 @@ class Route:
 
     @property
     def method(self) -> str:
-        """Such as GET."""
         return self.where.partition(" ")[0]
 
     @property

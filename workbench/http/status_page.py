@@ -44,7 +44,6 @@ class StatusPage:
         self._entries: Sequence[Entry] = ()
 
     def document(self) -> str:
-        """All of it."""
         from workbench.views.page import status_page  # which the page only shows
 
         return status_page(self._draw())

@@ -423,7 +423,6 @@ def _known(model: ModelId | str, costs: Mapping[ModelId, ModelCost]) -> ModelId:
 
 
 def _reached(curve: Curve, goal: Goal) -> Array:
-    """Whether each budget of *curve* reaches the *goal*."""
     reached: Array = curve.cold_rate <= 1.0 - goal.warm + 1e-12
     if goal.p99_s is not None:
         reached = (curve.p99_s <= goal.p99_s) & (curve.refused.sum(1) == 0)
@@ -453,7 +452,6 @@ def _smallest(reaches: Callable[[int], bool], misses: int, enough: int, guess: i
 
 
 def _reaches(met: Later, goal: Goal) -> bool:
-    """Whether the later requests reach the *goal*."""
     if goal.p99_s is not None:
         return not met.refusals and met.p99_s <= goal.p99_s
     return len(met.cold_waits_s) + met.refusals <= (1.0 - goal.warm) * met.requests + 1e-9

@@ -153,7 +153,6 @@ class _Replay:
         self._idle: list[tuple[float, int, Resident]] = []  # a heap: since when, also of others
 
     def run(self, trace: Trace, pinned: Collection[ModelId]) -> Outcome:
-        """Replay *trace*, with the models *pinned*."""
         n, models = len(trace), trace.models
         self._waits = waits = [0.0] * n
         cold = bytearray(n)

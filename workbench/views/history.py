@@ -212,13 +212,11 @@ class History:
         return tuple(self._devices.get(device, ()))
 
     def traffic(self, model: ModelId) -> Traffic:
-        """The requests of *model*."""
         meter = self._meters.get(model)
         return meter.traffic(self._last_s) if meter else NO_TRAFFIC
 
     @property
     def all_traffic(self) -> Traffic:
-        """The requests of all models."""
         return self._all.traffic(self._last_s) if self._all else NO_TRAFFIC
 
     def colour(self, model: str) -> str:

@@ -47,7 +47,6 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the bar away."""
         if self._handle is not None:
             self._handle.update({"text/plain": "", "text/html": ""}, raw=True)
 

@@ -46,7 +46,6 @@ class BoundRuns:
     def run(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str], options: Any
     ) -> list[Tensor]:
-        """The *outputs*, in order."""
         key: Any = tuple(outputs)
         for name, tensor in inputs.items():
             key = key, name, tensor.datatype, tensor.array.shape

@@ -279,7 +279,6 @@ class Invocation:
         return request
 
     def write(self, response: InferResponse) -> Payload:
-        """The payload of *response*."""
         form = self._form
         if form is None:
             return code_payload(response)

@@ -76,7 +76,6 @@ class RequestProcessor:
         return self._request.get(key)
 
     def get_request_properties(self) -> Mapping[str, str]:
-        """All headers of the request."""
         return self._request
 
     def add_response_property(self, key: str, value: object) -> None:
@@ -87,7 +86,6 @@ class RequestProcessor:
         self._response[name] = text
 
     def get_response_headers(self) -> dict[str, str]:
-        """The headers that the answer is to have."""
         return dict(self._response)
 
     def report_status(self, code: int, reason_phrase: str | None = None) -> None:  # noqa: ARG002
@@ -112,19 +110,15 @@ class HandlerContext:
         self.request_processor = [RequestProcessor()]
 
     def get_request_header(self, idx: int, key: str) -> str | None:
-        """See ``RequestProcessor.get_request_property``."""
         return self.request_processor[idx].get_request_property(key)
 
     def get_all_request_header(self, idx: int) -> Mapping[str, str]:
-        """See ``RequestProcessor.get_request_properties``."""
         return self.request_processor[idx].get_request_properties()
 
     def set_response_header(self, idx: int, key: str, value: object) -> None:
-        """See ``RequestProcessor.add_response_property``."""
         self.request_processor[idx].add_response_property(key, value)
 
     def get_response_headers(self, idx: int) -> dict[str, str]:
-        """See ``RequestProcessor.get_response_headers``."""
         return self.request_processor[idx].get_response_headers()
 
     def set_response_content_type(self, idx: int, value: str) -> None:
@@ -132,9 +126,7 @@ class HandlerContext:
         self.set_response_header(idx, "content-type", value)
 
     def get_response_content_type(self, idx: int) -> str | None:
-        """The media type that was set."""
         return self.get_response_headers(idx).get("content-type")
 
     def set_response_status(self, code: int = 200, phrase: str = "", idx: int = 0) -> None:
-        """See ``RequestProcessor.report_status``."""
         self.request_processor[idx].report_status(code, phrase)

@@ -104,7 +104,6 @@ class OnnxFiles:
         self._known: dict[Path, tuple[tuple[Stamp, ...], OnnxFile]] = {}
 
     def read(self, path: Path) -> OnnxFile:
-        """As ``read_onnx_file``."""
         known = self._known.get(path)
         if known is not None and known[0] == stamps(path, *known[1].external_files):
             return known[1]

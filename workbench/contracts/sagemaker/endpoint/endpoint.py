@@ -211,7 +211,6 @@ class Endpoint:
         raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
 
     def invoke(self, claim: ModelClaim, request: Invoke) -> Future[ContainerReply]:
-        """What the container answers."""
         return self._container.invoke(claim.model.container_name, request)
 
     def recovers(self, claim: ModelClaim, answer: ContainerReply) -> bool:
@@ -497,7 +496,6 @@ class Endpoint:
 
     @property
     def report(self) -> EndpointReport:
-        """The statistics of each target so far."""
         with self._changed:
             copies = self._store.copies if self._store is not None else {}
             states = {target: "on disk" for target, name in self._current.items() if name in copies}

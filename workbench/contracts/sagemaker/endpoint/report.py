@@ -44,7 +44,6 @@ class EndpointReport:
 
     @property
     def loaded_model_count(self) -> int:
-        """LoadedModelCount."""
         return sum(state == "loaded" for state in self.states.values())
 
     def __str__(self) -> str:

@@ -127,7 +127,6 @@ class ArtifactStore:
             shutil.rmtree(copy[1].parent, ignore_errors=True)
 
     def close(self) -> None:
-        """Remove all copies."""
         with self._lock:
             root, self._root = self._root, None
             self._copies.clear()
