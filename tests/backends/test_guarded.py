@@ -103,7 +103,7 @@ from pathlib import Path
 import numpy as np
 from onnx_models import source
 from workbench.backends.onnx.backend import OnnxBackend
-from workbench.backends.onnx.header import read_onnx_file
+from workbench.backends.onnx.header.file import read_onnx_file
 from workbench.model import TensorSpec
 from workbench.tensor import DATATYPES, Tensor
 for path in sorted(Path(sys.argv[1]).iterdir()):
