@@ -41,8 +41,9 @@
         ├── ArgumentError        a method is called with wrong arguments; it is a TypeError too
         └── FileRefused          a file cannot be written or read; it is an OSError too
 
-Each adapter holds one table from these classes to its own codes. A message is
-one line that says what is wrong and, where there is one, what to do.
+Each adapter holds one table from these classes to its own codes; a class that is not in it has the
+code of the nearest class above. A message is one line that says what is wrong and, where there is
+one, what to do.
 """
 
 from __future__ import annotations
@@ -52,8 +53,11 @@ from contextlib import contextmanager
 
 TYPE_CHECKING = False  # as in typing, whose import takes its time
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import FrameType
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 _CELL_MAGIC = "get_ipython().run_cell_magic("  # what IPython makes of a cell with %%
 _TIMED = ("<timed exec>", "<timed eval>")  # as IPython calls what is below %%time
@@ -305,6 +309,11 @@ class ArgumentError(UsageError, TypeError):
 
 class FileRefused(UsageError, OSError):
     """A file cannot be written or read. An ``OSError``, as Python raises for it."""
+
+
+def nearest(table: Mapping[type[WorkbenchError], T], error: WorkbenchError) -> T:
+    """What *table* has for the class of *error*, or else for the nearest class above it."""
+    return next(table[kind] for kind in type(error).__mro__ if kind in table)
 
 
 def line_of(error: BaseException) -> str:

@@ -1,5 +1,6 @@
 """The table from errors to status codes."""
 
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
 
 import grpc
@@ -7,6 +8,7 @@ import pytest
 from grpc import StatusCode
 
 from workbench import errors
+from workbench.errors import nearest
 from workbench.grpc.status import STATUS, abort
 from workbench.http.status import STATUS as HTTP
 
@@ -32,14 +34,16 @@ def refused(error: Exception) -> Context:
     return context
 
 
-def test_every_error_is_in_the_table() -> None:
-    """Each error that a wire may meet has a status code, the same classes as over HTTP."""
-    classes = {value for value in vars(errors).values() if isinstance(value, type)}
-    of_python = {
-        errors.ModelKeyError, errors.AttributeUnknown, errors.ArgumentError, errors.FileRefused,
-    }  # fmt: skip
-    assert set(STATUS) == classes - of_python
-    assert set(STATUS) >= set(HTTP)
+CLASSES = [value for value in vars(errors).values() if isinstance(value, type)]
+
+
+@pytest.mark.parametrize("table", [STATUS, HTTP], ids=["gRPC", "HTTP"])
+def test_every_error_has_a_code(table: Mapping[type, object]) -> None:
+    """Each kind of errors has a code on each wire, and below it only what has another one."""
+    assert {each for each in CLASSES if each.__base__ is errors.WorkbenchError} <= set(table)
+    below = [each for each in table if each is not errors.WorkbenchError]
+    kept = {each for each in below if table[each] != nearest(table, each.__base__())}
+    assert kept | set(errors.WorkbenchError.__subclasses__()) >= set(below)
 
 
 def test_not_found_is_what_is_not_here() -> None:
@@ -57,9 +61,9 @@ def test_a_client_is_at_fault_on_both_wires() -> None:
         StatusCode.UNIMPLEMENTED,
         StatusCode.DEADLINE_EXCEEDED,
     }
-    assert {kind for kind in HTTP if STATUS[kind] in ours} == {
-        kind for kind, status in HTTP.items() if status >= 500
-    }
+    for kind in CLASSES:
+        error = kind("wrong")
+        assert (nearest(STATUS, error) in ours) == (nearest(HTTP, error) >= 500), kind
 
 
 def test_a_hint_to_try_again() -> None:

@@ -11,7 +11,7 @@ import grpc
 from grpc import StatusCode
 
 from workbench import errors
-from workbench.errors import WorkbenchError, class_and_line_of, forget_frames
+from workbench.errors import WorkbenchError, class_and_line_of, forget_frames, nearest
 
 _MOST_NBYTES = 2000  # of a message: it is sent in a header, percent-encoded
 
@@ -19,13 +19,10 @@ _log = logging.getLogger("workbench")
 
 # NOT_FOUND is only for models that are not here: ModelMesh then loads the model, and asks
 # again. After UNAVAILABLE it asks another server, so that is for errors that may pass.
+# An error has the code of the nearest class above it.
 STATUS: dict[type[WorkbenchError], StatusCode] = {
     errors.WorkbenchError: StatusCode.INTERNAL,
     errors.InvalidRequest: StatusCode.INVALID_ARGUMENT,
-    errors.MalformedRequest: StatusCode.INVALID_ARGUMENT,
-    errors.RequestTooLarge: StatusCode.INVALID_ARGUMENT,
-    errors.UnknownMediaType: StatusCode.INVALID_ARGUMENT,
-    errors.NotAcceptable: StatusCode.INVALID_ARGUMENT,
     errors.ModelExists: StatusCode.ALREADY_EXISTS,
     errors.ModelNotFound: StatusCode.NOT_FOUND,
     errors.VersionNotFound: StatusCode.NOT_FOUND,
@@ -36,24 +33,17 @@ STATUS: dict[type[WorkbenchError], StatusCode] = {
     errors.DiskFull: StatusCode.RESOURCE_EXHAUSTED,
     errors.ContainerRefused: StatusCode.UNKNOWN,
     errors.MemoryExhausted: StatusCode.RESOURCE_EXHAUSTED,
-    errors.ModelTooLarge: StatusCode.RESOURCE_EXHAUSTED,
     errors.QueueRefused: StatusCode.UNAVAILABLE,
-    errors.TooManyWaiting: StatusCode.UNAVAILABLE,
     errors.ThreadsExhausted: StatusCode.UNAVAILABLE,
     errors.AccessDenied: StatusCode.PERMISSION_DENIED,
     errors.TokenRequired: StatusCode.UNAUTHENTICATED,
-    errors.OriginRefused: StatusCode.PERMISSION_DENIED,
-    errors.HostRefused: StatusCode.PERMISSION_DENIED,
-    errors.GroupClosed: StatusCode.PERMISSION_DENIED,
     errors.RunFailed: StatusCode.INTERNAL,
     errors.RequestStopped: StatusCode.UNAVAILABLE,
     errors.DeadlineExceeded: StatusCode.DEADLINE_EXCEEDED,
     errors.WaitedTooLong: StatusCode.UNAVAILABLE,
     errors.NotSupported: StatusCode.UNIMPLEMENTED,
-    errors.ManyAnswers: StatusCode.UNIMPLEMENTED,
     errors.ServerNotRunning: StatusCode.UNAVAILABLE,
     errors.UsageError: StatusCode.INVALID_ARGUMENT,
-    errors.SettingError: StatusCode.INVALID_ARGUMENT,
     errors.RepositoryError: StatusCode.INTERNAL,
     errors.PortInUse: StatusCode.INTERNAL,
 }
@@ -81,7 +71,7 @@ def abort(context: grpc.ServicerContext, error: Exception, told: str = "") -> No
     """End the call with the status code of *error*'s class; see ``message_of``."""
     code = StatusCode.INTERNAL
     if isinstance(error, WorkbenchError):
-        code = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+        code = nearest(STATUS, error)
         if error.retry_after_s is not None:  # gRPC's hint to clients that retry automatically
             pushback_ms = str(math.ceil(error.retry_after_s * 1e3))
             context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback_ms),))

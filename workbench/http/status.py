@@ -9,7 +9,7 @@ from dataclasses import replace
 from workbench import errors
 from workbench.codecs import v2_json
 from workbench.contracts.triton.words import in_tritons_words
-from workbench.errors import WorkbenchError, class_and_line_of, forget_frames
+from workbench.errors import WorkbenchError, class_and_line_of, forget_frames, nearest
 from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply
 from workbench.settings import Settings
@@ -24,7 +24,6 @@ _log = logging.getLogger("workbench")
 STATUS: dict[type[WorkbenchError], int] = {
     errors.WorkbenchError: 500,
     errors.InvalidRequest: 400,
-    errors.MalformedRequest: 400,
     errors.RequestTooLarge: 413,
     errors.UnknownMediaType: 415,
     errors.NotAcceptable: 406,
@@ -36,30 +35,22 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.LoadFailed: 503,
     errors.ModelNotSupported: 501,
     errors.MemoryExhausted: 507,
-    errors.ModelTooLarge: 507,
     errors.DiskFull: 507,
     errors.QueueRefused: 503,
     errors.AccessDenied: 403,
     errors.TokenRequired: 401,
-    errors.OriginRefused: 403,
     errors.HostRefused: 421,
-    errors.GroupClosed: 403,
     errors.ThreadsExhausted: 503,
-    errors.TooManyWaiting: 503,
     errors.RunFailed: 500,
     errors.ContainerRefused: 424,
     errors.RequestStopped: 503,
-    errors.DeadlineExceeded: 503,
-    errors.WaitedTooLong: 503,
     errors.NotSupported: 501,
-    errors.ManyAnswers: 501,
     errors.ServerNotRunning: 503,
     errors.UsageError: 400,
-    errors.SettingError: 400,
     errors.RepositoryError: 500,
     errors.PortInUse: 500,
 }
-
+"""By class; an error has that of the nearest class above it."""
 
 TRITONS: dict[type[WorkbenchError], int] = {
     errors.MalformedRequest: 500,
@@ -82,8 +73,7 @@ def error_reply(error: Exception, *, strict: bool = False, told: str = "") -> Re
 
 def _reply(error: Exception, told: str, *, strict: bool) -> Reply:
     if isinstance(error, WorkbenchError):
-        kind = next(kind for kind in type(error).__mro__ if kind in STATUS)
-        status = TRITONS.get(kind, STATUS[kind]) if strict else STATUS[kind]
+        status = nearest(STATUS | TRITONS if strict else STATUS, error)
         reply = message_reply(status, told or str(error))
         if isinstance(error, UnknownCoding):
             return replace(reply, headers=(*reply.headers, _ACCEPTED))

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 
 from workbench import errors
-from workbench.errors import ContainerRefused, WorkbenchError, class_and_line_of
+from workbench.errors import ContainerRefused, WorkbenchError, class_and_line_of, nearest
 
 STATUS: dict[type[WorkbenchError], int] = {
     errors.WorkbenchError: 500,
@@ -76,13 +76,10 @@ def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
     """The answer to a request that ended with *error*, for the model that its path names."""
     if isinstance(error, ContainerRefused) and error.code >= 400:
         return Refusal(error.code, _shown(_message(str(error))))
-    is_ours = isinstance(error, WorkbenchError)
-    told = _shown(str(error) if is_ours else class_and_line_of(error))
+    told = _shown(str(error) if isinstance(error, WorkbenchError) else class_and_line_of(error))
     if _is_short(error):
         return Refusal(507, told)
-    if not is_ours:
-        return Refusal(500, told)
-    status = next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+    status = nearest(STATUS, error) if isinstance(error, WorkbenchError) else 500
     if status == 404 and model_name is not None:
         return Refusal(404, f"Model not found: {_shown(model_name)}")
     return Refusal(status, told)

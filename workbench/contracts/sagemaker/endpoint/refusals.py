@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench import errors
-from workbench.errors import ContainerRefused, InvalidRequest, WorkbenchError, class_and_line_of
+from workbench.errors import (
+    ContainerRefused,
+    InvalidRequest,
+    WorkbenchError,
+    class_and_line_of,
+    nearest,
+)
 
 _LOGS = "arn:aws:logs:local:000000000000:log-group:/aws/sagemaker/Endpoints"
 _MOST_ATTRIBUTES = 1024
@@ -45,7 +51,7 @@ def endpoint_refusal(error: Exception, endpoint: str) -> EndpointRefusal:
     if not isinstance(error, WorkbenchError):
         text = class_and_line_of(error)
         return EndpointRefusal(500, "InternalFailure", {"Message": text[:4000]})
-    status, kind = next(_KINDS[each] for each in type(error).__mro__ if each in _KINDS)
+    status, kind = nearest(_KINDS, error)
     text = str(error).encode("utf-8", "backslashreplace").decode()
     if not isinstance(error, ContainerRefused):
         return EndpointRefusal(status, kind, {"Message": text})
