@@ -2,6 +2,7 @@
 
 import random
 from itertools import groupby
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from workbench.core.lifecycle.work import ThreadedWork
 from workbench.events import Event, ModelEvicted, ModelLoaded
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.planner import ModelCost, Outcome, Trace, TraceRequest, replay
+from workbench.planner import ModelCost, Trace, TraceRequest, replay
 from workbench.residency import Loaded
 from workbench.stop import CancellationToken
 
@@ -21,7 +22,9 @@ LOADS_S = dict(zip(SIZES, (5.0, 1.0, 3.0, 2.0, 7.0, 1.0, 4.0), strict=True))
 
 
 @pytest.mark.parametrize("policy", ["lru", "lfu", "largest", "cost"])
-def test_a_replay_and_a_real_run_agree(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_and_a_real_run_agree(
+    policy: str, left: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same requests give the same loads and evictions, in the same order, at a real server.
 
     A request is one use of its model, and so is a load by hand.
@@ -49,16 +52,17 @@ def test_a_replay_and_a_real_run_agree(policy: str, monkeypatch: pytest.MonkeyPa
     used = [*SIZES, *asked]  # a function is loaded when it is registered
     run = Trace.of(TraceRequest(100.0 * number, model) for number, model in enumerate(used))
     costs = {model: ModelCost(nbytes, LOADS_S[model]) for model, nbytes in SIZES.items()}
+    left.clear()  # what the server did
     came = replay(run, costs, 12 * MIB, POLICIES[policy])
     served = evicted_for(events)
     assert len(served) > 40
     assert came.loads == len(served)
-    assert by_time(came) == [left for _, left in served if left]
+    assert by_time(left) == [gone for _, gone in served if gone]
 
 
-def by_time(outcome: Outcome) -> list[list[ModelId]]:
+def by_time(left: list[Any]) -> list[list[ModelId]]:
     """The models that left at one time together, by name."""
-    together = groupby(outcome.left, lambda each: each.at_s)
+    together = groupby(left, lambda each: each.at_s)
     return [sorted(each.model for each in group) for _, group in together]
 
 

@@ -8,13 +8,12 @@ are the server's. ``survey`` simulates many budgets in one pass, for requests on
 from workbench.planner.costs import ModelCost, measured
 from workbench.planner.plan import Goal, Pinned, Plan
 from workbench.planner.readers import read_csv, read_metrics, read_trace
-from workbench.planner.replay import Eviction, Outcome, replay
+from workbench.planner.replay import Outcome, replay
 from workbench.planner.survey import Curve, survey
 from workbench.planner.trace import Trace, TraceRequest
 
 __all__ = [
     "Curve",
-    "Eviction",
     "Goal",
     "ModelCost",
     "Outcome",

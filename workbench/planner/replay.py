@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from workbench.errors import UsageError
-from workbench.events import ModelEvicted, ModelExpired, ModelUnloaded
+from workbench.events import ModelEvicted
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import Footprint, ModelId
 from workbench.planner.costs import ModelCost, check_costs
@@ -27,35 +27,20 @@ from workbench.residency.machine import Machine
 from workbench.residency.state import Resident
 from workbench.tensor import Array
 
-_LEFT = (ModelEvicted, ModelExpired, ModelUnloaded)
-
-
-class Eviction(NamedTuple):
-    """*model* was unloaded *at_s*: because it *expired*, or to make room."""
-
-    at_s: float
-    model: ModelId
-    expired: bool
-
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """The result of a replay; arrays are in the order of the trace.
 
     *waits_s* (float64): the seconds that each request waited for its model, NaN if it was refused
-    for want of room. *cold* (bool): whether its model was not loaded when it came. *loads*: the
-    number of loads. *left*: the models that were evicted or expired, in order.
+    for want of room. *cold* (bool): whether its model was not loaded when it came. *loads*,
+    *evictions*: how often a model was loaded, and how often one left to make room.
     """
 
     waits_s: Array
     cold: Array
     loads: int
-    left: tuple[Eviction, ...]
-
-    @property
-    def evictions(self) -> int:
-        """How many models were evicted to make room."""
-        return sum(not each.expired for each in self.left)
+    evictions: int
 
     @property
     def waited_s(self) -> float:
@@ -148,8 +133,7 @@ class _Replay:
         self._asked: dict[int, tuple[int, float]] = {}  # by request: index in the trace, and when
         self._to_load: list[deque[Load]] = [deque() for _ in budgets]
         self._idle_loaders = [loaders] * len(budgets)
-        self._loads = 0
-        self._left: list[Eviction] = []
+        self._loads = self._evictions = 0
         self._idle: list[tuple[float, int, Resident]] = []  # a heap: since when, also of others
 
     def run(self, trace: Trace, pinned: Collection[ModelId]) -> Outcome:
@@ -192,7 +176,7 @@ class _Replay:
             np.array(waits, np.float64),
             np.frombuffer(bytes(cold), np.bool_),
             self._loads,
-            tuple(self._left),
+            self._evictions,
         )
 
     def _preload(self, pinned: Collection[ModelId], before_s: float) -> None:
@@ -285,9 +269,7 @@ class _Replay:
         for effect in self._machine.apply(event, self._now_s):
             kind = type(effect)
             if kind is Tell:
-                told = effect.kind
-                if told in _LEFT:
-                    self._left.append(Eviction(self._now_s, effect.facts[0], told is ModelExpired))
+                self._evictions += effect.kind is ModelEvicted
             elif kind is Load:
                 self._to_load[effect.device].append(effect)
                 self._begin_loads(effect.device)
