@@ -13,7 +13,7 @@ import time
 from workbench.backends.ensemble import EnsembleSession
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import STALL_S, Direct
-from workbench.core.inference.execution import execute
+from workbench.core.inference.execution import Execution
 from workbench.core.inference.runner import INLINE_S, Pending, Read, Turn
 from workbench.core.inference.steps import Flow, Leased, asked_of, inputs_of, output_of, placed
 from workbench.core.runs import images_of
@@ -37,7 +37,7 @@ class EnsembleRunner:
 
     def start(self, request: InferRequest, turn: Turn) -> Pending:
         """See ``Runner``; *turn* also gets the errors of the parts' leases and runs."""
-        execution = execute(self._needs, self._model, self._session, request, turn=turn)
+        execution = Execution(self._needs, self._model, self._session, request, turn=turn)
         execution.begin(in_thread=True)
         return execution
 

@@ -45,31 +45,11 @@ from workbench.stop import CancellationToken
 _Go = Callable[[], "list[Step] | None"]  # returns steps that can begin; None: it still waits
 
 
-def execute(
-    needs: Dependencies,
-    model: ModelId,
-    session: EnsembleSession,
-    request: InferRequest,
-    *,
-    turn: Turn,
-    parent: Execution | None = None,
-) -> Execution:
-    """The execution of *request* to the ensemble *model*; *parent* if it is a step of another one.
-
-    Raises ``InvalidRequest``.
-    """
-    try:
-        wanted = needs.runs.fit(model, session.signature, request)
-        if model in needs.runs.parents:
-            raise RunFailed(f"{model} cannot be called from within its own run")
-        return Execution(needs, model, session, request, wanted, turn=turn, parent=parent)
-    except BaseException as error:
-        needs.runs.count_failure(model, error, request.made_s)
-        raise
-
-
 class Execution:
-    """One request to the ensemble *model*, loaded as *session*; *turn* gets the answer."""
+    """One request to the ensemble *model*, loaded as *session*; *turn* gets the answer.
+
+    *parent* is that of the ensemble of which this one is a step. Raises ``InvalidRequest``.
+    """
 
     def __init__(
         self,
@@ -77,12 +57,20 @@ class Execution:
         model: ModelId,
         session: EnsembleSession,
         request: InferRequest,
-        wanted: tuple[str, ...],
         *,
         turn: Turn,
         parent: Execution | None = None,
     ) -> None:
         runs = needs.runs
+        try:
+            self._wanted = runs.fit(model, session.signature, request)
+            if model in runs.parents:
+                raise RunFailed(f"{model} cannot be called from within its own run")
+            self._plan = session.plan(self._wanted)
+            inputs = inputs_of(session.signature, request)
+        except BaseException as error:
+            runs.count_failure(model, error, request.made_s)
+            raise
         self.leased: Leased | None = parent.leased if parent else None
         # executions of one ensemble share threads, but for those that a running function waits for
         self.key: Hashable = parent.key if parent else object() if runs.parents else model
@@ -93,9 +81,7 @@ class Execution:
         self._turn = turn
         self._session = session
         self._request = request
-        self._wanted = wanted
-        self._plan = session.plan(wanted)
-        self._flow = Flow(self._plan, inputs_of(session.signature, request))
+        self._flow = Flow(self._plan, inputs)
         self._within = (*runs.parents, model)
         self._outer = runs.kept
         self._kept = (*self._outer, model)
@@ -353,7 +339,7 @@ class Execution:
             if not isinstance(session, EnsembleSession):
                 answer: InferResponse | Pending = session.runner.start(request, turn)
                 return answer
-            inner = execute(self._needs, model, session, request, turn=turn, parent=self)
+            inner = Execution(self._needs, model, session, request, turn=turn, parent=self)
             inner.begin()
             return inner
         except BaseException:
