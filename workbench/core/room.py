@@ -41,9 +41,10 @@ class RunRoom:
     _promised_nbytes: int = field(default=0, init=False)
     _alone: set[ModelId] = field(default_factory=set, init=False)
 
+    @contextmanager
     def promised(
         self, model: ModelId, need_nbytes: int, stop: CancellationToken | None = None
-    ) -> AbstractContextManager[None]:
+    ) -> Iterator[None]:
         """Wait until *need_nbytes* are available for a run of *model*, then reserve them for it.
 
         They are reserved until the context ends. Raises ``MemoryExhausted`` if the run would not
@@ -51,8 +52,15 @@ class RunRoom:
         if that ends the wait.
         """
         if need_nbytes < MUCH_NBYTES:
-            return nullcontext()
-        return self._reserve(model, need_nbytes, stop)
+            yield
+            return
+        self._reserve(model, need_nbytes, stop)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._promised_nbytes -= need_nbytes
+                self._changed.notify_all()
 
     @contextmanager
     def alone(self, model: ModelId, stop: CancellationToken | None = None) -> Iterator[None]:
@@ -69,10 +77,7 @@ class RunRoom:
                 self._alone.discard(model)
                 self._changed.notify_all()
 
-    @contextmanager
-    def _reserve(
-        self, model: ModelId, need_nbytes: int, stop: CancellationToken | None
-    ) -> Iterator[None]:
+    def _reserve(self, model: ModelId, need_nbytes: int, stop: CancellationToken | None) -> None:
         until_s = self.clock() + self.wait_s
         while lacking_nbytes := self._enter(model, need_nbytes, stop, until_s):
             leaving = self.residency.make_room(model, lacking_nbytes, all_of_it=True)
@@ -90,12 +95,6 @@ class RunRoom:
             with self._waking(stop), self._changed:
                 while not all(gone.done() for gone in leaving):
                     self._wait(model, stop, until_s, "models to be unloaded")
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._promised_nbytes -= need_nbytes
-                self._changed.notify_all()
 
     def _enter(
         self, model: ModelId, need_nbytes: int, stop: CancellationToken | None, until_s: float

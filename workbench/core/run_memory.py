@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ class RunMemory:
 
     def __init__(self, residency: Residency, watch: MemoryWatch, room: RunRoom | None) -> None:
         self._residency = residency
-        self._watch = watch
+        self.watch = watch
         self._room = room
         watch.books_by(residency.grow)
 
@@ -64,9 +64,9 @@ class RunMemory:
         If memory runs out, idle models are evicted and it runs once more. Raises as
         ``Session.run``; and ``MemoryExhausted`` if there is not enough memory.
         """
-        run = _Run(self._residency, self._watch, model, session, request, wanted, learned)
+        run = _Run(self._residency, self.watch, model, session, request, wanted, learned)
         room = self._room
-        if room is None or not (self._watch.sees and _goes_by_size(session)):
+        if room is None or not (self.watch.sees and _goes_by_size(session)):
             return run.once(None, None)
         need_nbytes = learned.measured_nbytes(request.nbytes)
         if need_nbytes is None and learned.missed < _MISSES:
@@ -79,10 +79,6 @@ class RunMemory:
         if need_nbytes is not None and need_nbytes >= MUCH_NBYTES:
             need_nbytes = run.doubted(room, need_nbytes)
         return run.once(room, need_nbytes)
-
-    def watch(self, model: ModelId) -> AbstractContextManager[object]:
-        """A context in which *model* runs and takes an unknown amount of memory."""
-        return self._watch.run(model)
 
 
 @dataclass(frozen=True, slots=True)

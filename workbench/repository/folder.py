@@ -41,7 +41,6 @@ Fingerprint = tuple[tuple[str, Stamp], ...]
 
 NOTHING_RENAMED: Mapping[str, str] = MappingProxyType({})
 
-_DIGITS = len(str(HIGHEST_VERSION))
 _OTHER_FOLDERS = {"warmup", "initial_state", "configs"}  # that Triton allows beside versions
 
 
@@ -332,10 +331,10 @@ def _listed(folder: str) -> tuple[set[str], set[int]]:
             name = entry.name
             if not _is_version(name) or not entry.is_dir():
                 files.add(name)
-            elif len(name) < _DIGITS or (len(name) == _DIGITS and int(name) <= HIGHEST_VERSION):
-                versions.add(int(name))
-            else:
+            elif int(name) > HIGHEST_VERSION:
                 raise LoadFailed(f"{entry.path}: a version is at most {HIGHEST_VERSION}")
+            else:
+                versions.add(int(name))
     return files, versions
 
 

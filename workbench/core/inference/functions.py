@@ -30,7 +30,7 @@ class Calling(Direct):
         check_allowed(session, request)
         with (
             self._runs.on_behalf((self.model,)),
-            self._memory.watch(self.model),
+            self._memory.watch.run(self.model),
             running_until(request.stop),
         ):
             return session.run(request.inputs, wanted, parameters=request.parameters), None
@@ -59,7 +59,7 @@ class Streaming(Calling):
         with (
             session.end.calls(end),
             self._runs.on_behalf((self.model,)),
-            self._memory.watch(self.model),
+            self._memory.watch.run(self.model),
             running_until(request.stop),
             closing(session.stream(request.inputs, wanted, request.parameters)) as answers,
         ):

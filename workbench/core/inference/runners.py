@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.backends.base import Runnable, Session
+from workbench.backends.base import Runnable
 from workbench.backends.ensemble import EnsembleSession
 from workbench.backends.function import FunctionSession, GeneratorSession
 from workbench.core.inference.batched import Batched, Workers
@@ -37,22 +37,18 @@ class Runners:
     clock: Callable[[], float]
     cache: ResponseCache | None = None
 
-    def choose(self, model: ModelId, session: Session) -> None:
-        session.runner = self._choice(model, session)
-
-    def _choice(self, model: ModelId, session: Any) -> Runner:
+    def choose(self, model: ModelId, session: Any) -> None:
         if isinstance(session, EnsembleSession):
-            return EnsembleRunner(self.dependencies, model, session)
-        runner = self._that_runs(model, session)
-        if self.cache is None or not session.loaded_from.config.cached:
-            return runner
-        return Cached(model, runner, self.cache, self.runs.learned(model, session).requests)
-
-    def _that_runs(self, model: ModelId, runnable: Runnable) -> Runner:
-        direct = _kind(runnable)(self.runs, self.memory(model), model, runnable)
-        if runnable.schedule is None:
-            return direct
-        return Batched(direct, runnable.schedule, self.runs, self.workers, self.clock)
+            session.runner = EnsembleRunner(self.dependencies, model, session)
+            return
+        direct = _kind(session)(self.runs, self.memory(model), model, session)
+        runner: Runner = direct
+        if session.schedule is not None:
+            runner = Batched(direct, session.schedule, self.runs, self.workers, self.clock)
+        if self.cache is not None and session.loaded_from.config.cached:
+            requests = self.runs.learned(model, session).requests
+            runner = Cached(model, runner, self.cache, requests)
+        session.runner = runner
 
 
 def _kind(runnable: Runnable) -> type[Direct]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from workbench.backends.base import Backend, Runnable, Session
 from workbench.backends.ensemble import EnsembleBackend, EnsembleSession, Part, signature_of
 from workbench.core.lifecycle.progress import ENGINE, LOADING, READING, WARMING_UP, LoadProgress
-from workbench.core.lifecycle.warm_up import failed, request_of
+from workbench.core.lifecycle.warm_up import request_of
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.errors import (
@@ -197,7 +197,8 @@ class Sources:
             except MemoryExhausted:
                 raise
             except WorkbenchError as error:
-                raise failed(model, sample, error) from error
+                what = f"sample {sample.name!r} of model_warmup of {model} failed"
+                raise LoadFailed(f"{what}: {error}") from error
 
     def _to_load(self, model: ModelId) -> Coming:
         """The source of *model*, which is being loaded: the one that its estimate used."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from workbench.codecs import v2_binary
-from workbench.errors import InvalidRequest, LoadFailed, WorkbenchError, reason_of
+from workbench.errors import InvalidRequest, LoadFailed, reason_of
 from workbench.inference import InferRequest
 from workbench.model import ModelId, Signature, WarmUpInput, WarmUpSample
 from workbench.nbytes import show_nbytes
@@ -26,11 +26,6 @@ def request_of(
     batch = (sample.batch_size,) if signature.max_batch_size else ()
     inputs = {name: _tensor(name, each, batch) for name, each in sample.inputs.items()}
     return InferRequest(model.name, inputs, model.version, stop=stop)
-
-
-def failed(model: ModelId, sample: WarmUpSample, error: WorkbenchError) -> LoadFailed:
-    """The error for a *model* whose *sample* failed."""
-    return LoadFailed(f"sample {sample.name!r} of model_warmup of {model} failed: {error}")
 
 
 def _tensor(name: str, given: WarmUpInput, batch: tuple[int, ...]) -> Tensor:
