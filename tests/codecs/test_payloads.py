@@ -3,7 +3,12 @@
 import io
 import json
 import pickle
+import sys
+import threading
+import time
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import memory_taken
@@ -13,7 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.codecs.payloads import documents, tables
-from workbench.codecs.payloads.formats import Decoder, Limits, Payload, PayloadForm, encode
+from workbench.codecs.payloads.formats import (
+    Decoder,
+    Limits,
+    Payload,
+    PayloadForm,
+    encode,
+    read_arrays,
+)
 from workbench.codecs.payloads.media import choose, parse_media_type, preferred
 from workbench.codecs.payloads.tensors import converted_to
 from workbench.codecs.v2 import RequestRules
@@ -216,6 +228,69 @@ def test_csv_cells(datatype: str, body: str, expected: Any) -> None:
     """Cells are read as the input's datatype."""
     got = array_in(body, "text/csv", of=signature(("x", datatype, (-1, 2))))
     assert got == expected or (np.isnan(got[0][0]) and np.isinf(got[0][1]))
+
+
+def turns_of_others(work: Callable[[], object]) -> int:
+    """How often another thread ran during *work*."""
+    turns, ended, begun = 0, threading.Event(), threading.Event()
+
+    def count() -> None:
+        nonlocal turns
+        begun.set()
+        while not ended.is_set():
+            time.sleep(0)  # lets the interpreter go, and waits for it
+            turns += 1
+
+    other, interval_s = threading.Thread(target=count), sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        other.start()
+        begun.wait()
+        turns = 0
+        work()
+        return turns
+    finally:
+        ended.set()
+        other.join()
+        sys.setswitchinterval(interval_s)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "datatype"),
+    [
+        (",".join(["0.5"] * 400_000), "text/csv", "FP64"),
+        ("\n".join(["0.5"] * 400_000), "text/csv", "FP64"),
+        (",".join(["x"] * 400_000), "text/csv", "BYTES"),
+        ("0 " + " ".join(["1:2"] * 400_000), "text/libsvm", "FP64"),
+    ],
+)
+def test_other_threads_run_meanwhile(body: str, kind: str, datatype: str) -> None:
+    """A long table lets other threads run while it is read, above all the event loop."""
+    of = TensorSpec("x", datatype, (-1, -1))
+    data, media_type = body.encode(), parse_media_type(kind)
+    read = partial(read_arrays, data, media_type, 2**30, of)
+    assert turns_of_others(read) > 40
+
+
+@pytest.mark.parametrize("row", ["1,2,{}3", '1,"2",{}""', '"a,b",{}c', "{},", "1,{}x"])
+@pytest.mark.parametrize("newline", ["\n", "\r", "\r\n"])
+@pytest.mark.parametrize("datatype", ["FP32", "INT64", "BYTES"])
+def test_long_rows(row: str, newline: str, datatype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are read in pieces have the values, and the errors, of rows that are not."""
+    row = row.format("4," * 20)
+    rows = (row, "", row, row.replace("4", "5"))
+    body, media_type = newline.join(rows).encode(), parse_media_type("text/csv")
+
+    def result() -> object:
+        try:
+            return tables.read_csv(body, media_type, datatype).tolist()
+        except InvalidRequest as error:
+            return str(error)
+
+    whole = result()
+    monkeypatch.setattr(tables, "_PIECE", 8)
+    monkeypatch.setattr(tables, "_MANY", 3)
+    assert result() == whole
 
 
 @pytest.mark.parametrize(

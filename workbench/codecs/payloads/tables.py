@@ -6,7 +6,9 @@ import csv
 import io
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,10 @@ _CHARSETS = re.compile(
 _OF_OTHERS = re.compile(rb"[\[\]]|\r(?!\n)|-0(?![.0-9])")
 _RANK = 2
 _EXACT = 2**53  # below this, each whole number is a double
+_CELL = re.compile(r"\S+")
+# What is read in one step, during which no other thread runs: characters of a row, and cells
+_PIECE = 2**15
+_MANY = 2**12
 
 
 def text_of(body: bytes, media_type: MediaType) -> str:
@@ -56,7 +62,7 @@ def read_csv(body: bytes, media_type: MediaType, datatype: str) -> Array:
         if not text.strip():
             raise ValueError("it has no row")
         if datatype == "BYTES":
-            return np.array([r for r in csv.reader(io.StringIO(text, newline="")) if r], object)
+            return _table(text, np.dtype(object))
         is_whole = "INT" in datatype
         return _numbers(text, DATATYPES[datatype].dtype if is_whole else np.dtype(np.float64))
     except (csv.Error, ValueError) as error:
@@ -93,21 +99,108 @@ def _after_header(text: str) -> str:
 
 def _numbers(text: str, dtype: np.dtype[Any]) -> Array:
     try:
-        return np.loadtxt(
-            io.StringIO(text, newline=None),
-            dtype,
-            comments=None,
-            delimiter=",",
-            ndmin=2,
-            quotechar='"',
-        )
+        return _of_lines(text, dtype)
     except ValueError:
         if dtype.kind == "f":
             raise
-        floats = _numbers(text, np.dtype(np.float64))  # such as 1.0
+        floats = _of_lines(text, np.dtype(np.float64))  # such as 1.0
         if np.abs(floats).max(initial=0) >= _EXACT:
             raise ValueError("large whole numbers beside decimal points lose digits") from None
         return floats
+
+
+def _of_lines(text: str, dtype: np.dtype[Any]) -> Array:
+    """The numbers of *text*. numpy lets no other thread run until it asks Python for a line."""
+    lines = io.StringIO(text, newline=None)
+    if any(len(line) > _PIECE for line in lines):
+        return _table(text, dtype)
+    lines.seek(0)
+    return np.loadtxt(
+        (line for line in lines), dtype, comments=None, delimiter=",", ndmin=2, quotechar='"'
+    )
+
+
+def _table(text: str, dtype: np.dtype[Any]) -> Array:
+    """The cells of *text* as *dtype*, some at a time, so that other threads run between them.
+
+    Raises ``ValueError`` for rows of different lengths, and for a cell that is no number.
+    """
+    found: list[Array] = []
+    waiting: list[str] = []
+    width = begun = done = rows = 0  # the cells of a row, of this one, and those before *waiting*
+    for cells, ends in _cells(text):
+        waiting += cells
+        begun += len(cells)
+        differs = ends and rows > 0 and begun != width
+        if len(waiting) >= _MANY or differs:
+            found.append(_converted(waiting, dtype, done, width))
+            done += len(waiting)
+            waiting = []
+        if differs:
+            raise ValueError(
+                f"the number of columns changed from {width} to {begun} at row {rows + 1}"
+            )
+        if ends:
+            width, begun, rows = begun, 0, rows + 1
+    if waiting:
+        found.append(_converted(waiting, dtype, done, width))
+    return np.concatenate(found).reshape(rows, width)
+
+
+def _cells(text: str) -> Iterator[tuple[list[str], bool]]:
+    """The cells of each row, of a long one some at a time, and whether they end the row."""
+    goes_on = False
+
+    def pieces() -> Iterator[str]:
+        nonlocal goes_on
+        for line in io.StringIO(text, newline=""):
+            start = 0
+            while end := line.find(",", start + _PIECE) + 1:
+                goes_on = True
+                yield line[start:end]
+                start = end
+            goes_on = False
+            yield line[start:]
+
+    went_on = False
+    for found in csv.reader(pieces()):
+        if goes_on:
+            found.pop()  # what follows the last comma is in the next piece
+        cells = found or ([""] if went_on else [])  # nothing follows it
+        if cells:
+            yield cells, not goes_on
+        went_on = goes_on
+
+
+def _converted(cells: list[str], dtype: np.dtype[Any], before: int, width: int) -> Array:
+    """*cells* as *dtype*; *before* them are others, in rows of *width* (0: all in one)."""
+    if dtype.kind == "O":
+        return np.array(cells, object)
+    try:
+        if "" not in map(str.strip, cells):  # numpy skips empty lines
+            array = _loaded(cells, dtype)
+            if array.shape == (len(cells), 1):
+                return array[:, 0]
+    except ValueError:
+        pass  # one of them is no such number: it is named below
+    for index, cell in enumerate(cells, before):
+        if not _is_number(cell, dtype):
+            row, column = divmod(index, width) if width else (0, index)
+            raise ValueError(
+                f"could not convert string {cell!r} to {dtype} at row {row}, column {column + 1}."
+            )
+    raise AssertionError("numbers by themselves are numbers together")
+
+
+def _is_number(cell: str, dtype: np.dtype[Any]) -> bool:
+    try:
+        return bool(cell.strip()) and _loaded([cell], dtype).shape == (1, 1)
+    except ValueError:
+        return False
+
+
+def _loaded(lines: list[str], dtype: np.dtype[Any]) -> Array:
+    return np.loadtxt(lines, dtype, comments=None, delimiter=",", ndmin=2)
 
 
 def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: int) -> Array:
@@ -116,26 +209,34 @@ def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: in
     Indices are from 1, unless one is 0. A label before them is left out. Raises
     ``InvalidRequest``, ``RequestTooLarge`` for more than *limit_nbytes* once they are dense.
     """
-    lines = [line for line in text_of(body, media_type).splitlines() if line.strip()]
-    if not lines:
-        raise InvalidRequest("the LIBSVM text has no row")
     rows, indices, values = array("q"), array("q"), array("d")
-    for row, line in enumerate(lines):
-        cells = line.split()
-        for cell in cells if ":" in cells[0] else cells[1:]:
+    n_rows = 0
+    for line in io.StringIO(text_of(body, media_type), newline=None):
+        cells = _split(line)
+        first = next(cells, "")
+        for cell in chain((first,), cells) if ":" in first else cells:
             index, value = _entry(cell)
-            rows.append(row)
+            rows.append(n_rows)
             indices.append(index)
             values.append(value)
-    first = 0 if 0 in indices else 1
-    highest = max(indices, default=first) - first + 1
+        n_rows += bool(first)
+    if not n_rows:
+        raise InvalidRequest("the LIBSVM text has no row")
+    places = np.asarray(indices)
+    first_index = int(places.all())
+    highest = int(places.max(initial=first_index)) - first_index + 1
     columns = width if width > 0 else highest
     if highest > columns:
         raise InvalidRequest(f"the model has {columns} features, the LIBSVM text {highest}")
-    check_dense(len(lines) * columns * values.itemsize, limit_nbytes)
-    dense = np.zeros((len(lines), columns))
-    dense[np.asarray(rows), np.asarray(indices) - first] = values
+    check_dense(n_rows * columns * values.itemsize, limit_nbytes)
+    dense = np.zeros((n_rows, columns))
+    dense[np.asarray(rows), places - first_index] = values
     return dense
+
+
+def _split(line: str) -> Iterator[str]:
+    """The cells of *line* between spaces; those of a long one are not split off all at once."""
+    return iter(line.split()) if len(line) <= _PIECE else map(itemgetter(0), _CELL.finditer(line))
 
 
 def _entry(cell: str) -> tuple[int, float]:
