@@ -64,6 +64,25 @@ def test_the_same_texts_are_versions(text: str) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.parametrize("state", ["ready", "unloaded"])
+def test_long_texts_that_no_input_takes(
+    client: httpx.Client, call: Caller, server: Workbench, state: str
+) -> None:
+    """A model of numbers is known to take no texts before the first of a long tensor is read."""
+    if state == "ready":
+        server.load("echo_fp32")
+    else:
+        server.unload("echo_fp32")
+    count, told = 2**17, "takes FP32, got BYTES"
+    made = message("ModelInferRequest", model_name="echo_fp32")
+    made.inputs.add(name="x", datatype="BYTES", shape=[count])
+    made.raw_input_contents.append(b"\xff" * 4 * count)  # lengths that are none
+    assert told in call.refused("ModelInfer", made)[1]
+    texts = {"name": "x", "datatype": "BYTES", "shape": [count], "data": [1] * count}
+    reply = client.post("/v2/models/echo_fp32/infer", json={"inputs": [texts]})
+    assert (reply.status_code, told in reply.text) == (400, True)
+
+
 def test_the_server(client: httpx.Client, call: Caller) -> None:
     """What the server says of itself, and the index of its models, are the same."""
     told = call("ServerMetadata", message("ServerMetadataRequest"))

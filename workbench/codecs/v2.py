@@ -40,11 +40,15 @@ _CHECKED = frozenset(("INT32", "INT64", "BOOL"))
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
-    """What a server allows: limits, and the memory that it shares with clients, if any."""
+    """What a server allows: limits, and the memory that it shares with clients, if any.
+
+    *describe* returns the model's signature, for what takes long to read: it is refused before.
+    """
 
     max_nesting: int = 100
     max_elements: int = 2**59
     read_region: ReadRegion | None = None
+    describe: Callable[[], Signature] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +219,7 @@ def _input(
         kind = InvalidRequest if isinstance(datatype, str) else MalformedRequest
         raise kind(f"input {name!r} has datatype {told}; it is one of {', '.join(DATATYPES)}")
     shape = _shape(name, datatype, entry.get("shape"), rules.max_elements)
+    check_taken(name, datatype, rules)
     parameters = entry.get("parameters")
     if parameters is not None:
         parameters = _parameters(parameters, f"input {name!r}")
@@ -313,6 +318,16 @@ def check_shape(
     if count > max_elements:
         raise InvalidRequest(_too_many(name, datatype, count, max_elements))
     return dims
+
+
+def check_taken(name: str, datatype: str, rules: RequestRules) -> None:
+    """Raise ``InvalidRequest`` for texts, whose elements are read one by one, if none are taken."""
+    if datatype != "BYTES" or rules.describe is None:
+        return
+    signature = rules.describe()
+    spec = signature.inputs.get(name)
+    if spec is not None and spec.datatype != datatype and name not in signature.image_forms:
+        raise InvalidRequest(f"input {name!r} takes {spec.datatype}, got {datatype}")
 
 
 def _too_many(name: str, datatype: str, count: int, max_elements: int) -> str:

@@ -43,19 +43,20 @@ def _texts(name: str, count: int, data: memoryview) -> Array:
     if count * _LENGTH.size > len(data):  # before room is made for what cannot be there
         raise InvalidRequest(f"input {name!r} has too little data for {count} BYTES elements")
     array = np.empty(count, object)
+    whole, nbytes = bytes(data), len(data)  # a slice of a view would take twice as long
     offset = 0
     for index in range(count):
         start = offset + _LENGTH.size
-        if start > len(data):
+        if start > nbytes:
             raise InvalidRequest(f"input {name!r}: the data ends before element {index}")
-        (length,) = _LENGTH.unpack_from(data, offset)
+        (length,) = _LENGTH.unpack_from(whole, offset)
         offset = start + length
-        if offset > len(data):
+        if offset > nbytes:
             raise InvalidRequest(f"input {name!r}: the data ends within element {index}")
-        array[index] = bytes(data[start:offset])
-    if offset != len(data):
+        array[index] = whole[start:offset]
+    if offset != nbytes:
         raise InvalidRequest(
-            f"input {name!r} has {len(data) - offset} bytes of data after its last element"
+            f"input {name!r} has {nbytes - offset} bytes of data after its last element"
         )
     return array
 

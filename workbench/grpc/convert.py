@@ -7,6 +7,7 @@ and outputs are appended to the rest of the reply.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any
 
@@ -95,6 +96,7 @@ class InferMessage:
         found = split(data) if len(data) > _LARGE_NBYTES else None
         self._raw: Sequence[memoryview] | None
         head, self._raw = found or (data, None)
+        self._is_large = len(data) > _LARGE_NBYTES
         self._rules, self._write_region = rules, write_region
         self.functions = True
         self.times: WireTimes | None = None  # while requests are traced
@@ -113,9 +115,11 @@ class InferMessage:
         if message.parameters:
             self.wants_empty_end = _wants_empty_end(message.parameters)
 
-    def read(self, _: Describe) -> InferRequest:
+    def read(self, describe: Describe) -> InferRequest:
         """The request. Raises ``InvalidRequest``, ``NotSupported``."""
         message = self.message
+        if self._is_large:
+            self._rules = replace(self._rules, describe=describe)
         raw = self._raw
         if raw is None:
             raw = [memoryview(each) for each in message.raw_input_contents]
@@ -150,6 +154,7 @@ class InferMessage:
                     f"input {name!r} has datatype {datatype!r}; it is one of {known}"
                 )
             shape = v2.check_shape(name, datatype, tuple(entry.shape), self._rules.max_elements)
+            v2.check_taken(name, datatype, self._rules)
             if entry.parameters and (span := self._span(entry)) is not None:
                 read_region = self._rules.read_region
                 inputs[name] = v2.read_shared(name, datatype, shape, span, read_region)

@@ -258,8 +258,11 @@ class DataPlane:
             body = compression.inflate(body, head.coding, self.core.settings.max_request)
         if head.header_nbytes == 0:
             return codec.decode_raw(target.name, target.version, body, describe())
+        rules = self._rules
+        if len(body) > _LARGE_NBYTES:
+            rules = replace(rules, describe=describe)
         request, form = codec.decode_request(
-            target.name, target.version, body, head.header_nbytes, self._rules
+            target.name, target.version, body, head.header_nbytes, rules
         )
         if form.spans:
             self._set_output_buffers(request, form.spans)

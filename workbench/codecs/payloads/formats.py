@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -162,7 +162,8 @@ class Decoder:
             return request, _v2_form(self._accept, request, signature, form)
         is_v2 = media_type.name == media.JSON and b'"inputs"' in body and _V2_INPUTS.search(body)
         if header_nbytes is not None or is_v2:
-            request, form = v2.decode_request(model, None, body, header_nbytes, limits.rules)
+            rules = replace(limits.rules, describe=lambda: signature)
+            request, form = v2.decode_request(model, None, body, header_nbytes, rules)
             return request, _v2_form(self._accept, request, signature, form)
         if media_type.name not in READ:
             raise UnknownMediaType(
