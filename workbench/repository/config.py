@@ -21,6 +21,7 @@ from workbench.repository.ensembles import ensemble_of
 from workbench.repository.fields import datatype_of, is_plain
 from workbench.repository.scheduling import batching_of, instances_of
 from workbench.repository.warm_up import warm_up_samples
+from workbench.spelling import meant
 from workbench.stamps import Stamp, stamps
 
 CONFIG_FILENAME = "config.pbtxt"
@@ -58,6 +59,7 @@ _NOT_SERVED = {
     "sequence_batching": "sequences of requests",
 }
 _LABEL = re.compile("(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_NO_FIELD = re.compile(r'Message type "(\S+)" has no field named "(\w+)"')
 _OUR_LABELS = ("model", "version", "reason", "state", "le")
 _CHOICES = {TIER: TIERS}  # parameters, and their allowed values
 _PARAMETERS = (*PARAMETERS, *_CHOICES, *NAMES)
@@ -85,9 +87,22 @@ def _parsed(folder: Path) -> Any:
             raise LoadFailed(f"{path}: it has more than the {most} that are read")
         message: Any = message_class("model_config", "inference.ModelConfig")()
         text_format.Parse(path.read_text(encoding="utf-8"), message)
-    except (text_format.ParseError, ValueError, OSError) as error:  # a number may not fit its field
+    except text_format.ParseError as error:
+        raise LoadFailed(f"{path}: {_with_field_meant(line_of(error))}") from None
+    except (ValueError, OSError) as error:  # a number may not fit its field
         raise LoadFailed(f"{path}: {line_of(error)}") from None
     return message
+
+
+def _with_field_meant(told: str) -> str:
+    """What the parser *told*; of a field that does not exist, also the one that was meant."""
+    unknown = _NO_FIELD.search(told)
+    if unknown is None:
+        return told
+    message, field = unknown.groups()
+    fields = message_class("model_config", message).DESCRIPTOR.fields_by_name
+    hint = meant(field, fields)
+    return f"{told.removesuffix('.')}{hint}" if hint else told
 
 
 def _configured(folder: Path, message: Any) -> ModelConfig:
@@ -253,9 +268,9 @@ def _check(message: Any, name: str, *, ensemble: bool) -> None:
     if ensemble and message.platform not in ("", _ENSEMBLE):
         raise ValueError(f"ensemble_scheduling is of platform ensemble, not {message.platform!r}")
     if not ensemble and message.platform not in _PLATFORMS:
-        raise ValueError(f"platform {message.platform!r} is not served here; onnxruntime_onnx is")
+        raise ValueError(_not_served("platform", message.platform))
     if message.backend not in _BACKENDS:
-        raise ValueError(f"backend {message.backend!r} is not served here; onnxruntime is")
+        raise ValueError(_not_served("backend", message.backend))
     if message.max_batch_size < 0:
         raise ValueError(f"max_batch_size {message.max_batch_size} is below 0")
     for tensors in (message.input, message.output):
@@ -266,6 +281,12 @@ def _check(message: Any, name: str, *, ensemble: bool) -> None:
     filename = message.default_model_filename
     if filename and not is_plain(filename):
         raise ValueError(f"default_model_filename {filename!r} is not a plain file name")
+
+
+def _not_served(field: str, value: str) -> str:
+    is_code = value == "python"
+    cure = "make its code a function, by @wb.model" if is_code else "export the model to ONNX"
+    return f"{field} {value!r} is not served here: {cure}"
 
 
 def _spec(tensor: Any, batched: bool, optional: bool = False) -> TensorSpec:

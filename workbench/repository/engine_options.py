@@ -41,7 +41,8 @@ def _accelerator(accelerators: Any) -> dict[str, str]:
     for each in (*accelerators.gpu_execution_accelerator, *accelerators.cpu_execution_accelerator):
         if each.name != "cuda" or each in accelerators.cpu_execution_accelerator:
             raise ValueError(
-                f"execution accelerator {each.name!r} is not served here; cuda is, on GPUs"
+                f"execution accelerator {each.name!r} is not served here: leave it out; cuda is, "
+                "on GPUs"
             )
         options |= each.parameters
     for name in ("device_id", "user_compute_stream", "gpu_external_alloc", "gpu_external_free"):
