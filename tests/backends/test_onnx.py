@@ -223,6 +223,19 @@ def test_broken_files(backend: OnnxBackend, tmp_path: Path, content: bytes | Non
         assert "\n" not in str(caught.value)
 
 
+def test_a_file_of_another_name(backend: OnnxBackend, tmp_path: Path) -> None:
+    """If the version has ONNX files of other names, the error names them, and the cures."""
+    (tmp_path / "1").mkdir()
+    for name in ("resnet50.onnx", "notes.txt"):
+        (tmp_path / "1" / name).touch()
+    with pytest.raises(LoadFailed) as caught:
+        backend.inspect(source(tmp_path / "1" / "model.onnx"))
+    assert str(caught.value) == (
+        f"m:1 has no file {str(tmp_path / '1' / 'model.onnx')!r}: there is 'resnet50.onnx'; rename "
+        "it, or name it as default_model_filename in config.pbtxt"
+    )
+
+
 def test_operators_that_do_not_exist(backend: OnnxBackend, tmp_path: Path) -> None:
     """A model that the engine refuses is a failed load in one line, with the engine's reason."""
     path = written(tmp_path / "m.onnx", "(float[n] x) => (float[n] y) { y = Nope(x) }")

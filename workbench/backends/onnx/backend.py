@@ -267,6 +267,18 @@ def _paths_as_sent(source: ModelSource) -> Iterator[None]:
         raise type(error)(str(error).replace(f"{source.folder.name}/", "")) from error
 
 
+def _other_files(folder: Path) -> str:
+    """What to do about the ONNX files in *folder*, whose names are not the one that is read."""
+    try:
+        names = sorted(each.name for each in folder.iterdir() if each.suffix == ".onnx")
+    except OSError:  # the folder is gone, too
+        return ""
+    if not names:
+        return ""
+    cure = "rename it, or name it as default_model_filename in config.pbtxt"
+    return f": there is {names[0]!r}; {cure}"
+
+
 def _path(source: ModelSource) -> Path:
     assert isinstance(source.origin, Path)
     try:
@@ -274,7 +286,8 @@ def _path(source: ModelSource) -> Path:
     except OSError as error:
         raise LoadFailed(f"the file of {source.id} cannot be read: {error.strerror}") from None
     if not there:
-        raise LoadFailed(f"{source.id} has no file {str(source.origin)!r}")
+        hint = _other_files(source.origin.parent)
+        raise LoadFailed(f"{source.id} has no file {str(source.origin)!r}{hint}")
     path = os.fsencode(source.origin)
     if path.decode("utf-8", "ignore").encode() != path:
         raise LoadFailed(
