@@ -31,8 +31,12 @@ def run(code: str, *, status: int = 0) -> list[dict[str, Any]]:
 
 
 def test_interrupts_leave_no_lease() -> None:
-    """However often a cell that infers is interrupted, no lease is left behind."""
+    """However often a cell that infers is interrupted, no lease is left behind.
+
+    A stop that is interrupted goes on, and a second one waits for it.
+    """
     (told,) = run("""
+        before = sys.getswitchinterval()
         wb = Workbench(sys.argv[1]).start()
         wb.load("digits")
         interrupted = 0
@@ -45,10 +49,20 @@ def test_interrupts_leave_no_lease() -> None:
             except KeyboardInterrupt:
                 interrupted += 1
         wb.unload("digits")
-        tell(leases=[model.leases for model in wb.snapshot().models])
+        models = wb.snapshot().models
+        wb.load("digits")
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            wb.stop()
+            threading.Event().wait(30)
+        except KeyboardInterrupt:
+            pass
         wb.stop()
+        left = [t.name for t in threading.enumerate() if t.name == "workbench-http"]
+        restored = sys.getswitchinterval() == before
+        tell(models=models, running=wb.is_running, left=left, restored=restored)
         """)
-    assert told == {"leases": []}
+    assert told == {"models": [], "running": False, "left": [], "restored": True}
 
 
 def test_an_interrupt_anywhere_leaves_nothing_locked() -> None:
@@ -107,38 +121,21 @@ def test_an_interrupt_anywhere_leaves_nothing_locked() -> None:
     assert told == {"enough": True, "models": []}
 
 
-def test_interrupted_stop_stops() -> None:
-    """A stop that is interrupted goes on, and a second one waits for it."""
-    (told,) = run("""
-        before = sys.getswitchinterval()
-        wb = Workbench(sys.argv[1]).start()
-        wb.load("digits")
-        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-        try:
-            wb.stop()
-            threading.Event().wait(30)
-        except KeyboardInterrupt:
-            pass
-        wb.stop()
-        left = [t.name for t in threading.enumerate() if t.name == "workbench-http"]
-        tell(running=wb.is_running, left=left, restored=sys.getswitchinterval() == before)
-        """)
-    assert told == {"running": False, "left": [], "restored": True}
-
-
 def test_exit_stops_the_server() -> None:
-    """A process that ends without a stop stops its server on the way."""
+    """A process that ends without a stop stops its server, and waits for no run that does not end.
+
+    When ONNX Runtime was imported, its telemetry was off, and CUDA's GPUs counted as the driver's.
+    """
     told = run("""
+        class Watch:
+            def find_spec(self, name, path=None, target=None):
+                if name == "onnxruntime":
+                    tell(**{name: os.environ.get(name) for name in names})
+        names = "ORT_DISABLE_TELEMETRY", "CUDA_DEVICE_ORDER"
+        for name in names:
+            os.environ.pop(name, None)
+        sys.meta_path.insert(0, Watch())
         atexit.register(lambda: tell(running=wb.is_running))  # before ours, so called after it
-        wb = Workbench(sys.argv[1]).start()
-        wb.load("digits")
-        """)
-    assert told == [{"running": False}]
-
-
-def test_exit_does_not_wait_for_a_run() -> None:
-    """A run that does not end does not keep the process from ending."""
-    run("""
         wb = Workbench(sys.argv[1])
         inside = threading.Event()
         @wb.model(inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])})
@@ -146,9 +143,12 @@ def test_exit_does_not_wait_for_a_run() -> None:
             inside.set()
             threading.Event().wait()
         wb.start()
+        wb.load("digits")
         threading.Thread(target=lambda: wb.infer("endless", [1.0]), daemon=True).start()
         inside.wait()
         """)
+    before_the_import = {"ORT_DISABLE_TELEMETRY": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert told == [before_the_import, {"running": False}]
 
 
 def test_exit_in_the_middle_of_runs() -> None:
@@ -174,13 +174,20 @@ def test_exit_in_the_middle_of_runs() -> None:
 
 
 def test_a_forked_child_has_no_server() -> None:
-    """A request in it says so, as only the parent has the threads; and it ends by itself."""
-    (told,) = run("""
+    """A request in it says so, as only the parent has the threads; and it ends by itself.
+
+    The files that came with a load stay when it does.
+    """
+    told = run("""
         import warnings
         from workbench.errors import ServerNotRunning
         warnings.simplefilter("ignore")
         wb = Workbench(sys.argv[1], threads=2).start()
         wb.infer("digits_conv", image.reshape(1, 1, 8, 8))
+        with open(os.path.join(sys.argv[1], "wine", "1", "model.onnx"), "rb") as file:
+            content = file.read()
+        wb._core.load_all("mine", "{}", {"1/model.onnx": content})
+        path = wb._core.source("mine").origin
         child = os.fork()
         if child == 0:
             signal.alarm(30)  # which would end a wait
@@ -189,43 +196,9 @@ def test_a_forked_child_has_no_server() -> None:
             except ServerNotRunning:
                 sys.exit(7 if wb.is_running else 0)
             os._exit(7)
-        tell(status=os.waitpid(child, 0)[1], alive=wb.is_running)
+        status = os.waitpid(child, 0)[1]
+        tell(status=status, alive=wb.is_running, there=os.path.exists(path))
         wb.stop()
-        """)
-    assert told == {"status": 0, "alive": True}
-
-
-def test_a_forked_child_removes_nothing() -> None:
-    """The files that came with a load stay when a forked child ends."""
-    told = run("""
-        wb = Workbench(sys.argv[1])
-        with wb:
-            with open(os.path.join(sys.argv[1], "wine", "1", "model.onnx"), "rb") as file:
-                content = file.read()
-            wb._core.load_all("mine", "{}", {"1/model.onnx": content})
-            path = wb._core.source("mine").origin
-            child = os.fork()
-            if child == 0:
-                sys.exit(0)
-            os.waitpid(child, 0)
-            tell(there=os.path.exists(path))
         tell(there=os.path.exists(path))
         """)
-    assert told == [{"there": True}, {"there": False}]
-
-
-def test_what_is_set_before_the_import() -> None:
-    """ONNX Runtime finds its telemetry off, and CUDA's GPUs counted as the driver does."""
-    (told,) = run("""
-        class Watch:
-            def find_spec(self, name, path=None, target=None):
-                if name == "onnxruntime":
-                    tell(**{name: os.environ.get(name) for name in names})
-        names = "ORT_DISABLE_TELEMETRY", "CUDA_DEVICE_ORDER"
-        for name in names:
-            os.environ.pop(name, None)
-        sys.meta_path.insert(0, Watch())
-        with Workbench(sys.argv[1]) as wb:
-            wb.load("digits")
-        """)
-    assert told == {"ORT_DISABLE_TELEMETRY": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert told == [{"status": 0, "alive": True, "there": True}, {"there": False}]

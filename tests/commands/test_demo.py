@@ -8,6 +8,8 @@ from click.testing import CliRunner
 
 from workbench.commands.cli import main
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(scope="module")
 def told(sample_models: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -56,3 +58,16 @@ def test_too_large_is_refused(told: str) -> None:
     """The model that never fits is refused with status and numbers."""
     assert re.search(r"HTTP 507: too_large:1 needs \d+\.\d MiB \(", told)
     assert "MiB more while loading), the budget is 64.0 MiB; a budget of" in told
+
+
+def without_numbers(line: str) -> str:
+    """The line with its numbers and bars taken out, which differ from run to run."""
+    return re.sub(r"[\d.:#]+|[µm]s", "_", line).strip()
+
+
+def test_it_prints_what_the_readme_shows(told: str) -> None:
+    """Each line that README shows of the demo is one that the demo prints, numbers aside."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (shown,) = re.findall(r"^```text\n([^`]*450 handwritten[^`]*)^```", readme, re.MULTILINE)
+    printed = {without_numbers(line) for line in told.splitlines()}
+    assert [line for line in shown.splitlines() if without_numbers(line) not in printed] == []
