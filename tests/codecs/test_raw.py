@@ -10,8 +10,6 @@ from workbench.inference import InferRequest
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
 
-FIXED = [name for name in DATATYPES if name != "BYTES"]
-
 
 def signature(*shapes: tuple[int, ...], datatype: str = "FP32") -> Signature:
     """A model with an input of each of *shapes*."""
@@ -60,7 +58,7 @@ def test_a_raw_request() -> None:
         ((0, -1), 0, (0, 1)),
     ],
 )
-@pytest.mark.parametrize("datatype", FIXED)
+@pytest.mark.parametrize("datatype", ["BOOL", "FP64"])
 def test_shapes(datatype: str, shape: tuple[int, ...], count: int, made: tuple[int, ...]) -> None:
     """The batch is one, and one more free dimension is what the size of the body makes it."""
     body = bytes(count * DATATYPES[datatype].itemsize)

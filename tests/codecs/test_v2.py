@@ -187,7 +187,7 @@ def test_bad_dims(dim: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("datatype", DATATYPES)
+@pytest.mark.parametrize("datatype", ["INT8", "FP64", "BYTES"])
 @pytest.mark.parametrize(
     "shape",
     [[2**62], [2**64 - 1], [2**70], [2**31] * 3, [0, 2**60], [0, 2**40, 2**40], [1] * 65,
@@ -211,7 +211,7 @@ def test_shapes_beyond_any_tensor(datatype: str, shape: list[int]) -> None:
     assert refusal(message(binary(0, datatype=datatype, shape=shape)), b"") == told
 
 
-@pytest.mark.parametrize("datatype", sorted(set(DATATYPES) - {"BF16"}))
+@pytest.mark.parametrize("datatype", ["INT8", "FP64", "BYTES"])
 @pytest.mark.parametrize("shape", [[0, 2**59], [2**59, 0], [0] * 64, [2**29, 0, 2**30]])
 def test_the_largest_shapes_of_nothing(datatype: str, shape: list[int]) -> None:
     """Shapes of no elements are kept up to what numpy can make of every datatype."""
@@ -222,7 +222,7 @@ def test_the_largest_shapes_of_nothing(datatype: str, shape: list[int]) -> None:
         assert request[0].inputs["x"].shape == tuple(shape)
 
 
-@pytest.mark.parametrize("datatype", DATATYPES)
+@pytest.mark.parametrize("datatype", ["FP32", "BF16", "BOOL", "BYTES"])
 def test_a_huge_shape_makes_nothing(datatype: str) -> None:
     """A shape of many elements with few data is refused without room being made for it."""
     shape = [2**40]

@@ -21,6 +21,7 @@ deterministic = settings(derandomize=True, deadline=None, max_examples=60)
 INTEGERS = ["UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64"]
 FLOATS = ["FP16", "FP32", "FP64"]
 NUMERIC = ["BOOL", *INTEGERS, *FLOATS]
+EACH_WAY = ["BOOL", "INT8", "UINT64", "FP16", "FP64", "BYTES"]  # that elements are read
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=3)
 
 
@@ -107,7 +108,7 @@ def test_base64_round_trips(array: Any) -> None:
     assert decode("BYTES", text, array.shape, "base64").tolist() == array.tolist()
 
 
-@pytest.mark.parametrize("datatype", [*NUMERIC, "BYTES"])
+@pytest.mark.parametrize("datatype", EACH_WAY)
 @pytest.mark.parametrize(
     ("shape", "text"),
     [((0,), "[]"), ((2, 0), "[]"), ((2, 0), "[[],[]]"), ((0, 3), "[]"), ((0,), "[[[]]]")],
@@ -118,14 +119,13 @@ def test_nothing(datatype: str, shape: tuple[int, ...], text: str) -> None:
     assert encoded(Tensor(datatype, np.empty(shape, DATATYPES[datatype].dtype))) == []
 
 
-@pytest.mark.parametrize("text", ["1", "[1]", "[[[1]]]"])
 @pytest.mark.parametrize("datatype", NUMERIC)
-def test_scalars(datatype: str, text: str) -> None:
+def test_scalars(datatype: str) -> None:
     """A scalar is one element, bare or in brackets, and is written as a list of one."""
-    array = decode(datatype, text, ())
-    assert array.shape == ()
-    assert array == 1
-    assert encoded(Tensor(datatype, array)) == [1]
+    for text in ("1", "[1]", "[[[1]]]"):
+        array = decode(datatype, text, ())
+        assert (array.shape, array.item()) == ((), 1)
+        assert encoded(Tensor(datatype, array)) == [1]
 
 
 @pytest.mark.parametrize("datatype", NUMERIC)
@@ -165,7 +165,7 @@ def test_beyond_the_extremes(datatype: str) -> None:
         assert refusal(datatype, f"[[1], [{value}]]", (2,)) == message
 
 
-@pytest.mark.parametrize("datatype", INTEGERS)
+@pytest.mark.parametrize("datatype", ["INT8", "UINT64"])
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -237,7 +237,7 @@ def test_what_needs_no_names() -> None:
     assert all(now.get("data") is was.get("data") for now, was in zip(outputs, before, strict=True))
 
 
-@pytest.mark.parametrize("datatype", FLOATS)
+@pytest.mark.parametrize("datatype", ["FP16", "FP64"])
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -360,8 +360,8 @@ def test_bytes_that_are_no_text(item: bytes) -> None:
 # ── counts and depth ────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("datatype", [*NUMERIC, "BYTES"])
-@pytest.mark.parametrize("shape", [(), (2,), (4,), (0,), (3, 2), (1, 2)])
+@pytest.mark.parametrize("datatype", EACH_WAY)
+@pytest.mark.parametrize("shape", [(), (2,), (0,), (3, 2)])
 def test_counts(datatype: str, shape: tuple[int, ...]) -> None:
     """Another number of elements than the shape's is refused with both numbers."""
     text = '["a","b","c"]' if datatype == "BYTES" else "[[1,0],1]"
@@ -371,8 +371,8 @@ def test_counts(datatype: str, shape: tuple[int, ...]) -> None:
     )
 
 
-@pytest.mark.parametrize("datatype", ["FP32", "INT64", "UINT8", "BOOL"])
-@pytest.mark.parametrize("depth", [100, 500, 950, 999])
+@pytest.mark.parametrize("datatype", ["FP32", "UINT8", "BOOL"])
+@pytest.mark.parametrize("depth", [100, 500, 999])
 def test_deep_data(datatype: str, depth: int, parser: str) -> None:
     """Data nested as deep as the settings may allow are read without recursion of our own.
 

@@ -315,20 +315,20 @@ def test_other_data(where: str) -> None:
         "[-9223372036854775809, -0]", "[1.7976931348623159e308, 5e-324]",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("datatype", ["FP32", "FP64", "FP16", "INT64", "UINT8", "UINT64"])
+@pytest.mark.parametrize("datatype", ["FP16", "INT64", "UINT8"])
 def test_any_elements(datatype: str, elements: str) -> None:
     """Whatever stands where the elements stood is read as in the whole body, or not at all."""
     known = learned(text_of("[1, 2]", datatype))
     read(known, text_of(elements, datatype))
 
 
-@pytest.mark.parametrize("cut", range(1, 75))
-def test_bodies_cut_short(cut: int) -> None:
+def test_bodies_cut_short() -> None:
     """A body that lacks some of its end or its middle is not taken for the known one."""
     body = text_of("[1, 2]")
     known = learned(body)
-    for shorter in (body[:-cut], body[cut:], body[:20] + body[20 + cut :]):
-        assert read(known, shorter) is None
+    for cut in range(1, 75):
+        for shorter in (body[:-cut], body[cut:], body[:20] + body[20 + cut :]):
+            assert read(known, shorter) is None
 
 
 # ── responses ───────────────────────────────────────────────────────────────
