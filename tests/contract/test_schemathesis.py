@@ -14,7 +14,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import yaml
 
 from workbench import Workbench
 
@@ -63,29 +62,6 @@ def test_schemathesis(tmp_path: Path) -> None:
         assert run(workbench, DOCUMENT, tmp_path, options) > 150
 
 
-def test_schemathesis_of_one_model(tmp_path: Path) -> None:
-    """Where the document tells a model's own tensors, so that requests run, the same holds."""
-    document = tmp_path / "numbers.yaml"
-    document.write_text(yaml.safe_dump(document_of_numbers()), "utf-8")
-    options = f"""
-        [generation]
-        max-examples = {25 * TIMES}
-        [parameters]
-        "path.model_name" = "numbers"
-        "path.model_version" = "1"
-    """
-    ran: list[Any] = []
-    with Workbench() as workbench:
-
-        @workbench.model(inputs={"x": ("FP32", [3])}, outputs={"y": ("FP32", [3])})
-        def numbers(x: Any) -> Any:
-            ran.append(x)
-            return x
-
-        assert run(workbench, document, tmp_path, options) > 50
-    assert len(ran) > 15
-
-
 def test_schemathesis_of_our_own_document(tmp_path: Path) -> None:
     """The document that a server tells of itself is true: all that it has, in any order."""
     options = f"""
@@ -111,24 +87,3 @@ def test_schemathesis_of_our_own_document(tmp_path: Path) -> None:
         document.write_bytes(httpx.get(f"{workbench.url}/schema/openapi.json").content)
         assert run(workbench, document, tmp_path, options) > 400
     assert len(ran) > 10
-
-
-def document_of_numbers() -> dict[str, Any]:
-    """The document's inference alone, with the tensors of the model ``numbers``."""
-    document: dict[str, Any] = yaml.safe_load(DOCUMENT.read_text("utf-8"))
-    path = "/v2/models/{model_name}/versions/{model_version}/infer"
-    document["paths"] = {path: document["paths"][path]}
-    del document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["examples"]
-    schemas = document["components"]["schemas"]
-    three = {"type": "array", "minItems": 3, "maxItems": 3, "items": {"type": ["number", "null"]}}
-    schemas["request_input"]["properties"] |= {
-        "name": {"const": "x"},
-        "shape": {"const": [3]},
-        "datatype": {"const": "FP32"},
-        "data": three,
-    }
-    schemas["request_output"]["properties"]["name"] = {"const": "y"}
-    request = schemas["inference_request"]["properties"]
-    request["inputs"] |= {"minItems": 1, "maxItems": 1}
-    request["outputs"]["maxItems"] = 1
-    return document
