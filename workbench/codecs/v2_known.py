@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -40,9 +41,11 @@ _BRACKET = re.compile(rb"[\[\]]")
 # For elements that are not an array, or not such numbers: full parsing reports the mistake.
 _UNREADABLE = (AttributeError, OverflowError, RuntimeError, TypeError, ValueError)
 _IS_LITTLE = sys.byteorder == "little"
+_view = np.ndarray
 
 
-class _Input(NamedTuple):
+@dataclass(slots=True)  # whose attributes are read in a third of the time of a NamedTuple's
+class _Input:
     """One input: its *shape*, its *size* in elements, its *nbytes*, and the brackets around it."""
 
     name: str
@@ -111,9 +114,10 @@ class KnownText:
             at = stop + len(piece)
         if at != end:
             return None
-        for name, datatype, shape, _, nbytes, dtype, _ in self._tail:
-            inputs[name] = Tensor(datatype, np.ndarray(shape, dtype, body, at))
-            at += nbytes
+        for each in self._tail:
+            array = _view(each.shape, each.dtype, body, at)
+            inputs[each.name] = Tensor(each.datatype, array)
+            at += each.nbytes
         # by its place: a name would take 0.15 µs
         fit = self.fit
         return InferRequest(
@@ -195,7 +199,7 @@ def _arrays(text: bytes, inputs: list[_Input]) -> _Values | None:
     if not len(arrays) == len(inputs) == text.count(b'"data"'):
         return None  # otherwise each belongs to one input, in their order
     return [
-        (begin, end, each._replace(brackets=brackets))
+        (begin, end, replace(each, brackets=brackets))
         for (begin, end, brackets), each in zip(arrays, inputs, strict=True)
     ]
 

@@ -7,7 +7,7 @@ to 2.3. And inputs need no look at their addresses, which takes 2 µs each; see 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from workbench.backends.onnx.values import ELEMENT_TYPES
 from workbench.tensor import Array, Tensor, aligned_like
@@ -16,14 +16,9 @@ _SMALL_NBYTES = 2**12  # to copy a larger array takes longer than a binding save
 _MOST = 64  # shapes
 
 
-class _Bound(NamedTuple):
-    """What runs read and write, at aligned addresses, and the *binding* to it."""
-
-    binding: Any
-    inputs: dict[str, Array]
-    outputs: list[Tensor]
-
-
+# A binding, and what its runs read and write, at aligned addresses. Its parts are taken at once,
+# which takes twice as long from a NamedTuple.
+_Bound = tuple[Any, dict[str, Array], list[Tensor]]
 _Run = Callable[[Any, Mapping[str, Tensor], Sequence[str]], list[Tensor]]
 
 
@@ -90,7 +85,7 @@ class BoundRuns:
                 array, element_type = tensor.array, ELEMENT_TYPES[tensor.datatype]
                 bind(name, self._cpu, element_type, array.shape, array.ctypes.data)
         arrays = {name: tensor.array for name, tensor in places.items()}
-        self._free[key] = _Bound(binding, arrays, [*results.values()])
+        self._free[key] = binding, arrays, [*results.values()]
 
 
 def _place(tensor: Tensor) -> Tensor:
