@@ -47,7 +47,7 @@ def run(
     for number, model in enumerate(asked):
         lease = machine.residents.lease((model,), float(number))
         if lease is not None:
-            assert machine.release(lease, float(number))
+            assert machine.release(*lease, float(number))
             continue
         apply(events.Requested(number, (model,)))
         if number in machine.requests:

@@ -623,7 +623,7 @@ def test_leases_decide_nothing_while_others_wait(
         for model in models[1:]:
             leased = rig.machine.residents.lease((model,), 1.0)
             assert leased is not None
-            assert rig.machine.release(leased, 2.0)
+            assert rig.machine.release(*leased, 2.0)
     assert (moves, looked_at) == ([], [])
-    assert not rig.machine.release((rig.resident(A),), 2.0)  # which makes room
+    assert not rig.machine.release(rig.resident(A), 2.0)  # which makes room
     assert len(rig.apply(events.Released((A,)))) == 600

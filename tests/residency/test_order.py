@@ -46,12 +46,12 @@ class Rig:
 
     def use_briefly(self, number: int, _: int) -> None:
         leased = self.residents.lease((ModelId(f"m{number}", 1),), 0.0)
-        assert leased is None or self.machine.release(leased, 0.0)
+        assert leased is None or self.machine.release(*leased, 0.0)
 
     def give_back(self, number: int, _: int) -> None:
         resident = self.find(number)
         if resident is not None and resident.leases:
-            assert self.machine.release((resident,), 0.0)
+            assert self.machine.release(resident, 0.0)
 
     def grow(self, number: int, size: int) -> None:
         """Its runs keep more memory than before, or less."""

@@ -32,8 +32,11 @@ class InferenceVerbs(Lifetime):
         ``infer`` does.
         """
         runtime, model = self._runtime, self._names.known(name, version)
-        loan = runtime.residency.borrow(model) if runtime and model else None
-        if runtime is None or loan is None:
+        if runtime is None or model is None:
+            return None
+        residency = runtime.residency
+        loan = residency.borrow(model)
+        if loan is None:
             return None
         counts = True
         try:
@@ -42,7 +45,7 @@ class InferenceVerbs(Lifetime):
             counts = response is not None  # otherwise ``start`` leases the model again
             return response
         finally:
-            runtime.residency.take_back(loan.residents, counts)
+            residency.end(loan, counts)
 
     def start(
         self,

@@ -166,10 +166,10 @@ class _Replay:
             end_s = at_s + run_s
             if expires or (run_s and (end_s > next_s or (ahead and ahead[0][0] <= end_s))):
                 use(resident)
-            elif release((resident,), end_s, counts=True):  # nothing happens before its end,
+            elif release(resident, end_s, True):  # nothing happens before its end,
                 continue  # nor by it
             self._now_s = at_s
-            self._after(run_s, self._release, (resident,))
+            self._after(run_s, self._release, resident)
         while ahead:
             self._go_to(ahead[0][0])
         return Outcome(
@@ -248,14 +248,14 @@ class _Replay:
         if index is not None:
             self._waits[index] = self._now_s - at_s
             run_s = self._costs[model].run_s
-        self._after(run_s, self._release, (self._residents.get(model),))
+        self._after(run_s, self._release, self._residents.get(model))
 
-    def _release(self, residents: Sequence[Resident]) -> None:
-        if not self._machine.release(residents, self._now_s):
-            self._apply(events.Released(tuple([resident.id for resident in residents])))
+    def _release(self, resident: Resident) -> None:
+        if not self._machine.release(resident, self._now_s):
+            self._apply(events.Released((resident.id,)))
         if self._keep_alive_s < math.inf:
-            for each in residents:
-                heapq.heappush(self._idle, (each.last_used_s, next(self._numbers), each))
+            idle = resident.last_used_s, next(self._numbers), resident
+            heapq.heappush(self._idle, idle)
 
     def _refused(self, request: int) -> None:
         index, _ = self._asked.pop(request, (None, 0.0))

@@ -111,11 +111,21 @@ class Residency:
     def borrow(self, model: ModelId) -> Loan | None:
         """The *model* if it is READY, else ``None``: for an attempt, as ``lease_now``.
 
-        ``take_back`` its residents after the run. A lease takes 1 µs more, 3 % of a small request.
+        Give it to ``end`` after the run. A lease takes 1 µs more, 3 % of a small request.
         """
+        clock = self._clock
         with self._lock:
-            resident = self._residents.lend(model, self._clock())
+            resident = self._residents.lend(model, clock())
             return None if resident is None else self._loans[resident]
+
+    def end(self, loan: Loan, counts: bool) -> None:
+        """Take the *loan* back; *counts* as of ``Lease``."""
+        clock = self._clock
+        with self._lock:
+            if self._machine.release(loan.resident, clock(), counts):
+                return
+            effects = self._step(events.Released((loan.model,)))
+        self._do(effects)
 
     def session(self, model: ModelId) -> Session | None:
         """The session of *model* if it is READY, for reading only; this does not count as a use."""
@@ -161,11 +171,11 @@ class Residency:
 
     def _lease(self, residents: Sequence[Resident], *, counts: bool = False) -> Lease:
         sessions = [self._loans[resident].session for resident in residents]
-        return Lease(residents, sessions, self.take_back, counts=counts)
+        return Lease(residents, sessions, self._take_back, counts=counts)
 
-    def take_back(self, residents: Sequence[Resident], counts: bool) -> None:
+    def _take_back(self, residents: Sequence[Resident], counts: bool) -> None:
         with self._lock:
-            if self._machine.release(residents, self._clock(), counts=counts):
+            if self._machine.release_all(residents, self._clock(), counts):
                 return
             effects = self._step(events.Released(tuple(r.id for r in residents)))
         self._do(effects)
@@ -448,7 +458,7 @@ class Residency:
                 effects = self._step(events.NotLoaded(model, outcome))
             else:
                 resident = self._residents.get(model)
-                self._loans[resident] = Loan(resident.id, outcome, (resident,))
+                self._loans[resident] = Loan(resident.id, outcome, resident)
                 came = events.Loaded(model, outcome.footprint, outcome.may_call, seconds)
                 effects = self._step(came)
         self._do(effects)

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import Self
 
 from workbench.backends.base import Session
 from workbench.model import ModelId
 from workbench.residency.state import Resident
 
 
-class Loan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Loan:
     """A loaded *model* and its *session*, lent for a run that begins and ends in one call.
 
-    It is the same value each time, so that lending takes less than a ``Lease`` does. Who borrows it
-    gives back its *residents* with ``Residency.take_back``.
+    It is the same value each time, so that lending takes less than a ``Lease`` does. It is given
+    back with ``Residency.end``.
     """
 
     model: ModelId
     session: Session
-    residents: tuple[Resident]
+    resident: Resident
 
 
 class Lease:

@@ -90,29 +90,40 @@ class Machine:
         """Whether a request waits for room."""
         return bool(self._queue) or any(device.admissions for device in self.residents.devices)
 
-    def release(self, residents: Sequence[Resident], now_s: float, *, counts: bool = False) -> bool:
-        """End a lease on *residents* if nothing else follows; returns whether it was ended.
+    def release(self, resident: Resident, now_s: float, counts: bool = False) -> bool:
+        """End a lease on *resident* if nothing else follows; returns whether it was ended.
 
-        If it *counts*, it is counted as a use of each first. This is not an event, see
+        If it *counts*, it is counted as a use first. This is not an event, see
         ``Residents.lease``. If more follows, the caller applies ``Released``.
         """
+        residents = self.residents
+        if counts:
+            residents.use(resident)
+        if resident.phase is not READY or resident.device.free_nbytes < 0:
+            return False
+        if resident.may_call and self.waits:  # its end may make room
+            return False
+        resident.leases -= 1
+        resident.last_used_s = now_s
+        if resident.may_call:
+            resident.device.recount(resident)
+        if not resident.touched:
+            residents.touch(resident)
+        return True
+
+    def release_all(self, residents: Sequence[Resident], now_s: float, counts: bool) -> bool:
+        """As ``release``, for one lease on all of *residents*."""
+        if len(residents) == 1:
+            return self.release(residents[0], now_s, counts)
         if counts:
             for resident in residents:
                 self.residents.use(resident)
-        if len(residents) > 1 and is_tied(residents):
+        if is_tied(residents) or any(r.phase is not READY for r in residents):
+            return False
+        if any(r.device.free_nbytes < 0 for r in residents):
             return False
         for resident in residents:
-            if resident.phase is not READY or resident.device.free_nbytes < 0:
-                return False
-            if resident.may_call and self.waits:  # its end may make room
-                return False
-        for resident in residents:
-            resident.leases -= 1
-            resident.last_used_s = now_s
-            if resident.may_call:
-                resident.device.recount(resident)
-            if not resident.touched:
-                self.residents.touch(resident)
+            self.release(resident, now_s)
         return True
 
     # ── requests ──
