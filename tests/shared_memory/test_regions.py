@@ -349,14 +349,25 @@ def test_a_client_that_is_gone(regions: Regions) -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["", "/", "x", "x/y", "/a/b", "//a", "/a/", "/.", "/..", "/../etc/passwd", "/a\0b", "/\ud800",
-     "/" + "x" * 256],
+    ["", "/", "//", "x/y", "/a/b", "/a/", ".", "/.", "..", "//..", "../a", "/../etc/passwd",
+     "/a\0b", "/\ud800", "/" + "x" * 256, "x" * 256],
 )  # fmt: skip
 def test_keys_that_are_none(regions: Regions, key: str) -> None:
-    """A key is a slash and one name: no path leads out of where the objects are."""
+    """A key is one name: no path leads out of where the objects are."""
     message = refusal(regions.register_system, "x", key, 0, 8)
     assert "is not the key of a shared memory object" in message
     assert len(message) < 200
+
+
+@pytest.mark.parametrize("slashes", ["", "/", "//"])
+def test_slashes_before_a_key(make: Make, regions: Regions, slashes: str) -> None:
+    """As for shm_open, a key may have any number of slashes before its name; status tells it so."""
+    handle = make(16)
+    shm.set_shared_memory_region(handle, [np.arange(4, dtype=np.int32)])
+    key = slashes + key_of(handle).lstrip("/")
+    regions.register_system("x", key, 0, 16)
+    assert np.frombuffer(regions.read("x", 0, 16), np.int32).tolist() == [0, 1, 2, 3]
+    assert regions.status(SystemRegion, None) == (SystemRegion("x", key, 0, 16),)
 
 
 @pytest.mark.parametrize("key", ["/...", "/..a", "/.a", "/a b", "/größe", "/a\n", "/" + "é" * 127])

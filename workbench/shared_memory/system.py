@@ -25,7 +25,8 @@ from workbench.errors import InvalidRequest, NotSupported
 
 _FOLDER = "/dev/shm"  # noqa: S108 - where Linux has the objects, not a place for our own files
 _BRIEF_NBYTES = 2**16  # copying fewer is faster than comparing addresses
-_KEY = re.compile(r"/(?!\.{1,2}\Z)[^/\0\ud800-\udfff]{1,255}")
+# Slashes before the name mean nothing, as for shm_open: some clients send none.
+_KEY = re.compile(r"/*(?!\.{1,2}\Z)([^/\0\ud800-\udfff]{1,255})")
 
 
 class SystemMemory:
@@ -69,13 +70,14 @@ def map_object(key: str, offset: int, nbytes: int) -> SystemMemory:
     """
     if sys.platform != "linux":
         raise NotSupported("system shared memory is used on Linux only: send binary data instead")
-    if not _KEY.fullmatch(key):
+    name = _KEY.fullmatch(key)
+    if name is None:
         raise InvalidRequest(
-            f"{key!r:.80} is not the key of a shared memory object: that is a slash and a name, "
+            f"{key!r:.80} is not the key of a shared memory object: that is one name, "
             "such as '/input'"
         )
     try:
-        object_fd = os.open(_FOLDER + key, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        object_fd = os.open(f"{_FOLDER}/{name[1]}", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             return _mapped(key, object_fd, offset, nbytes)
         finally:
