@@ -99,9 +99,12 @@ def tune(
     most = (len(tried) + 1) * len(sweep.clients) + 2
     target: Target = Wire(connection, model)
 
+    def is_over(point: Point) -> bool:
+        return point.load.p99_s > p99_s or not point.load.answers
+
     def measure(variant: Variant, clients: tuple[int, ...]) -> Point | None:
         one, begin = replace(sweep, variants=(variant,), clients=clients), len(points)
-        for point in measured(one, target, given, configurations, lambda p: _over(p, p99_s)):
+        for point in measured(one, target, given, configurations, is_over):
             points.append(point)
             told(point, len(points) / most)
         return best(points[begin:], p99_s)
@@ -132,10 +135,6 @@ def tune(
     if path:
         connection.load(model)
     return replace(tuning, config=changed, path=path)
-
-
-def _over(point: Point, p99_s: float) -> bool:
-    return point.load.p99_s > p99_s or not point.load.answers
 
 
 def _tried(config: Config) -> Iterator[dict[str, Any]]:

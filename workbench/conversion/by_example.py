@@ -63,7 +63,10 @@ def _by_column(
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
     """*function* of a table as one of its columns, by name, and those of *table*."""
     dtypes = {str(name): table[name].dtype for name in table.columns}
-    values = {str(name): _as_texts(table[name].to_numpy()) for name in table.columns}
+    values = {str(name): table[name].to_numpy() for name in table.columns}
+    for name, column in values.items():
+        if column.dtype.kind == "M":  # a client sends dates as texts
+            values[name] = Tensor.cast(column, "BYTES").array
 
     @wrapper_of(function)
     def call(**columns: Any) -> object:
@@ -76,11 +79,6 @@ def _by_column(
         return {str(name): returned[name].to_numpy() for name in returned.columns}
 
     return call, values
-
-
-def _as_texts(column: Any) -> Any:
-    """Dates as texts, as clients send them; all else as it is."""
-    return Tensor.cast(column, "BYTES").array if column.dtype.kind == "M" else column
 
 
 def _by_name(function: Callable[..., Any], example: Any, named: str) -> dict[str, Any]:

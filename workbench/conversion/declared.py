@@ -60,13 +60,15 @@ def declared_model(
     if not callable(function):
         raise UsageError(f"a model is made of a function, not of {function!r}")
     nbytes = 0 if memory is None else parse_nbytes(memory)
-    defaults = _defaults(function)
+    parameters = parameters_of(function)
+    defaults = {name for name, each in parameters.items() if each.default is not Parameter.empty}
     takes = input_hints(function) if inputs is None else declared_hints("input", inputs)
     gives = output_hints(function) if outputs is None else declared_hints("output", outputs)
     taken = tuple(replace(s, optional=s.name in defaults) for s in _specs("input", takes))
     given = _specs("output", gives)
     schedule = _schedule((*taken, *given), max_batch_size, instances, max_queue_delay)
-    streams, takes_parameters = streams_of(function), _takes_parameters(function, takes)
+    streams = streams_of(function)
+    takes_parameters = "parameters" in parameters and "parameters" not in takes  # of a request
     if max_batch_size and (streams or takes_parameters):
         what = "yields several answers" if streams else "takes the parameters of a request"
         raise UsageError(f"a function that {what} runs each request alone: no max_batch_size")
@@ -95,17 +97,6 @@ def _schedule(
             )
     delay_s = parse_seconds(delay, "max_queue_delay") if delay else 0.0
     return Schedule(instances or 1, Batching(delay_s=delay_s))
-
-
-def _takes_parameters(function: Callable[..., Any], inputs: Mapping[str, Hint]) -> bool:
-    """Whether it is to be called with the parameters of a request."""
-    return "parameters" in parameters_of(function) and "parameters" not in inputs
-
-
-def _defaults(function: Callable[..., Any]) -> set[str]:
-    """The names of the parameters that may be left out."""
-    parameters = parameters_of(function).values()
-    return {each.name for each in parameters if each.default is not Parameter.empty}
 
 
 def _specs(what: str, hints: Mapping[str, Hint]) -> tuple[TensorSpec, ...]:

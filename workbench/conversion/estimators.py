@@ -342,14 +342,15 @@ def calls_of(estimator: Any) -> dict[str, Call]:
     if hasattr(estimator, "predict"):
         return {"label": estimator.predict}
     if hasattr(estimator, "transform"):
-        return {"transformed": lambda rows: _dense(estimator.transform(rows))}
+
+        def transformed(rows: Any) -> Any:
+            matrix = estimator.transform(rows)
+            return matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)
+
+        return {"transformed": transformed}
     raise UsageError(
         f"{type(estimator).__name__} has neither predict nor transform: serve a function"
     )
-
-
-def _dense(matrix: Any) -> Any:
-    return matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix)
 
 
 def _method(output: str) -> str:

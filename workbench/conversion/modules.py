@@ -33,7 +33,10 @@ def offer_of_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> 
         )
     given = _tensors(kind, module, example)
     inputs = _inputs(kind, given, declared)
-    free = {name: _free(hint) for name, hint in inputs.items()}
+    free = {  # the axes that may have any size
+        name: tuple(axis for axis, size in enumerate(hint.shape) if size == -1)
+        for name, hint in inputs.items()
+    }
     arrays = {name: _of_two(tensor.numpy(), free[name]) for name, tensor in given.items()}
     first = tuple(takewhile(given.__contains__, by_position_only(module.forward, given)))
     run = partial(_run, module, first)
@@ -137,11 +140,6 @@ def _hint(name: str, tensor: Any) -> Hint:
 # ── other sizes than the example's ──────────────────────────────────────────
 
 
-def _free(hint: Hint) -> tuple[int, ...]:
-    """The axes that may have any size."""
-    return tuple(axis for axis, size in enumerate(hint.shape) if size == -1)
-
-
 def _of_two(array: Array, axes: tuple[int, ...]) -> Array:
     """*array* with a size of two or more on *axes*: an export of size 1 is of that for ever."""
     for axis in axes:
@@ -158,7 +156,7 @@ def _of_other_sizes(arrays: Mapping[str, Array], free: Axes) -> list[dict[str, A
         {name: _changed(array, axes[name], change) for name, array in arrays.items()}
         for axes in (rows, rest)
         if any(axes.values())
-        for change in (_only_one, _one_more)
+        for change in (lambda array, axis: array.take([0], axis), _one_more)
     ]
 
 
@@ -166,10 +164,6 @@ def _changed(array: Array, axes: tuple[int, ...], change: Any) -> Array:
     for axis in axes:
         array = change(array, axis)
     return array
-
-
-def _only_one(array: Array, axis: int) -> Array:
-    return array.take([0], axis)
 
 
 def _one_more(array: Array, axis: int) -> Array:

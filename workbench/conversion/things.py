@@ -37,12 +37,11 @@ class Served:
     differs: Difference | None = None
 
     def __repr__(self) -> str:
-        takes, gives = (", ".join(map(_shown, specs)) for specs in (self.inputs, self.outputs))
+        takes, gives = (
+            ", ".join(f"{spec.name} {spec.datatype} {list(spec.shape)}" for spec in specs)
+            for specs in (self.inputs, self.outputs)
+        )
         return f"{self.name}: {self.how}; {takes} -> {gives}"
-
-
-def _shown(spec: TensorSpec) -> str:
-    return f"{spec.name} {spec.datatype} {list(spec.shape)}"
 
 
 def offer_of(thing: Any, example: Any, inputs: Declared | None = None) -> Offer | None:

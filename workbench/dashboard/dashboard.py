@@ -34,7 +34,7 @@ from workbench.views.history import History
 from workbench.views.pace import IDLE_S
 from workbench.views.progress import in_notebook
 from workbench.views.table import CLASSES, IN_FILES, Looks
-from workbench.views.text import addresses, status_text
+from workbench.views.text import addresses, cut, status_text
 from workbench.views.times import clock_time, show_seconds
 
 _EVENTS = 1000  # of the past that are shown or drawn
@@ -329,7 +329,7 @@ class Dashboard:
 
     def _order(self, name: str, work: Callable[[], object], *, quiet: bool = False) -> None:
         """Have *work* done on another thread, and show how it ended; if *quiet*, only a failure."""
-        name = name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
+        name = cut(name, _NAME)
 
         def run() -> None:
             if not quiet:

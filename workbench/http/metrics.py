@@ -50,7 +50,10 @@ def metrics(core: ServerCore, call: HttpCall) -> Reply:
 
 def families(now: Snapshot) -> Iterator[Family]:
     """The families of the snapshot *now*; they may be empty."""
-    models = [(_labels(model), model) for model in now.models]
+    models = [
+        (label_text(model=each.id.name, version=str(each.id.version), **each.tags), each)
+        for each in now.models
+    ]
     live = [row for row in models if row[1].state is not ModelState.UNAVAILABLE or row[1].pending]
     yield from (_each(metric, live) for metric in TRITON)
     cached = [row for row in live if row[1].requests.cached]
@@ -62,10 +65,6 @@ def families(now: Snapshot) -> Iterator[Family]:
     yield from _memory(now)
     yield from (_each(figure, [("", now)]) for figure in HOST)
     yield from _gpus(now)
-
-
-def _labels(model: ModelStatus) -> str:
-    return label_text(model=model.id.name, version=str(model.id.version), **model.tags)
 
 
 def _each(figure: Figure[S], rows: Iterable[tuple[str, S]]) -> Family:

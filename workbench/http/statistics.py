@@ -11,16 +11,10 @@ from workbench.http.route import Group, Route
 from workbench.http.shapes import COUNT, TEXT, WHOLE, Json, answer, listed, obj, one_of, ref
 
 
-def _of_all(core: ServerCore, call: HttpCall) -> Json:
-    """Its path is also that of the metadata of a model named "stats".
-
-    That one is found with a version, or as ``/v2/models/%73tats``.
-    """
-    return {"model_stats": statistics(core)}
-
-
-def _of_model(core: ServerCore, call: HttpCall) -> Json:
-    return {"model_stats": statistics(core, call.name, call.version)}
+def _statistics(core: ServerCore, call: HttpCall) -> Json:
+    """Of the model that the path names, or of all."""
+    name = call.parameters.get("model_name", "")
+    return {"model_stats": statistics(core, name, call.version)}
 
 
 _DURATION = obj({"count": COUNT, "ns": COUNT})
@@ -56,9 +50,11 @@ _SCHEMAS: Json = {
 STATISTICS = Group(
     "Statistics",
     (
-        Route("GET /v2/models/stats", _of_all, "stats", "Of all loaded models", "statistics",
+        # its path is also that of the metadata of a model named "stats", which is found with a
+        # version, or as /v2/models/%73tats
+        Route("GET /v2/models/stats", _statistics, "stats", "Of all loaded models", "statistics",
             v2.STOPS),
-        Route(f"GET {v2.MODEL}/stats", _of_model, "model_stats", "Of one that is loaded",
+        Route(f"GET {v2.MODEL}/stats", _statistics, "model_stats", "Of one that is loaded",
             "statistics", v2.READS),
         Route("GET /metrics", metrics, "metrics", "In Prometheus's format", "metrics", v2.STOPS),
     ),

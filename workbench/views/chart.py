@@ -136,12 +136,12 @@ def _axes(frame: _Frame) -> list[str]:
     parts = []
     for step in range(5):
         nbytes = _round(frame.most_nbytes / 4.5) * step
-        y = frame.y(nbytes)
+        y, amount = frame.y(nbytes), show_nbytes(nbytes).replace(".0 ", " ")
         if y < _TOP - 4:
             break
         parts.append(
             f'<path d="M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}" stroke="currentColor" opacity=".15"/>'
-            f'<text x="{_LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">{_amount(nbytes)}</text>'
+            f'<text x="{_LEFT - 6}" y="{y + 5:.1f}" text-anchor="end">{amount}</text>'
         )
     step_s, unit_s, unit = (60, 60, "min") if frame.span_s > 100 else (20, 1, "s")
     for ago_s in range(0, int(frame.span_s) + 1, step_s):
@@ -158,10 +158,6 @@ def _round(nbytes: float) -> int:
     while nbytes >= 1024 * unit:
         unit *= 1024
     return unit * next(n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1024) if n * unit >= nbytes)
-
-
-def _amount(nbytes: int) -> str:
-    return show_nbytes(nbytes).replace(".0 ", " ")
 
 
 def _areas(frame: _Frame, history: History, samples: Sequence[DeviceSample]) -> list[str]:

@@ -113,7 +113,10 @@ class _Models:
             "requests/s": sparks if width >= _WIDE else rates,
             _FAILED: [str(each.failed or "-") for each in traffic],
             "p99": [show_seconds(each.p99_s) for each in traffic],
-            "used": [self._used(m.requests.last_at_s) for m in models],
+            "used": [
+                f"{show_age(max(0.0, self.snapshot.at_s - last_s))} ago" if last_s else "-"
+                for last_s in (model.requests.last_at_s for model in models)
+            ],
             "loads": [str(each.loads) for each in loads],
             "evicted": [str(each.evictions) for each in loads],
         }
@@ -121,9 +124,6 @@ class _Models:
             del columns[_FAILED]
         dropped = {head for most, heads in _DROPPED.items() if width < most for head in heads}
         return {head: cells for head, cells in columns.items() if head not in dropped}
-
-    def _used(self, last_s: float) -> str:
-        return f"{show_age(max(0.0, self.snapshot.at_s - last_s))} ago" if last_s else "-"
 
 
 def _in_flight(model: ModelStatus) -> str:

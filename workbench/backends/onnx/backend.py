@@ -58,12 +58,8 @@ _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 class Tiers(Protocol):
     """Prepared models on disk, which load faster (``onnx_tiers``)."""
 
-    def find(self, model: ModelId, file: OnnxFile, version: str) -> Path | None:
-        """The prepared form of *file*, or ``None`` if there is none that is complete."""
-        ...
-
-    def nbytes(self, found: Path) -> int:
-        """The size on disk of the prepared model *found*."""
+    def find(self, model: ModelId, file: OnnxFile, version: str) -> tuple[Path, int] | None:
+        """The prepared form of *file* and its size; ``None`` if there is none that is complete."""
         ...
 
     def drop(self, model: ModelId, found: Path, reason: str) -> None:
@@ -167,12 +163,11 @@ class OnnxBackend:
         if prepared is None or tier == "plain" or not fully_optimized:
             return self._load_plain(source, file, stop), 0
         version = runtime.engine().__version__
-        found = prepared.find(source.id, file, version)
-        if found is not None:
-            mapped_nbytes = min(file.weights_nbytes, prepared.nbytes(found))
-            session = self._load_prepared(prepared, found, source, file, stop)
+        if (found := prepared.find(source.id, file, version)) is not None:
+            path, nbytes = found
+            session = self._load_prepared(prepared, path, source, file, stop)
             if session is not None:
-                return session, mapped_nbytes
+                return session, min(file.weights_nbytes, nbytes)
         session = self._load_plain(source, file, stop)
         prepared.loaded(source.id, file, version, wanted=tier != "auto")
         return session, 0

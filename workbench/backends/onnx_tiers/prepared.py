@@ -50,17 +50,14 @@ class PreparedModels:
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
 
-    def find(self, model: ModelId, file: OnnxFile, version: str) -> Path | None:
-        """The prepared model of *file* in its present state; ``None`` if there is none."""
+    def find(self, model: ModelId, file: OnnxFile, version: str) -> tuple[Path, int] | None:
+        """The prepared model of *file* in its present state, and its size; ``None`` without one."""
         try:
-            return self._folder.find(file, version)
+            found = self._folder.find(file, version)
         except LoadFailed as error:
             self._log.append(ModelNotPrepared(model, f"what was prepared is not used: {error}"))
             return None
-
-    def nbytes(self, found: Path) -> int:
-        """The size on disk of the prepared model *found*."""
-        return nbytes_of(found.parent)
+        return None if found is None else (found, nbytes_of(found.parent))
 
     def drop(self, model: ModelId, found: Path, reason: str) -> None:
         """Remove the prepared model *found*, which does not load because of *reason*."""

@@ -28,13 +28,10 @@ def page_of(models: Mapping[str, str], token: str | None, limit: int) -> Page:
     """The *limit* models, by name, that follow *token*. Raises ``InvalidRequest``."""
     after = "" if token is None else _read(token)
     names = nsmallest(limit + 1, (name for name in models if name > after))
-    shown = names[:limit]
-    more = len(names) > limit
-    return Page({name: models[name] for name in shown}, _written(shown[-1]) if more else None)
-
-
-def _written(name: str) -> str:
-    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+    shown, next_token = names[:limit], None
+    if len(names) > limit:
+        next_token = base64.urlsafe_b64encode(shown[-1].encode()).decode().rstrip("=")
+    return Page({name: models[name] for name in shown}, next_token)
 
 
 def _read(token: str) -> str:

@@ -62,7 +62,10 @@ def _row(model: ModelStatus) -> Row:
         "execution_count": requests.executions,
         "inference_stats": _requests(requests),
         "response_stats": {},  # of models that give several answers
-        "batch_stats": [_batch(batch) for batch in requests.batches],
+        "batch_stats": [
+            {"batch_size": batch.size, **_phases(batch.executions, batch)}
+            for batch in requests.batches
+        ],
         "memory_usage": memory,
     }
 
@@ -72,26 +75,22 @@ def _requests(requests: RequestCounts) -> Row:
 
     Those that the response cache answered waited, but have no other phase.
     """
-    run = requests.succeeded - requests.cache_hits
     return {
         "success": _duration(requests.succeeded, requests.total_s),
         "fail": _duration(requests.failed_runs, requests.failed_runs_s),
         "queue": _duration(requests.succeeded, requests.queue_s),
-        "compute_input": _duration(run, requests.input_s),
-        "compute_infer": _duration(run, requests.infer_s),
-        "compute_output": _duration(run, requests.output_s),
+        **_phases(requests.succeeded - requests.cache_hits, requests),
         "cache_hit": _duration(requests.cache_hits, requests.cache_hit_s),
         "cache_miss": _duration(requests.cache_misses, requests.cache_miss_s),
     }
 
 
-def _batch(batch: BatchCounts) -> Row:
-    """The phases of the executions with batches of one size."""
+def _phases(count: int, spent: RequestCounts | BatchCounts) -> Row:
+    """Those of *count* requests or executions."""
     return {
-        "batch_size": batch.size,
-        "compute_input": _duration(batch.executions, batch.input_s),
-        "compute_infer": _duration(batch.executions, batch.infer_s),
-        "compute_output": _duration(batch.executions, batch.output_s),
+        "compute_input": _duration(count, spent.input_s),
+        "compute_infer": _duration(count, spent.infer_s),
+        "compute_output": _duration(count, spent.output_s),
     }
 
 

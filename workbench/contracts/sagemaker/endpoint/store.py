@@ -48,15 +48,13 @@ class ArtifactStore:
             raise InvalidRequest(f"TargetModel {target[:200]!r} must be a path below the prefix")
         place = self._prefix / path
         try:
-            if not self._follow_links and not self._is_inside(place):
+            is_inside = place.resolve().is_relative_to(self._prefix.resolve())
+            if not self._follow_links and not is_inside:
                 raise self._missing(target)
             stamp, nbytes = _stamp(place)
         except (OSError, ValueError, RuntimeError):  # no file's name; the last of links in a circle
             raise self._missing(target) from None
         return StoredArtifact(str(path), place, _model_name(str(path), stamp), nbytes)
-
-    def _is_inside(self, place: Path) -> bool:
-        return place.resolve().is_relative_to(self._prefix.resolve())
 
     def _missing(self, target: str) -> ModelNotFound:
         hint = ""
