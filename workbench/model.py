@@ -94,7 +94,6 @@ class Footprint(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """All of it."""
         return self.weights_nbytes + self.other_nbytes + self.declared_nbytes
 
     def of(self, nbytes: int) -> Footprint:

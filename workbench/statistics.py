@@ -181,7 +181,6 @@ class RequestStatistics:
             self._known = None
 
     def cached(self) -> None:
-        """Note that the model has a response cache."""
         with self._lock:
             self._known = None
             self._is_cached = True
@@ -219,7 +218,6 @@ class RequestStatistics:
             return self._last_at_s
 
     def read(self) -> RequestCounts:
-        """The numbers so far."""
         with self._lock:
             self._add_up()
             if self._known is None:
@@ -279,11 +277,9 @@ class RunPace:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether no run was observed yet."""
         return self.least_s == math.inf
 
     def observe(self, nbytes: int, seconds: float) -> None:
-        """One run on *nbytes* of inputs took *seconds*."""
         if self.least_s == math.inf:  # the first run also warms up: it counts only roughly
             self._nbytes, self.least_s = float(nbytes), seconds
         else:

@@ -113,11 +113,6 @@ class Lifetime:
         print(cells.told_of(before, self, runs=True))  # noqa: T201
 
     def stop(self, timeout_s: float | None = None) -> None:
-        """Stop the server and free all its memory; it may be called twice.
-
-        New requests are refused at once; running ones have *timeout_s* to finish, by default the
-        setting *exit_timeout*. An interrupt ends that wait.
-        """
         if timeout_s is not None and not (isinstance(timeout_s, int | float) and timeout_s >= 0):
             raise UsageError(f"timeout_s is {timeout_s!r}: it must be seconds, 0 or more")
         self._serving.stop(timeout_s)

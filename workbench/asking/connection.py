@@ -442,7 +442,6 @@ class Connection(Asks):
         return v2_json.write(request), b"".join(tail)
 
     def _metadata(self) -> Mapping[str, Any]:
-        """What the server says of itself."""
         reply = self._ask("GET", "v2")
         with expecting("the metadata of the V2 protocol", reply):
             about = dict(reply.json())

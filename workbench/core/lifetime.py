@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from workbench.backends.base import Backend
 from workbench.core.log_settings import LogSettings
-from workbench.core.names import Names, highest
+from workbench.core.names import Names
 from workbench.core.placement import Placement, place
 from workbench.core.records import Records
 from workbench.core.runs import Runs
@@ -174,7 +174,6 @@ class Lifetime:
 
     @property
     def is_open(self) -> bool:
-        """Whether the core is between ``open`` and ``close``."""
         return self._runtime is not None
 
     @property
@@ -218,7 +217,7 @@ class Lifetime:
     def _default(self, versions: tuple[ModelId, ...]) -> ModelId:
         """The default one of *versions*, which are in descending order."""
         runtime = self._runtime
-        return runtime.leases.default(versions) if runtime is not None else highest(versions)
+        return runtime.leases.default(versions) if runtime is not None else versions[0]
 
     def _ready(self, name: str) -> tuple[ModelId, ...]:
         """The READY versions of the model *name*, in descending order."""

@@ -135,7 +135,6 @@ class ModelVerbs(StatusVerbs):
         self._urls[name] = url
 
     def is_added(self, name: str) -> bool:
-        """Whether a model was added as *name*."""
         return name in self._urls
 
     def added(self) -> dict[str, str]:

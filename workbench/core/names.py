@@ -15,11 +15,6 @@ _Versions = tuple[ModelId, ...]
 _NONE: dict[int | None, _Versions] = {}
 
 
-def highest(versions: tuple[ModelId, ...]) -> ModelId:
-    """The highest of *versions*, which are in descending order."""
-    return versions[0]
-
-
 class Names:
     """Looks names up in *repository* and remembers the results; thread-safe.
 
@@ -31,8 +26,8 @@ class Names:
     def __init__(
         self,
         repository: ModelRepository,
-        default: Callable[[tuple[ModelId, ...]], ModelId] = highest,
-        loaded: Callable[[str], tuple[ModelId, ...]] = lambda _: (),
+        default: Callable[[tuple[ModelId, ...]], ModelId],
+        loaded: Callable[[str], tuple[ModelId, ...]],
     ) -> None:
         self.default = default
         self._loaded = loaded

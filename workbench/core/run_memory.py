@@ -83,8 +83,6 @@ class RunMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One run of a leased model."""
-
     residency: Residency
     watch: MemoryWatch
     model: ModelId

@@ -119,7 +119,6 @@ class Runs:
         return _OnBehalf(self._caller, caller)
 
     def models(self) -> tuple[ModelId, ...]:
-        """The models that have a record."""
         return tuple(ModelId(*model) for model in list(self._records))
 
     def last_uses(self) -> dict[ModelId, float]:
@@ -128,7 +127,6 @@ class Runs:
         return {ModelId(*model): each.requests.last_at_s for model, each in records}
 
     def record(self, model: ModelId) -> ModelRecord | None:
-        """The record of *model*, if it has one."""
         return self._records.get(model[:2])
 
     def tag(self, model: ModelId, tags: Mapping[str, str]) -> None:
@@ -308,7 +306,6 @@ class Runs:
         return wanted
 
     def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
-        """Decode the images in the inputs *names* to tensors."""
         inputs = dict(request.inputs)
         for name in names:
             spec, form = signature.inputs[name], signature.image_forms[name]

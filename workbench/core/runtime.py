@@ -330,7 +330,6 @@ class Runtime:
         return backend.inspect(source)
 
     def run_memory(self, model: ModelId) -> RunMemory:
-        """The memory accounting for runs of *model*."""
         return self.device(model).run_memory
 
     def _received(self, nbytes: int) -> None:

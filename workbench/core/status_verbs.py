@@ -154,7 +154,6 @@ class StatusVerbs(Lifetime):
         return any(part in functions for part, _ in parts)
 
     def functions(self) -> dict[ModelId, FunctionModel]:
-        """The Python functions that are served."""
         return self._repository.functions()
 
     def names(self) -> tuple[str, ...]:
@@ -162,13 +161,11 @@ class StatusVerbs(Lifetime):
         return self._repository.names()
 
     def loaded(self) -> frozenset[str]:
-        """The names of the models that are READY."""
         residents = self._running().residency.snapshot().residents
         return frozenset(m.name for m, r in residents.items() if r.state is ModelState.READY)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the server is ready; see ``not_ready_because``."""
         return not self.not_ready_because()
 
     def not_ready_because(self) -> str:

@@ -33,7 +33,6 @@ class LogRing(logging.Handler):
         self._formatters = {"default": logging.Formatter(_LINE), "ISO8601": _in_utc()}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep *record*, if it is to be kept."""
         settings = self._settings()
         if not settings.keeps(record.levelno):
             return
@@ -49,7 +48,6 @@ class LogRing(logging.Handler):
         return "\n".join(list(self._lines))
 
     def attach(self) -> None:
-        """Listen to the server's loggers."""
         for name in _LOGGERS:
             logging.getLogger(name).addHandler(self)
 

@@ -85,7 +85,6 @@ class Protocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""]) + rest
 
     def on_message_begin(self) -> None:
-        """Note that a message began."""
         self._within = True
         super().on_message_begin()
 
@@ -96,7 +95,6 @@ class Protocol(HttpToolsProtocol):
             self.headers = []  # a line behind a chunked body is no header (RFC 9110, 6.5.1)
 
     def on_body(self, body: bytes) -> None:
-        """Note that a body comes."""
         self._brought = True
         super().on_body(body)
 
@@ -171,7 +169,6 @@ def new_parser(protocol: Protocol) -> Any:
 
 
 def _reason(error: Exception, data: bytes) -> str:
-    """The reason why the parser refused *data*."""
     if data.startswith(b"\x16\x03"):
         return "this is TLS, and the server speaks plain HTTP: use http://, not https://"
     if isinstance(error, httptools.HttpParserCallbackError):

@@ -194,7 +194,6 @@ class ShortCutProtocol(Protocol):
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """Keep this part of the body."""
         self._brought = True
         if self._chunks is None:
             super().on_body(body)

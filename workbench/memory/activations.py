@@ -25,7 +25,6 @@ class Activations:
         return len(self._seen.get(inputs_nbytes.bit_length(), ())) < _SAMPLES
 
     def observe(self, inputs_nbytes: int, peak_nbytes: int) -> None:
-        """Note that a run on *inputs_nbytes* took *peak_nbytes* at its peak."""
         power = inputs_nbytes.bit_length()
         samples = [*self._seen.get(power, []), (inputs_nbytes, max(0, peak_nbytes))]
         self._keep({**self._seen, power: samples[-_SAMPLES:]})

@@ -50,7 +50,6 @@ class Usage:
         self.then = 0.0  # its frequency at the last use
 
     def add(self, use: int) -> None:
-        """The model is used now, which is the number *use*."""
         frequency = self.then * DECAY ** (use - self.last_use) + 1.0
         # without min(), whose call takes 0.1 µs of each lease
         self.then = frequency if frequency < _MOST_USES else _MOST_USES  # noqa: FURB136

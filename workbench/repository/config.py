@@ -132,7 +132,6 @@ class ConfigFiles:
         self._known: dict[str, tuple[tuple[Stamp, ...], ModelConfig | LoadFailed]] = {}
 
     def read(self, folder: str) -> ModelConfig:
-        """As ``read_config``."""
         known = self._known.get(folder)
         if known is not None and known[0] == _stamps(folder, known[1]):
             return _good(known[1])

@@ -231,11 +231,9 @@ class OneModel(ModelFolder):
         self._renamed = renamed
 
     def names(self) -> set[str]:
-        """See ``ModelFolder``."""
         return {self._name} if os.path.exists(self._file_or_folder) else set()  # noqa: PTH110
 
     def where(self, name: str) -> str | None:
-        """See ``ModelFolder``."""
         there = name == self._name and os.path.exists(self._file_or_folder)  # noqa: PTH110
         return self._file_or_folder if there else None
 

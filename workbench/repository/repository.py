@@ -90,7 +90,6 @@ class ModelRepository:
         return found
 
     def functions(self) -> dict[ModelId, FunctionModel]:
-        """The functions that were added."""
         with self._lock:
             return {
                 ModelId(name, version): function

@@ -242,7 +242,6 @@ class Residency:
             give_back(self.acquire(model, purpose=Purpose.PRELOAD))
 
     def pin(self, model: ModelId, pinned: bool = True) -> None:
-        """Never evict *model*, or allow it again."""
         self._apply(events.Pin(model, pinned))
 
     def note_read(self, name: str, error: LoadFailed | None = None) -> None:

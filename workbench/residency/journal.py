@@ -43,7 +43,6 @@ class Journal:
         self._parts.append((_dumped(self._machine), self._recent))
 
     def apply(self, event: Event, now_s: float) -> list[Effect]:
-        """Apply *event* at *now_s*; the effects that follow."""
         uses = self._machine.residents.uses()
         if len(self._recent) >= self._capacity:
             self._begin_part()

@@ -228,7 +228,6 @@ class Residents:
     def ready(
         self, resident: Resident, footprint: Footprint, seconds: float, *, may_call: bool
     ) -> None:
-        """*resident* is loaded; book the memory that it holds."""
         model, device, nbytes = resident.id, resident.device, footprint.nbytes
         claimed_nbytes = resident.claimed_nbytes
         resident.footprint, resident.may_call, resident.load_s = footprint, may_call, seconds

@@ -278,7 +278,6 @@ class DeviceBooks:
 
     @property
     def claimed_nbytes(self) -> int:
-        """The bytes that are promised."""
         return self.budget_nbytes - self.free_nbytes
 
     def resize(self, budget_nbytes: int) -> None:

@@ -54,7 +54,6 @@ class Flow:
         self._tensors = {name: tensor for name, tensor in inputs.items() if name in plan.uses}
 
     def first(self) -> list[Step]:
-        """The steps that can begin at once."""
         return [step for step in self._plan.steps if step.number not in self._waiting]
 
     def take(self, step: Step) -> dict[str, Tensor]:

@@ -74,7 +74,6 @@ class Pins:
             self._names.succeed(edition)
 
     def _apply(self, *models: ModelId) -> None:
-        """Tell the residency which of *models* are pinned."""
         with self._lock:
             wanted = self._wanted()
             for model in models:

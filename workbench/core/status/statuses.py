@@ -46,7 +46,6 @@ class Statuses:
             self._pending[model.plain] += count
 
     def of(self, model: ModelId) -> ModelStatus:
-        """The status of one model."""
         here = self._here.get(model.plain)
         parts = self._now.residents[here].parts if here else None
         if here is None or not parts:
