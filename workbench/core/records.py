@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from workbench.events import EventLog
 from workbench.memory.activations import Activations
@@ -91,25 +90,19 @@ class ModelRecord:
         return known.activations.most_nbytes
 
 
-class Traced(NamedTuple):
-    """A request for *model* with inputs of *nbytes*, answered at *at_s* (Unix seconds).
+Traced = tuple[float, ModelId, int, float]
+"""When a request was answered (Unix seconds), its model, the bytes of its inputs, and the seconds.
 
-    *seconds* is the time from the arrival of the request to the end of its run.
-    """
-
-    at_s: float
-    model: ModelId
-    nbytes: int
-    seconds: float
+These are from the arrival of the request to the end of its run.
+"""
 
 
 class RequestTrace:
     """The last answered requests; thread-safe."""
 
     def __init__(self) -> None:
-        self._last: deque[tuple[float, ModelId, int, float]] = deque(maxlen=_TRACED)
+        self._last: deque[Traced] = deque(maxlen=_TRACED)
         self.add = self._last.append
-        """Add a request: a tuple of the fields of ``Traced``."""
 
     @property
     def last_at_s(self) -> float:
@@ -119,7 +112,7 @@ class RequestTrace:
 
     def read(self) -> tuple[Traced, ...]:
         last = self._last.copy()  # in one step: a deque that changes cannot be iterated
-        return tuple(Traced(each[0], each[1].plain, *each[2:]) for each in last)
+        return tuple((at_s, model.plain, nbytes, seconds) for at_s, model, nbytes, seconds in last)
 
 
 @dataclass(frozen=True, slots=True)
