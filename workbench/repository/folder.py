@@ -105,7 +105,7 @@ class ModelFolder:
         if path is None:
             return None
         self._check_links(path)
-        if self._is_file(path, name):
+        if os.path.isfile(path):  # noqa: PTH113
             return FolderModel(config or ModelConfig(name), {1: path})
         with _reading(name):
             return self._model(path, name, config)
@@ -120,7 +120,7 @@ class ModelFolder:
         if path is None:
             return ()
         self._check_links(path)
-        if self._is_file(path, name):
+        if os.path.isfile(path):  # noqa: PTH113
             return (1,)
         with _reading(name):
             files, versions = _listed(path)
@@ -149,10 +149,6 @@ class ModelFolder:
         if os.path.isdir(path):  # noqa: PTH112  # of many models, and a Path takes longer to make
             return path
         return f"{path}.onnx" if os.path.isfile(f"{path}.onnx") else None  # noqa: PTH113
-
-    def _is_file(self, path: str, name: str) -> bool:
-        """Whether the model called *name* is only the file *path*."""
-        return path.endswith(f"/{name}.onnx")
 
     def _model(self, folder: str, name: str, config: ModelConfig | None = None) -> FolderModel:
         files, versions = _listed(folder)
@@ -246,9 +242,6 @@ class OneModel(ModelFolder):
             for step in config.ensemble.steps
         )
         return replace(config, ensemble=Ensemble(tuple(steps)))
-
-    def _is_file(self, path: str, name: str) -> bool:  # noqa: ARG002  # it may have any name
-        return os.path.isfile(path)  # noqa: PTH113
 
 
 @contextmanager

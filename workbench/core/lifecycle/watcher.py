@@ -111,10 +111,9 @@ class Watcher:
                 self.loads.unload(name, None)
             else:
                 self.loads.load_all(name)
-        except WorkbenchError as failure:
-            error = failure
         except Exception as failure:
-            _log.exception("watching %s failed; this is a bug in the workbench", name)
+            if not isinstance(failure, WorkbenchError):
+                _log.exception("watching %s failed; this is a bug in the workbench", name)
             error = failure
         with self._lock:
             known = self._models[name]
