@@ -1,4 +1,4 @@
-"""Sizes and numbers of zero that end the process in the engine, computed by the graph."""
+"""Sizes and numbers, above all zeros, that end the process in the engine."""
 
 import re
 from pathlib import Path
@@ -27,6 +27,7 @@ _BRANCH = """If (yes) <
 _TURNED = "b = Transpose <perm = [1, 0, 2]> (a)"
 _ZERO = "got 0 as its frame_length, which the engine cannot take"
 _EMPTY = "got an empty tensor, which the engine cannot take"
+_OBLONG = "got matrices that are not square, which the engine cannot take"
 CASES = {
     "an input": (f"{_SOUND}, int64 f", "y = STFT (x, step, , f)", {"f": 0}, _ZERO, {"f": 4}),
     "a product": (
@@ -75,6 +76,16 @@ CASES = {
         "float[1, 1, d, e, f] v", "a = Slice (v, one, end, two) y = ConvTranspose (a, k)",
         {"v": [1, 1, 1, 2, 2]}, f"ConvTranspose 'y' {_EMPTY}", {"v": [1, 1, 2, 2, 2]},
     ),
+    "a matrix": (
+        "float[n, m] v", "y = com.microsoft.Inverse (v)", {"v": [2, 3]}, _OBLONG, {"v": [3, 3]}
+    ),
+    "an empty matrix": (
+        "float[n, m] v", "y = com.microsoft.Inverse (v)", {"v": [0, 5]}, _OBLONG, {"v": [1, 1]}
+    ),
+    "matrices that were turned": (
+        "float[b, n, m] v", f"a = Identity (v) {_TURNED} y = com.microsoft.Inverse (b)",
+        {"v": [2, 4, 3]}, f"Inverse 'y' {_OBLONG}", {"v": [4, 2, 4]},
+    ),
 }  # fmt: skip
 
 
@@ -87,7 +98,7 @@ def case(name: str, path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_no_computed_zero_ends_the_process(elsewhere: Elsewhere, tmp_path: Path, name: str) -> None:
+def test_no_size_ends_the_process(elsewhere: Elsewhere, tmp_path: Path, name: str) -> None:
     """Such a request is refused with the node's name, and others are answered as ever."""
     path = case(name, tmp_path / "m.onnx")
     *_, zero, told, other = CASES[name]

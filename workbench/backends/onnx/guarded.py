@@ -1,4 +1,4 @@
-"""Rewrites ONNX models so that no integer division, and no zero, ends the process.
+"""Rewrites ONNX models so that no integer division, zero or matrix ends the process.
 
 Nodes are added before each dangerous division (``header.division`` finds them): where the
 divisor is -1, both operands are multiplied by -1, which changes neither quotient nor remainder.
@@ -7,7 +7,8 @@ remainder 0, as ONNX Runtime answers for INT8 and INT16, and NumPy for all integ
 
 Before a node that takes no zero (``header.zeros``), that number or the count of elements is divided
 by itself, which ONNX Runtime refuses for 0; the node's input is multiplied by the quotient, 1, or
-reshaped to its own shape times that.
+reshaped to its own shape times that. So is the input that must have square matrices, by whether it
+has.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from workbench.backends.onnx.errors import GUARDS
 from workbench.backends.onnx.header.file import OnnxFile
-from workbench.backends.onnx.header.zeros import Fragile
+from workbench.backends.onnx.header.zeros import Fragile, Need
 from workbench.errors import LoadFailed
 from workbench.protos import message_class
 
@@ -76,21 +77,30 @@ class _Guard:
         self._index = index
         self._prefix = f"{GUARDS}/{number}"
 
-    def add_to_inputs(self, node: Any, inputs: Sequence[tuple[int, bool]]) -> None:
-        """Let *inputs* of *node* fail if they are empty or, if so marked, 0."""
+    def add_to_inputs(self, node: Any, inputs: Sequence[tuple[int, Need]]) -> None:
+        """Let the run fail if one of *inputs* of *node* is not as it is needed."""
         told = f"{node.op_type.decode()} {_name(node)!r}"
-        for index, is_number in inputs:
+        for index, need in inputs:
             if index >= len(node.input) or not node.input[index]:
                 raise LoadFailed("the file changed while it was loaded")
             given = node.input[index]
-            count = given if is_number else self._node(b"Size", given)
-            zero = "0 as its frame_length" if is_number else "an empty tensor"
-            one = self._node(b"Div", count, count, name=f"{told} got {zero}")
-            if is_number:
+            count = self._count(given, need)
+            one = self._node(b"Div", count, count, name=f"{told} got {need.value}")
+            if need is Need.NUMBER:
                 node.input[index] = self._node(b"Mul", given, one)
             else:
                 shape = self._node(b"Mul", self._node(b"Shape", given), one)
                 node.input[index] = self._node(b"Reshape", given, shape)
+
+    def _count(self, given: bytes, need: Need) -> bytes:
+        """A number that is 0 if *given* is not as it is needed."""
+        if need is Need.NUMBER:
+            return given
+        if need is Need.ELEMENTS:
+            return self._node(b"Size", given)
+        shape = self._node(b"Shape", given)
+        sizes = [self._node(b"Gather", shape, self._constant(_INT64, at)) for at in (-2, -1)]
+        return self._node(b"Cast", self._node(b"Equal", *sizes), to=_INT64)
 
     def add_to_division(self, division: Any, elem_type: int, opset: int) -> None:
         """Guard the node *division*, whose operands are of *elem_type*, 0 if that is unknown."""

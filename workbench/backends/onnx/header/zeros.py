@@ -1,18 +1,21 @@
-"""Sizes and numbers of zero that end the process: kernels that do not check for them.
+"""Sizes that end the process, above all zeros: kernels that do not check for them.
 
 Found with onnxruntime 1.31.1, by each operator of ONNX with inputs made smaller: a division by
 zero, or memory beyond an empty tensor. A zero of a request is refused before the run. One that the
-graph may compute is guarded (``guarded``): the run fails in a node before that one.
+graph may compute is guarded (``guarded``): the run fails in a node before that one. So is an
+``Inverse``, which reads and writes beyond matrices that are not square.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 from workbench.backends.onnx.header.graph import Graph, Node, Value
 from workbench.backends.onnx.header.steady import BY_SHAPE
 
+_INVERSE = b"com.microsoft", b"Inverse"
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 _VOLUME = (1, 1, 1)
 
@@ -39,8 +42,16 @@ _PASSES = frozenset((b"Cast", b"Identity", b"Reshape", b"Squeeze", b"Unsqueeze")
 _KEEPS_FULL = BY_SHAPE - {b"Multinomial", b"Shape", b"Slice", b"Split", b"TopK"} | _RECURRENT
 _BY_FIRST = _RECURRENT | {b"Reshape"}
 
-_STFT = ((2, False), (3, True))
-_FIRST = ((0, False),)
+
+class Need(Enum):
+    """What a node needs of an input; the value says what it got otherwise."""
+
+    NUMBER = "0 as its frame_length"
+    ELEMENTS = "an empty tensor"
+    SQUARES = "matrices that are not square"
+
+
+_STFT = ((2, Need.ELEMENTS), (3, Need.NUMBER))
 
 
 class EmptyFrames(Exception):
@@ -49,13 +60,13 @@ class EmptyFrames(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Fragile:
-    """A node that ends the process if one of its *inputs* is 0, or empty.
+    """A node that ends the process if one of its *inputs* is not as it needs it.
 
-    *path*: as ``Division.path``. *inputs*: their indices, and whether it is the number that counts.
+    *path*: as ``Division.path``. *inputs*: their indices, and what is needed.
     """
 
     path: tuple[int, ...]
-    inputs: tuple[tuple[int, bool], ...]
+    inputs: tuple[tuple[int, Need], ...]
 
 
 def takes_no_empty(graph: Graph) -> bool:
@@ -88,7 +99,7 @@ def divisors(graph: Graph, inputs: Sequence[str]) -> Iterator[Divisor]:
 def fragile_nodes(
     graph: Graph, functions: Sequence[Graph], inputs: Collection[bytes]
 ) -> Iterator[Fragile]:
-    """The nodes that a zero may reach which no request gives.
+    """The nodes that a zero may reach which no request gives, or matrices that are not square.
 
     *inputs*: those of the model, constants that a request may replace among them. Raises
     ``EmptyFrames``.
@@ -134,14 +145,16 @@ class _Scope:
             for number, inner in enumerate(node.graphs):
                 yield from _Scope(inner, self.given, (*path, number), self).fragile()
 
-    def _open(self, node: Node) -> Iterator[tuple[int, bool]]:
-        """The inputs of *node* that may be 0 or empty, and end the process then."""
+    def _open(self, node: Node) -> Iterator[tuple[int, Need]]:
+        """The inputs of *node* that may be such that they end the process."""
         if node.op == b"STFT" and not node.domain:
-            for index, is_number in _STFT:
+            for index, need in _STFT:
                 if any(node.inputs[index : index + 1]) and not self._has_frames(node.inputs[index]):
-                    yield index, is_number
+                    yield index, need
+        elif (node.domain, node.op) == _INVERSE and node.inputs:
+            yield 0, Need.SQUARES
         elif node.inputs and _needs_full(self._graph, node) and not self._is_full(node.inputs[0]):
-            yield from _FIRST
+            yield 0, Need.ELEMENTS
 
     def _has_frames(self, name: bytes) -> bool:
         """Whether *name* is a constant, which is not 0 or empty. Raises ``EmptyFrames``."""
