@@ -35,6 +35,11 @@ class Two(torch.nn.Module):
         return {"sum": a + b, "difference": a - b}
 
 
+class ToBfloat16(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x.bfloat16()
+
+
 class Branch(torch.nn.Module):
     """What no graph can hold: which way it takes depends on the numbers."""
 
@@ -247,14 +252,30 @@ def test_modules_that_cannot_be_served(wb: Workbench) -> None:
     """A module needs an example, and returns tensors alone, of datatypes that numpy has."""
     with pytest.raises(UsageError, match=r"Net does not say what it takes: pass example="):
         wb.serve(Net())
-    with pytest.raises(UsageError, match=r"let the module cast it to torch.float32"):
+    told = "'input' is torch.bfloat16: pass an example of torch.float32, and cast it in forward"
+    with pytest.raises(UsageError, match=told):
         wb.serve(torch.nn.Identity(), example=torch.ones(2, 2, dtype=torch.bfloat16))
+    with pytest.raises(UsageError, match=r"'output' is torch.bfloat16: let the module cast it to"):
+        wb.serve(ToBfloat16(), example=torch.ones(2, 2))
     with pytest.raises(UsageError, match="returns int, not tensors: serve a function around it"):
         wb.serve(Counts(), example=torch.ones(2, 2))
     with pytest.raises(UsageError, match="'xs', which have no names: serve a module around it"):
         wb.serve(Sum(), example=torch.ones(2, 2))
     with pytest.raises(UsageError, match="example= has 2 values, and Named takes x"):
         wb.serve(Named(), example=(torch.ones(2, 2), torch.ones(2, 2)))
+
+
+def test_exported_programs(wb: Workbench, tmp_path: Path) -> None:
+    """A program of torch.export is refused with the two lines that serve it, which do."""
+    program = torch.export.export(torch.nn.Linear(3, 2), (torch.randn(2, 3),))
+    told = r"torch.onnx.export\(program, f='m.onnx'\), then wb.serve\('m.onnx'\)"
+    with pytest.raises(UsageError, match=told):
+        wb.serve(program, "m")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch's own
+        torch.onnx.export(program, f=tmp_path / "m.onnx")
+    wb.serve(tmp_path / "m.onnx")
+    assert wb.infer("m", np.ones((2, 3), np.float32)).shape == (2, 2)
 
 
 class ByPlace(torch.nn.Module):

@@ -170,6 +170,16 @@ def test_what_cannot_be_served(wb: Workbench, thing: Any, options: Any, told: st
         wb.serve(thing, **options)
 
 
+def test_files_of_other_libraries(wb: Workbench, tmp_path: Path) -> None:
+    """A file that is no ONNX model is refused with what to do, unless it is called one."""
+    for name in ("pipe.joblib", "broken.onnx"):
+        (tmp_path / name).write_bytes(b"no model")
+    with pytest.raises(LoadFailed, match="load it with the library that wrote it, and serve the"):
+        wb.serve(tmp_path / "pipe.joblib")
+    with pytest.raises(LoadFailed, match=r"'.*broken.onnx' is not an ONNX model: [^;]*$"):
+        wb.serve(tmp_path / "broken.onnx")
+
+
 # ── scikit-learn ────────────────────────────────────────────────────────────
 
 ESTIMATORS = {

@@ -13,6 +13,7 @@ _KINDS = {
     "sklearn.base.BaseEstimator": "sklearn",
     "transformers.pipelines.base.Pipeline": "transformers",
     "torch.nn.modules.module.Module": "torch",
+    "torch.export.exported_program.ExportedProgram": "torch program",
 }
 
 

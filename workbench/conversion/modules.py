@@ -113,7 +113,8 @@ def _parameters(kind: str, module: Any) -> list[str]:
 
 def _inputs(kind: str, tensors: Mapping[str, Any], declared: Mapping[str, Hint]) -> dict[str, Hint]:
     """The hints of *tensors*, with any number of rows; *declared* ones as they are."""
-    found = {name: _hint(name, tensor) for name, tensor in tensors.items()}
+    cure = "pass an example of torch.float32, and cast it in forward"
+    found = {name: _hint(name, tensor, cure) for name, tensor in tensors.items()}
     for name, tensor in tensors.items():
         if 0 in tensor.shape:
             raise UsageError(f"the example of {name!r} is empty: its shape is {[*tensor.shape]}")
@@ -130,10 +131,11 @@ def _inputs(kind: str, tensors: Mapping[str, Any], declared: Mapping[str, Hint])
     return {**found, **declared}
 
 
-def _hint(name: str, tensor: Any) -> Hint:
+def _hint(name: str, tensor: Any, cure: str) -> Hint:
+    """The hint of *tensor*; *cure* is what to do if numpy lacks its datatype."""
     datatype = datatype_named(tensor.dtype)
     if datatype in (None, "BF16"):
-        raise UsageError(f"{name!r} is {tensor.dtype}: let the module cast it to torch.float32")
+        raise UsageError(f"{name!r} is {tensor.dtype}: {cure}")
     return Hint(str(datatype), (-1, *tensor.shape[1:]) if tensor.ndim else ())
 
 
@@ -245,7 +247,7 @@ def _lost(answer: Any) -> list[str]:
 
 def _output(name: str, tensor: Any, axes: tuple[int, ...]) -> Hint:
     """The hint of an output, with any number of rows, and of any size on *axes*."""
-    hint = _hint(name, tensor)
+    hint = _hint(name, tensor, "let the module cast it to torch.float32")
     sizes = (-1 if axis in axes else size for axis, size in enumerate(hint.shape))
     return Hint(hint.datatype, tuple(sizes))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.asking.given import in_order
-from workbench.backends.onnx.header.file import read_onnx_file
+from workbench.backends.onnx.header.file import OnnxFile, read_onnx_file
 from workbench.conversion.by_example import seen_by
 from workbench.conversion.calling import Loop
 from workbench.conversion.declared import Declared, declared_id, declared_model
@@ -131,7 +131,7 @@ class PythonModels:
             if not path.is_file():
                 raise UsageError(f"there is no file {str(path)!r}")
             name = name or path.stem
-            if all(output.kind == "tensor" for output in read_onnx_file(path).outputs):
+            if all(output.kind == "tensor" for output in _read(path).outputs):
                 return self._served_file(name, path, None, "the ONNX file")
             content = path.read_bytes()
         elif name is None:
@@ -228,6 +228,17 @@ def _one_row(example: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict
         if not spec.accepts(rows[spec.name].shape):
             return {}
     return rows
+
+
+def _read(path: Path) -> OnnxFile:
+    """The header of the ONNX file at *path*. Raises ``LoadFailed``."""
+    try:
+        return read_onnx_file(path)
+    except LoadFailed as error:
+        if path.suffix == ".onnx":
+            raise
+        cure = "load it with the library that wrote it, and serve the object"
+        raise LoadFailed(f"{error}; {cure}") from None
 
 
 def _refuse_folder(folder: Path) -> UsageError:

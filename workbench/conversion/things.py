@@ -15,7 +15,7 @@ from workbench.conversion.declared import Declared, declared_hints
 from workbench.conversion.difference import Difference, difference
 from workbench.conversion.kinds import kind_of
 from workbench.conversion.offer import Export, Offer
-from workbench.errors import WorkbenchError
+from workbench.errors import UsageError, WorkbenchError
 from workbench.model import ModelConfig, ModelId, ModelSource, Signature, TensorSpec
 from workbench.tensor import Array, Tensor
 
@@ -64,6 +64,11 @@ def offer_of(thing: Any, example: Any, inputs: Declared | None = None) -> Offer 
 
             hints = {} if inputs is None else declared_hints("input", inputs)
             return offer_of_module(thing, example, hints)
+        case "torch program":
+            raise UsageError(
+                "a program of torch.export is served as ONNX: torch.onnx.export(program, "
+                "f='m.onnx'), then wb.serve('m.onnx')"
+            )
         case "transformers":
             from workbench.conversion.pipelines import offer_of_pipeline
 
