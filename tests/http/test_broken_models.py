@@ -1,5 +1,6 @@
 """What is told of a model that cannot be loaded, and of verbs that there are not."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,19 @@ def test_a_broken_model_is_not_the_clients_mistake(on_demand: str, name: str, ve
     """It is a 503, with the reason, whatever is asked."""
     reply = _ask(on_demand, name + verb)
     assert (reply.status_code, f"{name}/" in reply.json()["error"]) == (503, True)
+
+
+def test_the_page_shows_a_broken_model(broken: Path) -> None:
+    """The page at / says which model no request can load, and why, before any was asked."""
+    with Workbench(broken, device="cpu") as workbench:
+        page = httpx.get(workbench.url, headers={"Accept": "text/html"}).text
+        assert ">broken<" in page
+        assert "has no field named &quot;no&quot;" in page
+        workbench.serve(lambda x: x, "other", example=[1.0])  # a change, which is sent
+        events = httpx.stream("GET", workbench.url, headers={"Accept": "text/event-stream"})
+        with events as answer:
+            models = json.loads(next(answer.iter_lines()).removeprefix("data: "))["models"]
+        assert ">broken<" in models
 
 
 @pytest.mark.parametrize("verb", ["", "/ready", "/infer"])

@@ -41,13 +41,16 @@ def page_parts(
     entries: Sequence[Entry],
     history: History,
     kept: Mapping[str, str] = MappingProxyType({}),
+    *,
+    broken: Mapping[str, ModelStatus] = MappingProxyType({}),
 ) -> dict[str, str]:
     """What changes in the document, by the ids of its elements.
 
     *names* are of all models, *entries* of the log, oldest first, and *history* has *snapshot*.
-    Of *kept*, "memory" and "events" stay as they are.
+    Of *kept*, "memory" and "events" stay as they are. *broken* are models that cannot be read, by
+    name.
     """
-    models = _all_models(snapshot.models, names)
+    models = _all_models(snapshot.models, names, broken)
     return {
         "head": _head(snapshot, len(models), history.all_traffic),
         "memory": kept.get("memory") or _memory(snapshot, entries, history),
@@ -56,11 +59,13 @@ def page_parts(
     }
 
 
-def _all_models(known: Sequence[ModelStatus], names: Sequence[str]) -> list[ModelStatus]:
-    """Those *known*, in their places, and of each other name a model that is not loaded."""
+def _all_models(
+    known: Sequence[ModelStatus], names: Sequence[str], broken: Mapping[str, ModelStatus]
+) -> list[ModelStatus]:
+    """Those *known*, in their places, and of each other name one that is *broken* or not loaded."""
     counted = {model.id.name for model in known}
     unused = (
-        ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE)
+        broken.get(name) or ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE)
         for name in names
         if name not in counted
     )
