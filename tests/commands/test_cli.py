@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -25,13 +26,18 @@ COMMAND = [sys.executable, "-m", "workbench"]
 @pytest.fixture
 def serving(sample_models: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """``workbench serve`` on a free port, and its url."""
-    folders = [str(sample_models), str(sample_models)]  # which counts once
-    command = [*COMMAND, "serve", *folders, "--port", "0", "--budget", "64MiB"]
+    with started(sample_models, sample_models) as process:  # which counts once
+        assert process.stdout is not None
+        yield process, process.stdout.readline().split()[1].rstrip(":")
+
+
+@contextmanager
+def started(*folders: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [*COMMAND, "serve", *map(str, folders), "--port", "0", "--budget", "64MiB"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
-        yield process, process.stdout.readline().split()[1].rstrip(":")
+        yield process
         process.kill()
 
 
@@ -62,6 +68,19 @@ def test_serves_until_told_to_stop(
     assert process.returncode == 0
     assert out.splitlines()[-1] == "stopped"
     assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [("", "put ONNX files into "), ("m", "1 is broken ('m'): workbench models says why")],
+)
+def test_serve_says_what_is_not_served(tmp_path: Path, folder: str, told: str) -> None:
+    """Of a folder without models, and of broken ones, serve says what to do."""
+    (tmp_path / folder).mkdir(exist_ok=True)
+    with started(tmp_path) as process:
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "Ctrl-C stops it\n")
+        assert any(line.startswith(told) for line in lines)
 
 
 def test_interrupted_while_it_is_imported(tmp_path: Path) -> None:

@@ -169,6 +169,17 @@ def test_start_says_what_it_serves(
     assert f"put ONNX files into {tmp_path}" in capsys.readouterr().out
 
 
+def test_start_says_which_models_are_broken(
+    shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Start names the models that no request can load, and where their reasons are."""
+    for name in "abcd":
+        (tmp_path / name).mkdir()
+    run(shell, f"start {tmp_path}")
+    told = "; 4 are broken ('a', 'b', 'c', ...): wb.models says why"
+    assert capsys.readouterr().out.endswith(f"{told}\n")
+
+
 def test_start_says_where_grpc_is(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a server with gRPC, start, start again and the status say its address too."""
     server = run(shell, "start sample_models --grpc-port 0")

@@ -34,6 +34,7 @@ from workbench.seconds import show_duration
 from workbench.settings import declared, variable_name
 from workbench.spelling import no_folder
 from workbench.version import __version__
+from workbench.views.text import repository_faults
 
 if TYPE_CHECKING:
     from workbench.asking.connection import Connection
@@ -174,7 +175,9 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
             single = single_artifacts(os.environ, settings["artifact_script"])
             settings["artifacts"] = settings["artifacts"] or single
         with Workbench(repository, **settings) as workbench:
-            _follow(workbench, repr(workbench))
+            folders = workbench.settings.repository
+            faults = repository_faults(workbench.models, folders, "workbench models")
+            _follow(workbench, "\n".join(filter(None, (repr(workbench), faults))))
 
 
 @main.command()

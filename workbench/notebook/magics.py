@@ -28,7 +28,7 @@ from workbench.notebook.cell import value_of
 from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import Settings, declared, difference, kept
 from workbench.spelling import meant
-from workbench.views.text import addresses, models_count
+from workbench.views.text import addresses, models_count, repository_faults
 from workbench.views.times import show_age
 
 _ATTRIBUTE = "_workbench"  # on the shell
@@ -406,8 +406,9 @@ def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
 
 
 def _told(server: Workbench) -> Workbench:
-    count, folders = len(server.names), server.settings.repository
-    hint = f"; put ONNX files into {folders[0]}" if folders and not count else ""
+    count = len(server.names)
+    faults = repository_faults(server.models, server.settings.repository, "wb.models")
+    hint = f"; {faults}" if faults else ""
     places = addresses(server.link, server.grpc_urls)
     print(f"serving {models_count(count)} at {places}{hint}")  # noqa: T201
     return server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
+from pathlib import Path
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
@@ -11,6 +12,8 @@ from workbench.nbytes import show_nbytes
 from workbench.views.columns import Column, figure_columns, said, signature_columns
 from workbench.views.states import state_words
 from workbench.views.times import clock_time
+
+_NAMED = 3  # broken models, before a user asks for all
 
 
 def models_text(models: Sequence[ModelStatus], signatures: Sequence[Signature | None] = ()) -> str:
@@ -40,6 +43,21 @@ def models_text(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
 def models_count(count: int) -> str:
     """``"1 model"``, ``"2 models"``."""
     return "1 model" if count == 1 else f"{count} models"
+
+
+def repository_faults(models: Sequence[ModelStatus], folders: Sequence[Path], reasons: str) -> str:
+    """What to do about *folders* without *models*, or with broken ones; ``""`` if there are none.
+
+    *reasons* is what shows why they are broken.
+    """
+    if folders and not models:
+        return f"put ONNX files into {folders[0]}"
+    broken = [model.id.name for model in models if model.absence and model.absence.failed]
+    if not broken:
+        return ""
+    named = ", ".join([*map(repr, broken[:_NAMED]), *(["..."] if broken[_NAMED:] else [])])
+    are = "is" if len(broken) == 1 else "are"
+    return f"{len(broken)} {are} broken ({named}): {reasons} says why"
 
 
 def event_row(entry: Entry) -> tuple[str, str, str]:
