@@ -173,33 +173,6 @@ def test_no_class_of_a_message_is_collected(file: str) -> None:
     assert None not in [each() for each in found]
 
 
-_OURS = """
-from workbench.protos import message_class
-message_class("model_config", "inference.ModelConfig")
-"""
-_CLIENT = """
-try:
-    import tritonclient.grpc.model_config_pb2 as theirs
-except ImportError:
-    raise SystemExit(3)
-theirs.ModelConfig(name="a")
-"""
-
-
-@pytest.mark.parametrize("order", [(_OURS, _CLIENT), (_CLIENT, _OURS)], ids=["before", "after"])
-def test_a_client_library_in_the_same_process(order: tuple[str, str]) -> None:
-    """Our messages and tritonclient's live in one process, whichever comes first."""
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", "\n".join(order)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if run.returncode == 3:
-        pytest.skip("tritonclient.grpc cannot be imported here")
-    assert run.returncode == 0, run.stderr
-
-
 def test_an_unknown_message() -> None:
     """A name that is in no file is a KeyError."""
     with pytest.raises(KeyError):

@@ -73,30 +73,25 @@ def test_a_client_in_the_same_kernel(case: str) -> None:
     assert "answered" in run(python, *lines, _STOP, _TOLD)
 
 
-def test_no_grpc_unless_asked_for() -> None:
-    """A server without gRPC imports nothing of it, nor does the command line."""
-    told = "print(sorted(name for name in sys.modules if name.partition('.')[0] == 'grpc'))"
-    assert (
-        run(
-            sys.executable,
-            _START.replace("grpc_port=0, ", ""),
-            "from workbench.commands import cli",
-            _STOP,
-            told,
-        )
-        == "[]\n"
-    )
-
-
-def test_without_the_package() -> None:
-    """Where grpcio is not installed, asking for gRPC says what to install."""
-    hide = "import sys; sys.modules['grpc'] = None"
-    ask = """
-from workbench import Workbench
+_ASK_WITHOUT_IT = """
+sys.modules["grpc"] = None
 from workbench.errors import SettingError
 try:
     Workbench(grpc_port=0).start()
 except SettingError as error:
     print(error)
 """
-    assert "pip install 'serving-workbench[grpc]'" in run(sys.executable, hide, ask)
+
+
+def test_no_grpc_unless_asked_for() -> None:
+    """A server without gRPC imports nothing of it, nor does the command line.
+
+    Where grpcio is not installed, asking for gRPC says what to install.
+    """
+    start = _START.replace("grpc_port=0, ", "")
+    tell = "print(sorted(name for name in sys.modules if name.partition('.')[0] == 'grpc'))"
+    command_line = "from workbench.commands import cli"
+    told = run(sys.executable, start, command_line, _STOP, tell, _ASK_WITHOUT_IT)
+    imported, refusal = told.split("\n", 1)
+    assert imported == "[]"
+    assert "pip install 'serving-workbench[grpc]'" in refusal

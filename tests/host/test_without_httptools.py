@@ -1,4 +1,4 @@
-"""Where httptools cannot be had, as on Windows: slower, and the same answers."""
+"""Where httptools cannot be had, as on Windows, nor simdjson: slower, and the same answers."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 CODE = """
 import json, socket, sys
-sys.modules["httptools"] = None
+sys.modules["httptools"] = sys.modules["simdjson"] = None  # to import them fails
 import httpx, uvicorn
 from workbench import Workbench
 
@@ -17,7 +17,7 @@ def raw(url, data):
         connection.sendall(data)
         return b"".join(iter(lambda: connection.recv(65536), b"")).decode()
 
-entry = {"name": "features", "shape": [1, 10], "datatype": "FP32", "data": [0] * 10}
+entry = {"name": "features", "shape": [1, 10], "datatype": "FP32", "data": [0.5] * 10}
 with Workbench(sys.argv[1], device="cpu") as wb, httpx.Client(base_url=wb.url) as client:
     answers = [
         client.post("/v2/models/diabetes/infer", json={"inputs": [entry]}).status_code
