@@ -314,11 +314,11 @@ def test_graphs(folder: Path, text: str) -> None:
         ('backend: "python"',
          "backend 'python' is not served here: make its code a function, by @wb.model"),
         ("max_batchsize: 8",
-         '1:1 : Message type "inference.ModelConfig" has no field named "max_batchsize"; '
-         "did you mean 'max_batch_size'?"),
+         ('1:1 : Message type "inference.ModelConfig" has no field named "max_batchsize"; '
+         "did you mean 'max_batch_size'?")),
         ("dynamic_batching { max_queue_delay_us: 8 }",
-         '1:20 : Message type "inference.ModelDynamicBatching" has no field named '
-         "\"max_queue_delay_us\"; did you mean 'max_queue_delay_microseconds'?"),
+         ('1:20 : Message type "inference.ModelDynamicBatching" has no field named '
+         "\"max_queue_delay_us\"; did you mean 'max_queue_delay_microseconds'?")),
         ("max_batch_size: -1", "max_batch_size -1 is below 0"),
         ("input { data_type: TYPE_FP32 dims: 1 }", "an input or output has no name"),
         ("input { data_type: TYPE_FP32 } input { dims: 1 }", "an input or output has no name"),
