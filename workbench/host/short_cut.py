@@ -74,7 +74,7 @@ class ShortCutProtocol(Protocol):
         self._known: KnownHead | None = None  # and what finds it again, once it came twice
         self._unlike = 0  # how many heads in a row did not
         self._json: bytes | None = None  # the length of its JSON, as it was written
-        self._begun = b""  # a known head whose body is not complete
+        self._begun: re.Match[bytes] | None = None  # a known head whose body is not complete
         self._begun_s = 0.0  # when its first bytes came
         self._clock = self.loop.time
         self._idle_since_s = 0.0
@@ -84,15 +84,15 @@ class ShortCutProtocol(Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Answer a request whose head is known, or have it parsed."""
-        earlier, self._begun = self._begun, b""
-        if earlier:
-            data = earlier + data
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            data = begun.string + data
         elif not self._within:
             self._begun_s = time.perf_counter()
         known = self._known
         if known is not None and not self._within and self._is_free():
-            match = known.match(data)
-            if match is not None and self._take(known, match, data, not earlier):
+            match = begun or known.match(data)
+            if match is not None and self._take(known, match, data, begun is None):
                 return
         self._text = None if self._within else data
         answered = self.server_state.total_requests
@@ -110,7 +110,7 @@ class ShortCutProtocol(Protocol):
             return False
         lacks_nbytes = nbytes - (len(data) - end)
         if lacks_nbytes > 0 and is_first and nbytes < _LARGE_NBYTES:
-            self._begun = data
+            self._begun = match
             return True
         if lacks_nbytes:
             return False
@@ -285,7 +285,7 @@ class ShortCutProtocol(Protocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection if it was idle for long enough; the short cut sets no new timer."""
         left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
-        if self._begun:  # it is not idle
+        if self._begun is not None:  # it is not idle
             self._wait_for_idleness(self.timeout_keep_alive)
         elif left_s > 0:
             self._wait_for_idleness(left_s)
