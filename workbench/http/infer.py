@@ -156,7 +156,7 @@ class DataPlane:
 
         An error is a reply too. One thread asks at a time.
         """
-        target, history = head.target, head.history
+        (name, version), history = head.target, head.history
         most_nbytes = _DEFLATED_NBYTES if head.accepted else _LARGE_NBYTES
         if head.takes_long or history.reply_nbytes > most_nbytes:
             return None
@@ -167,9 +167,7 @@ class DataPlane:
 
         def read(_: Describe) -> InferRequest:
             nonlocal decoded
-            decoded = history.known.decode(
-                target.name, target.version, body, head.header_nbytes, self._rules
-            )
+            decoded = history.known.decode(name, version, body, head.header_nbytes, self._rules)
             request, form, _known = decoded
             request.trace = head.times
             if form.spans:
@@ -177,7 +175,7 @@ class DataPlane:
             return request
 
         try:
-            response = self.core.infer_now(target.name, target.version, read)
+            response = self.core.infer_now(name, version, read)
             if response is None:
                 return None
             assert decoded is not None
