@@ -246,20 +246,20 @@ def _listen_at(server: grpc.Server, path: Path) -> str:
 
     It is made in a folder of this user's, and moved once no one else can open it.
     """
-    if "," in str(path):
-        raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': clients take no path with ','")
     try:
+        if "," in str(path):
+            raise ValueError("clients take no path with ','")
         remove_left_behind(path)
         if path.exists():
-            raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': it is another file")
+            raise ValueError("it is another file")
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as private:
             made = f"{private}/s"
             if max(len(os.fsencode(each)) for each in (path, made)) > _MOST_NBYTES:
-                raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': the path is too long")
+                raise ValueError("the path is too long")
             server.add_insecure_port(_address(made))
             os.chmod(made, 0o600)  # noqa: PTH101
             Path(made).rename(path)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise SettingError(f"gRPC cannot listen on '{UNIX}{path}': {error}") from None
     return _address(path)
 

@@ -59,12 +59,10 @@ def run_error(model: ModelId, error: Exception) -> WorkbenchError:
     """The error of a run of *model* that failed."""
     if _OUT_OF_MEMORY.search(str(error)):
         return _exhausted(f"{model} ran out of memory", error)
-    if guard := _GUARD.search(str(error)):
-        return InvalidRequest(
-            f"{model} refused its inputs: {guard[1]}, which the engine cannot take"
-        )
-    if isinstance(error, ValueError) or type(error).__name__ == "InvalidArgument":
-        return InvalidRequest(f"{model} refused its inputs: {first_line(error)}")
+    guard = _GUARD.search(str(error))
+    if guard or isinstance(error, ValueError) or type(error).__name__ == "InvalidArgument":
+        why = f"{guard[1]}, which the engine cannot take" if guard else first_line(error)
+        return InvalidRequest(f"{model} refused its inputs: {why}")
     return RunFailed(f"{model} failed: {first_line(error)}")
 
 

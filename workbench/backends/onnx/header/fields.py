@@ -54,11 +54,10 @@ class Files:
 
     def _inside(self, tensor: str, location: str) -> Path:
         windows = PureWindowsPath(location)  # knows both kinds of slashes, and drives
-        if not location or "\0" in location or windows.anchor or ".." in windows.parts:
-            raise Fault(f"tensor {tensor!r} is outside of the model's folder: {location!r}")
+        named = location and "\0" not in location
         path = self._folder / location
-        target = _real(path)
-        if not any(target.is_relative_to(root) for root in self._roots):
+        inside = named and not windows.anchor and ".." not in windows.parts
+        if not inside or not any(map(_real(path).is_relative_to, self._roots)):
             raise Fault(f"tensor {tensor!r} is outside of the model's folder: {location!r}")
         return path
 

@@ -115,14 +115,13 @@ def _explained(error: Exception, archive: Path) -> Exception:
             f"there is no room on the disk to unpack {name}: "
             "free some, or let TMPDIR be a folder of a larger disk"
         )
-    if isinstance(error, InvalidRequest):
-        return InvalidRequest(f"{name} is not unpacked: {error}")
     if isinstance(error, tarfile.TarError | EOFError | zlib.error | gzip.BadGzipFile):
         why = line_of(error) or type(error).__name__
         return InvalidRequest(f"{name} is not a tar.gz file, or it is truncated: {why}")
     if isinstance(error, RecursionError):  # of tarfile, which calls itself for each of them
         return InvalidRequest(f"{name} is not unpacked: a member has too many headers")
-    if isinstance(error, OSError | ValueError):  # names too long, files where folders are
+    if isinstance(error, InvalidRequest | OSError | ValueError):
+        # also names that are too long, and files where folders are
         why = getattr(error, "strerror", None) or str(error)
         return InvalidRequest(f"{name} is not unpacked: {why}")
     return error
