@@ -95,6 +95,19 @@ def test_few_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(replies) == []
 
 
+def test_large_requests_count_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fewer requests wait for their replies, the larger these are; one of any size is read."""
+    monkeypatch.setattr(under_test, "_MOST_AT_ONCE", 4)
+    monkeypatch.setattr(under_test, "_LARGE_NBYTES", 10)
+    source, sizes = Source(), [15, 15, 1000, 2, 15, 2, 2]
+    replies = Stream(source.begin).begun(iter([bytes(size) for size in sizes]))
+    for began in (2, 2, 3, 6, 7, 7, 7):  # once the replies to those before were taken
+        next(replies)
+        source.wait_for(began)
+        assert len(source.began) == began
+    assert list(replies) == []
+
+
 def test_no_more_begin_once_the_server_stops() -> None:
     """What comes once no more is to be read does not begin: nobody would answer it."""
     source = Source()

@@ -15,6 +15,7 @@ import grpc
 from workbench.threads import start_thread
 
 _MOST_AT_ONCE = 64  # requests of a stream that were read and not answered
+_LARGE_NBYTES = 2**20  # a request counts as one more for each of these
 
 
 class Replies(Protocol):
@@ -56,15 +57,15 @@ class Stream:
     """The requests of a stream; *begin* starts one, and raises nothing.
 
     They run in parallel. Replies come in the order of the requests, as Triton's do: otherwise its
-    clients cannot tell to which request an error belongs. While too many requests have no reply, no
-    more are read.
+    clients cannot tell to which request an error belongs. While too many requests have no reply, or
+    large ones, no more are read: a client that takes no replies does not fill the memory.
     """
 
     def __init__(self, begin: Callable[[bytes], Begun]) -> None:
         self._begin = begin
         self._places = Semaphore(_MOST_AT_ONCE)
         self._lock = Lock()
-        self._running: deque[Begun] = deque()
+        self._running: deque[tuple[Begun, int]] = deque()  # and how many places it takes
         self._next: SimpleQueue[Begun | None] = SimpleQueue()  # None: there are no more
         self._reads = True
         self._has_ended = False
@@ -78,8 +79,8 @@ class Stream:
         start_thread(lambda: self._read(messages), "workbench-grpc-stream")
         while (begun := self._next.get()) is not None:
             yield begun
-            self._running.popleft()
-            self._places.release()
+            _, places = self._running.popleft()
+            self._places.release(places)
 
     def finish(self) -> None:
         """Read no more: the server begins to stop. Running requests are answered first."""
@@ -91,7 +92,7 @@ class Stream:
         with self._lock:
             self._has_ended = True
             running = list(self._running)
-        for begun in running:
+        for begun, _ in running:
             begun.replies.cancel()
         self._places.release()
 
@@ -99,17 +100,19 @@ class Stream:
         try:
             with suppress(grpc.RpcError):  # the client has left, and the call knows it
                 for data in messages:
-                    self._places.acquire()
-                    if self._has_ended or not self._reads:
-                        return
-                    self._add(self._begin(data))
+                    places = min(1 + len(data) // _LARGE_NBYTES, _MOST_AT_ONCE)
+                    for _ in range(places):
+                        self._places.acquire()
+                        if self._has_ended or not self._reads:
+                            return
+                    self._add(self._begin(data), places)
         finally:
             self._reads = False
             self._next.put(None)
 
-    def _add(self, begun: Begun) -> None:
+    def _add(self, begun: Begun, places: int) -> None:
         with self._lock:
-            self._running.append(begun)
+            self._running.append((begun, places))
             has_ended = self._has_ended
         if has_ended:  # meanwhile
             begun.replies.cancel()

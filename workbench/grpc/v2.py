@@ -265,8 +265,15 @@ class V2:
             replies = self._replies(asked, data, call)
         except Exception as error:  # the reply reports it
             replies = OneReply(error)
-        request_id = asked.message.id if asked else ""
-        return Begun(request_id, lambda error: _words(error, asked), replies)
+        if asked is None:
+            return Begun("", str, replies)
+        # not the request itself: it is freed before its reply is taken
+        name, version = asked.name, asked.version
+        return Begun(
+            asked.message.id,
+            lambda error: triton.in_tritons_words(error, name, version, triton.GRPC),
+            replies,
+        )
 
     def _replies(self, asked: InferMessage, data: bytes, call: Rpc) -> Replies:
         """The replies to one request; a model that gives several is leased until all are taken."""
