@@ -128,6 +128,15 @@ def test_strict_readiness(
         assert httpx.get(ready).status_code == 200
 
 
+def test_readiness_counts_those_it_does_not_name(tmp_path: Path) -> None:
+    """Of many models that failed, ten are named and the others counted."""
+    for number in range(12):
+        (tmp_path / f"m{number:02}").mkdir()
+    with Workbench(tmp_path, load="all", device="cpu") as workbench:
+        told = httpx.get(f"{workbench.url}/v2/health/ready").json()["error"]
+        assert told.endswith("'m08', 'm09' and 2 more")
+
+
 def test_readiness_where_models_load_on_demand(broken: Path) -> None:
     """Broken models do not matter, since none was to be loaded at the start."""
     with Workbench(broken, strict_readiness="on", device="cpu") as workbench:

@@ -185,7 +185,9 @@ class StatusVerbs(Lifetime):
         failed = runtime.still_broken() if self.settings.strict_readiness else []
         if not failed:
             return ""
-        return f"failed to load {', '.join(map(repr, failed[:_NAMED_FAILURES]))}"
+        more = len(failed) - _NAMED_FAILURES
+        others = f" and {more} more" if more > 0 else ""
+        return f"failed to load {', '.join(map(repr, failed[:_NAMED_FAILURES]))}{others}"
 
     def status(self, name: str, version: int | None = None) -> ModelStatus:
         """One model, loaded or not. Raises as ``resolve`` does."""
