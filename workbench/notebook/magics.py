@@ -365,8 +365,7 @@ def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
         print(_help())  # noqa: T201
         return None
     if verb not in _HELP:
-        hint = meant(verb, _HELP) or f"; it knows {', '.join(sorted(_HELP))};"
-        raise IPythonUsageError(f"%workbench does not know {verb!r}{hint} see %workbench?")
+        raise IPythonUsageError(_unknown(verb))
     if {"--help", "-h"} & {*arguments}:
         print(_help() if verb in ("start", "restart") else _help_of(verb))  # noqa: T201
         return None
@@ -403,6 +402,16 @@ def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
     flags = [name for name in arguments if name.startswith("--")]
     asked = symbol or "model" in arguments  # else it may be the name of a file
     return [flag for flag in flags if asked and flag.startswith(symbol)]
+
+
+def _unknown(verb: str) -> str:
+    """What is wrong with a *verb* that there is not."""
+    from workbench.commands.cli import main  # click takes its time
+
+    if verb in main.commands:
+        return f"{verb} is for a shell: workbench {verb} --help"
+    hint = meant(verb, _HELP) or f"; it knows {', '.join(sorted(_HELP))};"
+    return f"%workbench does not know {verb!r}{hint} see %workbench?"
 
 
 def _told(server: Workbench) -> Workbench:
