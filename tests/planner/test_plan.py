@@ -93,6 +93,8 @@ def test_what_a_pin_costs() -> None:
     before, after = plan.what_if().waited_s, plan.what_if(pinned=[C]).waited_s
     assert pinned.others_wait_s - pinned.saved_s == pytest.approx(after - before)
     assert plan.pin("c") == plan.pin("c:1") == (pinned,)
+    saved = f"{pinned.saved_s:.3g} s saved, others wait {pinned.others_wait_s:.3g} s more"
+    assert repr(pinned) == f"<Pinned: c:1, {saved}, 0 more refused>"
     assert plan.what_if(pinned=["c"]).waited_s == after
     for unknown in (ModelId("d", 1), "d:1"):
         with pytest.raises(UsageError, match="no cost of d:1"):

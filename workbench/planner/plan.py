@@ -103,6 +103,12 @@ class Pinned(NamedTuple):
     others_wait_s: float
     refused: int
 
+    def __repr__(self) -> str:
+        return (
+            f"<Pinned: {self.model}, {self.saved_s:.3g} s saved, others wait "
+            f"{self.others_wait_s:.3g} s more, {self.refused} more refused>"
+        )
+
 
 @explains_arguments
 @dataclass(frozen=True, eq=False)
