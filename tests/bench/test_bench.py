@@ -1,6 +1,7 @@
 """Benchmarks of real servers, over the wire and in process."""
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -165,6 +166,10 @@ def test_a_report_is_a_sentence_a_table_and_a_figure(wb: Workbench) -> None:
     assert html.count("<tr>") == 3
     assert found.best(1e-9) is None
     assert found.best(1e9) == found.best("1d") in found.points
+    assert re.fullmatch(
+        r"<Point: as configured, 1 client: [\d,]+ elements a second, p99 .* s>",
+        repr(found.points[0]),
+    )
 
 
 def test_configurations_are_tried_and_given_back(wb: Workbench) -> None:

@@ -46,7 +46,7 @@ class Bench:
         most = max(served, key=lambda point: point.throughput)
         return (
             f"{self.model} answers up to {most.throughput:,.0f} elements a second "
-            f"({load_words(most)}, {most.variant}), with a p99 of {show_seconds(most.load.p99_s)}"
+            f"({most.asked}, {most.variant}), with a p99 of {show_seconds(most.load.p99_s)}"
         )
 
     def figure(self) -> Picture:
@@ -77,7 +77,7 @@ def row(point: Point) -> tuple[str, ...]:
     return (
         str(point.variant),
         str(point.batch),
-        load_words(point),
+        point.asked,
         f"{point.throughput:,.0f}",
         show_seconds(load.p50_s),
         show_seconds(load.p90_s),
@@ -88,14 +88,7 @@ def row(point: Point) -> tuple[str, ...]:
 
 def show_point(progress: Progress, point: Point, share: float) -> None:
     """Show which load was measured last, and the *share* that is done."""
-    progress.show(share, f"{point.variant}, {load_words(point)}")
-
-
-def load_words(point: Point) -> str:
-    """As in ``"8 clients"`` or ``"100 requests/s"``."""
-    if point.rate is not None:
-        return f"{point.rate:g} requests/s"
-    return f"{point.clients} client" + "s" * (point.clients != 1)
+    progress.show(share, f"{point.variant}, {point.asked}")
 
 
 def text(sentence: str, points: Sequence[Point]) -> str:

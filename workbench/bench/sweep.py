@@ -43,6 +43,17 @@ class Point:
     rate: float | None
     load: Load
 
+    def __repr__(self) -> str:
+        served = f"{self.throughput:,.0f} elements a second, p99 {self.load.p99_s:.3g} s"
+        return f"<Point: {self.variant}, {self.asked}: {served}>"
+
+    @property
+    def asked(self) -> str:
+        """As in ``"8 clients"`` or ``"100 requests/s"``."""
+        if self.rate is not None:
+            return f"{self.rate:g} requests/s"
+        return f"{self.clients} client" + "s" * (self.clients != 1)
+
     @property
     def throughput(self) -> float:
         """Elements a second: requests that were answered, times their batch."""
