@@ -59,21 +59,6 @@ def test_without_batches() -> None:
     assert [took(queue), took(queue), took(queue)] == [["a"], ["b"], []]
 
 
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [
-        ("a b c d", ["a", "b", "c", "d"]),
-        ("a b c", ["a", "b"]),
-        ("a", ["a"]),
-        ("a3", ["a3"]),
-        ("a3 b", ["a3", "b"]),
-    ],
-)
-def test_preferred_sizes(names: str, expected: list[str]) -> None:
-    """A batch of a preferred size goes first, the largest; else all that there are."""
-    assert took(queue_of(*names.split(), preferred=(2, 4))) == expected
-
-
 @pytest.mark.parametrize(("names", "expected"), [("a2 b c3", ["a2"]), ("a3 b2", ["a3"])])
 def test_larger_than_all_preferred_sizes(names: str, expected: list[str]) -> None:
     """Where more wait, a batch is of a preferred size, or else within the largest."""
@@ -107,14 +92,6 @@ def test_a_delay_ends_where_somebody_waited_too_long() -> None:
     queue.add(waiting("a"), 0.0)
     assert queue.take(0.25).wait_s == 0.75
     assert [each.what for each in queue.take(1.0).expired] == ["a"]
-
-
-def test_a_delay_with_preferred_sizes() -> None:
-    """A preferred size ends the delay."""
-    queue = queue_of("a", "b", delay_s=1.0, preferred=(2,))
-    assert took(queue) == ["a", "b"]
-    queue.add(waiting("c"), 0.0)
-    assert queue.take(0.0).wait_s == 1.0
 
 
 def test_a_queue_that_is_full() -> None:
