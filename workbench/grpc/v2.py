@@ -271,7 +271,7 @@ class V2:
         name, version = asked.name, asked.version
         return Begun(
             asked.message.id,
-            lambda error: triton.in_tritons_words(error, name, version, triton.GRPC),
+            lambda error: words.in_tritons_words(error, name, version, words.GRPC),
             replies,
         )
 
