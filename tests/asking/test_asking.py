@@ -113,6 +113,16 @@ def test_missing_values_of_a_table_are_nan(wb: Workbench) -> None:
     assert np.isnan(matrix).tolist() == [[False, False], [True, False]]
 
 
+def test_masked_values_are_nan(wb: Workbench) -> None:
+    """A masked number is missing, whatever is behind the mask; texts cannot say that."""
+    for numbers in ([[1.0, 2.0]], [[1, 2]]):
+        masked = np.ma.array(numbers, mask=[[True, False]])
+        assert np.isnan(wb.infer("matrix", masked)).tolist() == [[True, False]]
+    assert wb.infer("matrix", np.ma.array([[1.0, 2.0]])).tolist() == [[1.0, 2.0]]
+    with pytest.raises(InvalidRequest, match=MISSING.format("BYTES")):
+        wb.infer("texts", np.ma.array([["a"]], mask=True))
+
+
 @pytest.mark.parametrize(
     ("x", "told"),
     [

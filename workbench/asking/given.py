@@ -15,7 +15,7 @@ import numpy as np
 from workbench.asking.pictures import are_images, image_arrays, image_files
 from workbench.errors import InvalidRequest, UsageError, reason_of
 from workbench.model import ModelId, Signature, TensorSpec
-from workbench.tensor import DATATYPES, Tensor
+from workbench.tensor import DATATYPES, Array, Tensor
 from workbench.views.columns import frame
 
 Config = Mapping[str, object] | str
@@ -183,6 +183,8 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
     try:
         if name in signature.image_forms and (files := image_files(value)) is not None:
             return Tensor.of(files, "BYTES")
+        if isinstance(value, np.ma.MaskedArray):
+            value = _unmasked(value)
         if spec is None:
             return Tensor.of(value)
         if spec.datatype == "BYTES" and are_images(value):
@@ -197,6 +199,19 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
     except (TypeError, ValueError, OverflowError) as error:
         told = _told(str(error), None if spec is None else spec.datatype, value)
         raise InvalidRequest(f"input {name!r} of {model}: {told}") from None
+
+
+def _unmasked(masked: np.ma.MaskedArray[Any, Any]) -> Array:
+    """*masked* with NaN where numbers are masked, and ``None`` where others are."""
+    values, mask = np.asarray(masked), np.ma.getmaskarray(masked)
+    if not mask.any():
+        return values
+    if values.dtype.kind == "f":
+        kept = values.copy()
+    else:
+        kept = values.astype(np.float64 if values.dtype.kind in "biu" else object)
+    kept[mask] = None if kept.dtype.hasobject else np.nan
+    return kept
 
 
 def _told(error: str, datatype: str | None, value: object) -> str:
