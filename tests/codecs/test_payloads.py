@@ -258,10 +258,10 @@ def turns_of_others(work: Callable[[], object]) -> int:
 @pytest.mark.parametrize(
     ("body", "kind", "datatype"),
     [
-        (",".join(["0.5"] * 400_000), "text/csv", "FP64"),
-        ("\n".join(["0.5"] * 400_000), "text/csv", "FP64"),
-        (",".join(["x"] * 400_000), "text/csv", "BYTES"),
-        ("0 " + " ".join(["1:2"] * 400_000), "text/libsvm", "FP64"),
+        (",".join(["0.5"] * 1_000_000), "text/csv", "FP64"),
+        ("\n".join(["0.5"] * 1_000_000), "text/csv", "FP64"),
+        (",".join(["x"] * 1_000_000), "text/csv", "BYTES"),
+        ("0 " + " ".join(["1:2"] * 1_000_000), "text/libsvm", "FP64"),
     ],
 )
 def test_other_threads_run_meanwhile(body: str, kind: str, datatype: str) -> None:
@@ -269,7 +269,7 @@ def test_other_threads_run_meanwhile(body: str, kind: str, datatype: str) -> Non
     of = TensorSpec("x", datatype, (-1, -1))
     data, media_type = body.encode(), parse_media_type(kind)
     read = partial(read_arrays, data, media_type, 2**30, of)
-    assert turns_of_others(read) > 40
+    assert turns_of_others(read) > 12  # not the 3 to 5 of a read that lets none run
 
 
 @pytest.mark.parametrize("row", ["1,2,{}3", '1,"2",{}""', '"a,b",{}c', "{},", "1,{}x"])
