@@ -50,8 +50,15 @@ CONTRAST = """root => {
 # Elements of which something is hidden at their right edge.
 CUT = """root => [...root.querySelectorAll("*")]
   .filter(each => !(each instanceof SVGElement) && each.checkVisibility())
-  .filter(each => getComputedStyle(each).overflowX !== "visible"
-    && each.scrollWidth > each.clientWidth + 1)
+  .filter(each => {
+    const style = getComputedStyle(each)
+    if (style.overflowX === "visible") return false
+    if (each.scrollWidth > each.clientWidth + 1) return true
+    if (style.textOverflow !== "ellipsis" || style.whiteSpace !== "nowrap") return false
+    const text = document.createRange(), padding = parseFloat(style.paddingLeft) * 2
+    text.selectNodeContents(each)  // a part of a pixel is enough for an ellipsis
+    return text.getBoundingClientRect().width > each.getBoundingClientRect().width - padding
+  })
   .map(each => each.outerHTML.slice(0, 200))"""
 
 
