@@ -306,12 +306,17 @@ def test_samples_writes_the_sample_models(tmp_path: Path, monkeypatch: pytest.Mo
     assert mine.read_text() == "mine"
 
 
-def test_samples_writes_heavy_models(tmp_path: Path) -> None:
-    """With a count or a size, samples writes so many heavy models, and says how to serve them."""
-    out = tmp_path / "heavy"
-    result = CliRunner().invoke(
-        main, ["samples", "--out", str(out), "--count", "2", "--size", "1MiB"]
-    )
+@pytest.mark.parametrize("given", [[], ["--out", "heavy_models"]])
+def test_samples_writes_heavy_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str]
+) -> None:
+    """With a count or a size, samples writes so many heavy models, and says how to serve them.
+
+    They are not put among the sample models.
+    """
+    monkeypatch.chdir(tmp_path)
+    out = Path("heavy_models")
+    result = CliRunner().invoke(main, ["samples", *given, "--count", "2", "--size", "1MiB"])
     assert result.exit_code == 0
     assert {path.name for path in out.iterdir()} == {"heavy_0", "heavy_1"}
     assert "workbench serve" in result.output

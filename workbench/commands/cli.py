@@ -297,13 +297,12 @@ for _verb in ("budget", "pin", "plan", "save", "tune", "unpin"):
 @path_option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    default="sample_models",
-    show_default=True,
+    show_default="sample_models; heavy_models for heavy ones",
     help="folder to write to",
 )
 @click.option("--count", type=int, help="write heavy models instead: how many  [default: 8]")
 @click.option("--size", help="write heavy models instead: how large each is  [default: 100MiB]")
-def samples(out: Path, count: int | None, size: str | None) -> None:
+def samples(out: Path | None, count: int | None, size: str | None) -> None:
     """Write the sample models, or, with --count or --size, heavy models of random weights.
 
     The sample models are small ones for digits, wines and patients. The heavy ones show eviction.
@@ -312,8 +311,10 @@ def samples(out: Path, count: int | None, size: str | None) -> None:
     from workbench.samples import write_models
 
     if count is None and size is None:
+        out = out or Path("sample_models")
         copy_bundled("sample_models", out)
     else:
+        out = out or Path("heavy_models")
         try:
             with refused_in_one_line(out):
                 write_models(out, 8 if count is None else count, parse_nbytes(size or "100MiB"))
