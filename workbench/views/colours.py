@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from colorsys import hls_to_rgb
+
 from workbench.core.status.snapshot import ModelStatus
 
 GREEN, BLUE, ORANGE, RED, GREY = "#2e7d32", "#1565c0", "#a84300", "#c62828", "#616161"
@@ -19,9 +21,19 @@ NO_MODEL = "#b9b09f"
 """The colour of a model that was never loaded, and of all models that have no area of their own."""
 
 
+_TURN, _LIGHTNESSES, _SATURATION = 0.618034, (0.45, 0.6, 0.75), 0.45
+
+
 def number_colour(number: int) -> str:
-    """The colour of the model that was the *number*-th to be loaded, from 1; 0: it never was."""
-    return _MODELS[(number - 1) % len(_MODELS)] if number else NO_MODEL
+    """The colour of the model that was the *number*-th to be loaded, from 1; 0: it never was.
+
+    After those that were chosen, each hue is far from the ones before: by the golden ratio.
+    """
+    if number <= len(_MODELS):
+        return _MODELS[number - 1] if number else NO_MODEL
+    lightness = _LIGHTNESSES[number % len(_LIGHTNESSES)]
+    parts = hls_to_rgb(number * _TURN % 1, lightness, _SATURATION)
+    return "#" + bytes(round(255 * part) for part in parts).hex()
 
 
 def model_colour(model: ModelStatus) -> str:
