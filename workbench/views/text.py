@@ -51,13 +51,21 @@ def repository_faults(models: Sequence[ModelStatus], folders: Sequence[Path], re
     *reasons* is what shows why they are broken.
     """
     if folders and not models:
-        return f"put ONNX files into {folders[0]}"
+        return _cure_without_models(folders[0])
     broken = [model.id.name for model in models if model.absence and model.absence.failed]
     if not broken:
         return ""
     named = ", ".join([*map(repr, broken[:_NAMED]), *(["..."] if broken[_NAMED:] else [])])
     are = "is" if len(broken) == 1 else "are"
     return f"{len(broken)} {are} broken ({named}): {reasons} says why"
+
+
+def _cure_without_models(folder: Path) -> str:
+    if any(folder.glob("*.tar.gz")):
+        return f"archives for SageMaker are served by: workbench endpoint {folder}"
+    if (folder / "MLmodel").exists():
+        return f"load {folder} with MLflow, and give that to wb.serve in Python"
+    return f"put ONNX files into {folder}"
 
 
 def event_row(entry: Entry) -> tuple[str, str, str]:
