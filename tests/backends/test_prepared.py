@@ -573,6 +573,24 @@ def test_the_process_that_prepares_writes_under_its_name(rig: Rig) -> None:
     assert run.stdout.splitlines()[0] == "writer"
 
 
+FULL = """
+import runpy
+from workbench.backends.onnx_tiers.folder import PreparedFolder
+def full(*_):
+    raise OSError(28, "No space left on device")
+PreparedFolder.write = full
+runpy.run_module("workbench.backends.onnx_tiers.prepare", run_name="__main__")
+"""
+
+
+def test_a_full_disk_is_told_with_the_folder(rig: Rig) -> None:
+    """The system names no file when a write fails: the folder of prepared models is named."""
+    of = [str(rig.path), str(rig.cache), str(GIB), "writer", "1"]
+    command = [sys.executable, "-c", FULL, *of]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (1, f"No space left on device: {str(rig.cache)!r}\n")
+
+
 WRITER = """
 import os
 import time

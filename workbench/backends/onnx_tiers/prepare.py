@@ -61,4 +61,4 @@ if __name__ == "__main__":
     except WorkbenchError as error:
         sys.exit(str(error))
     except OSError as error:
-        sys.exit(f"{error.strerror}: {error.filename!r}")
+        sys.exit(f"{error.strerror}: {str(error.filename or path)!r}")  # a full disk names no file
