@@ -54,6 +54,7 @@ class Elsewhere:
         self.process.stdin.flush()
         told = self.process.stdout.readline()
         if not told:
+            self.process.wait(timeout=60)
             pytest.fail(f"the process ended: {self.close()}")
         return told.removesuffix("\n")
 
@@ -62,5 +63,7 @@ class Elsewhere:
         process, self.process = self.process, None
         if process is None:
             return ""
+        if process.poll() is None:  # closing its input may not do: forked children have it open
+            process.kill()
         complained = process.communicate(timeout=60)[1][-1000:]
         return f"{process.returncode} {complained}"

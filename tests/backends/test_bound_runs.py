@@ -42,9 +42,9 @@ def ask(session: OnnxSession, **inputs: Tensor) -> list[Any]:
 def test_runs_of_one_shape_have_one_binding(session: OnnxSession) -> None:
     """A run reads and writes the aligned memory of the run before, with its own elements in it."""
     assert [ask(session, x=tensor([n, 1])) for n in range(3)] == [[[-n, -1]] for n in range(3)]
-    (kept,) = bound(session)._free.values()
-    assert (kept.inputs["x"].tolist(), kept.outputs[0].array.tolist()) == ([2, 1], [-2, -1])
-    for array in (kept.inputs["x"], kept.outputs[0].array):
+    ((_, inputs, outputs),) = bound(session)._free.values()
+    assert (inputs["x"].tolist(), outputs[0].array.tolist()) == ([2, 1], [-2, -1])
+    for array in (inputs["x"], outputs[0].array):
         assert array.ctypes.data % ALIGNED_NBYTES == 0
 
 
@@ -68,11 +68,11 @@ def test_a_run_in_progress_keeps_its_memory(session: OnnxSession) -> None:
     for _ in range(2):
         ask(session, x=tensor([1, 2]))
     runs = bound(session)
-    ((key, taken),) = runs._free.items()
+    ((key, (_, inputs, _)),) = runs._free.items()
     del runs._free[key]
     assert ask(session, x=tensor([3, 4])) == [[-3, -4]]
     assert not runs._free
-    assert taken.inputs["x"].tolist() == [1, 2]
+    assert inputs["x"].tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("length", [0, 1025])

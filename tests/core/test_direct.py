@@ -174,7 +174,7 @@ def test_how_a_batch_is_run(steady: bool, way: str) -> None:
     assert [len(answer.outputs["y"].array) for answer in answers] == [1, 2]
     assert rig.ran == [(way, 3)]
     assert (rig.counts.succeeded, rig.counts.inferences, rig.counts.executions) == (2, 3, 1)
-    assert [row.nbytes for row in rig.runs.trace.read()] == [4, 8]
+    assert [nbytes for _, _, nbytes, _ in rig.runs.trace.read()] == [4, 8]
 
 
 @pytest.mark.parametrize("what", ["memory runs out", "an output is no batch", "it raises"])
