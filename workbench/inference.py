@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from workbench.errors import InvalidRequest
 from workbench.model import ModelId, Signature, TensorSpec, shown_name
@@ -20,8 +21,7 @@ _MANY_ZEROS = 1 << 24  # elements
 Parameter = str | int | float | bool
 
 
-@dataclass(slots=True)
-class InferRequest:
+class InferRequest(Struct):  # as all that each request makes: see ``Tensor``
     """What a client asks of a model.
 
     *version*: ``None`` is the default version. *outputs*: the wanted outputs, in the wanted order;
@@ -43,24 +43,19 @@ class InferRequest:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     classes: Mapping[str, int] = field(default_factory=dict)
     into: dict[str, memoryview] | None = None
-    stop: CancellationToken | None = field(default=None, compare=False, repr=False)
-    fit: tuple[Signature, tuple[str, ...]] | None = field(default=None, compare=False, repr=False)
+    stop: CancellationToken | None = None
+    fit: tuple[Signature, tuple[str, ...]] | None = None
     functions: bool = True
     scalars_of_one: bool = False
-    trace: Any = field(default=None, compare=False, repr=False)
-    each: Callable[[InferResponse], object] | None = field(default=None, compare=False, repr=False)
-    made_s: float = field(default_factory=time.perf_counter, compare=False, repr=False)
+    trace: Any = None
+    each: Callable[[InferResponse], object] | None = None
+    made_s: float = field(default_factory=time.perf_counter)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The request without what belongs to this process, such as its *stop* and its memory."""
-        state = {each.name: getattr(self, each.name) for each in fields(self)}
-        own = dict.fromkeys(("stop", "fit", "into", "each", "trace"))
-        return state | own | {"inputs": dict(self.inputs)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
-        self.made_s = time.perf_counter()  # by the clock of the process that has it now
+    def __reduce__(self) -> Any:
+        """Pickled without what belongs to this process, such as its *stop* and its memory."""
+        given = self.model, dict(self.inputs), self.version, self.outputs, self.id
+        make = partial(InferRequest, functions=self.functions, scalars_of_one=self.scalars_of_one)
+        return make, (*given, self.parameters, self.classes)
 
     @property
     def nbytes(self) -> int:
@@ -76,8 +71,7 @@ class InferRequest:
         return max((tensor.shape[0] for tensor in self.inputs.values() if tensor.shape), default=1)
 
 
-@dataclass(slots=True)
-class InferResponse:
+class InferResponse(Struct):
     """The answer of a model: its outputs by name, in the wanted order, and *parameters*.
 
     Unless it is *final* more answers follow; the final one of several has no outputs.

@@ -12,6 +12,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -80,8 +81,7 @@ def datatype_of(array: Array) -> str:
         raise TypeError(f"no V2 datatype carries numpy's {array.dtype}") from None
 
 
-@dataclass(slots=True)  # not frozen, which would triple the time of making one
-class Tensor:
+class Tensor(Struct):  # made in a third of the time of a dataclass
     """An array and its V2 datatype; the shape is the array's own. Never changed once made.
 
     The array is native-endian and of the datatype's dtype: ``bytes`` objects

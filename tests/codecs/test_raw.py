@@ -34,7 +34,7 @@ def test_a_raw_request() -> None:
     """The body is the data of the only input, a batch of one; all outputs come as binary data."""
     body = np.array([1.5, -2.5], "<f4").tobytes()
     request, form = v2.decode_raw("m", 7, body, signature((-1, 2)))
-    assert request == InferRequest("m", request.inputs, 7)
+    assert request == InferRequest("m", request.inputs, 7, made_s=request.made_s)
     tensor = request.inputs["x0"]
     assert (tensor.datatype, tensor.array.tolist()) == ("FP32", [[1.5, -2.5]])
     assert form == ReplyForm(binary=True)

@@ -515,6 +515,7 @@ def test_both_parsers_read_alike() -> None:
     more = {"parameters": {"binary_data_output": True}, "outputs": [wanted("y", binary_data=False)]}
     value = json.dumps(message(X, binary("8", name="b"), id="a", **more))
     strict, lenient = decode(value.encode(), TWO), decode(value[:-1].encode() + b',"z":NaN}', TWO)
+    strict[0].made_s = lenient[0].made_s
     assert str(strict) == str(lenient)
 
 

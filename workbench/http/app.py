@@ -6,7 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
@@ -317,5 +317,4 @@ def _not_allowed(group: Group, routes: Iterable[str]) -> Reply:
     methods = [*routes]
     listed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
     reply = group.errors.of_status(405, f"{_METHOD_NOT_ALLOWED}; it supports {listed}")
-    allow = (b"allow", listed.encode("ascii"))
-    return replace(reply, headers=(*reply.headers, allow))
+    return reply.with_header(b"allow", listed.encode("ascii"))

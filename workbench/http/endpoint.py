@@ -6,7 +6,6 @@ import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -168,7 +167,7 @@ def _refused(error: Exception, parameters: Mapping[str, str], settings: Settings
     refusal = endpoint_refusal(error, parameters.get(_NAME, ""))
     headers = error_reply(error).headers  # with those that belong to it
     reply = _told_as(refusal)
-    return replace(reply, headers=(*headers, *reply.headers[1:]))
+    return Reply(reply.status, (*headers, *reply.headers[1:]), reply.parts)
 
 
 def _told(status: int, message: str) -> Reply:

@@ -315,7 +315,7 @@ def _binary_headers(json_nbytes: int) -> tuple[tuple[bytes, bytes], ...]:
 def _compressed(reply: Reply, coding: bytes) -> Reply:
     """The *reply* in the *coding* that the client accepts."""
     body = compression.deflate(reply.parts, coding)
-    return replace(reply, headers=(*reply.headers, (b"content-encoding", coding)), parts=(body,))
+    return Reply(reply.status, (*reply.headers, (b"content-encoding", coding)), (body,))
 
 
 async def unless(gone: Callable[[], Awaitable[object]], work: Awaitable[T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from workbench.codecs import v2_json
@@ -66,7 +66,7 @@ def refused(
     """The reply to a request that ended with *error*, for the model that its path names."""
     refusal = refusal_of(error, parameters.get(NAME))
     reply = error_reply(error)  # with the headers of that error
-    return replace(reply, status=refusal.status, parts=(v2_json.write(refusal.body),))
+    return Reply(refusal.status, reply.headers, (v2_json.write(refusal.body),))
 
 
 @dataclass(slots=True)

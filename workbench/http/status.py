@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import replace
 
 from workbench import errors
 from workbench.codecs import v2_json
@@ -76,12 +75,11 @@ def _reply(error: Exception, told: str, *, strict: bool) -> Reply:
         status = nearest(STATUS | TRITONS if strict else STATUS, error)
         reply = message_reply(status, told or str(error))
         if isinstance(error, UnknownCoding):
-            return replace(reply, headers=(*reply.headers, _ACCEPTED))
+            return reply.with_header(*_ACCEPTED)
         if isinstance(error, errors.TokenRequired):
-            return replace(reply, headers=(*reply.headers, _CHALLENGE))
+            return reply.with_header(*_CHALLENGE)
         if error.retry_after_s is not None:
-            seconds = b"%d" % math.ceil(error.retry_after_s)
-            return replace(reply, headers=(*reply.headers, (b"retry-after", seconds)))
+            return reply.with_header(b"retry-after", b"%d" % math.ceil(error.retry_after_s))
         return reply
     _log.error("a request failed; this is a bug in the workbench", exc_info=error)
     return message_reply(500, class_and_line_of(error))

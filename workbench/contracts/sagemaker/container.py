@@ -11,8 +11,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from workbench.codecs.payloads.formats import Decoder, Limits, Payload, PayloadForm, encode
 from workbench.codecs.v2 import RequestRules
