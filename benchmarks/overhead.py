@@ -2,7 +2,8 @@
 
 The protocol class is fed whole requests, as the event loop feeds them from a socket, and writes
 to a transport that drops the replies; the engine alone runs the same model on the same arrays;
-both in turns. Printed, as JSON by the name of the case, is the difference of the medians, in
+both in turns. Printed, as JSON by the name of the case and the number of clients whose requests
+come in one pass of the event loop, is the difference of the medians, in
 seconds of the process, which others on the machine disturb less than those of the clock. It holds
 a little of HTTP too: finding the known head, and writing one. And it holds that the engine is
 slower where other code ran before. Run by ``serving.py``, once a repeat.
@@ -19,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ from workbench.settings import Settings
 from workbench.tensor import Tensor
 
 BODIES = ("triton", "kserve", "id", "rate", "pair", "pair_json")
-ROUNDS, CALLS = 40, 500
+CLIENTS = 1, 16  # whose requests come in one pass of the event loop
+ROUNDS, CALLS = 40, 480
 
 
 class Drain(asyncio.Transport):
@@ -77,7 +79,12 @@ def main() -> None:
             if "--unknown" in sys.argv:
                 KnownTexts.decode = decode_unknown  # type: ignore[method-assign]
             asked = [key for key in sys.argv[1:] if key in CASES] or BODIES
-            print(json.dumps({key: asyncio.run(_overhead_s(core, key)) for key in asked}))
+            took_s = {
+                f"{key}_{clients}": asyncio.run(_overhead_s(core, key, clients))
+                for key in asked
+                for clients in CLIENTS
+            }
+            print(json.dumps(took_s))
         finally:
             core.close()
 
@@ -89,14 +96,14 @@ def decode_unknown(
     return (*v2.decode_request(*request), None)
 
 
-async def _overhead_s(core: ServerCore, key: str) -> float:
-    """Of the requests of a case."""
+async def _overhead_s(core: ServerCore, key: str, clients: int) -> float:
+    """Of the requests of a case, from so many clients."""
     case = CASES[key]
     for asked in case.asked * 2:  # until its runs are known to be brief
         inputs = {name: Tensor("FP32", array) for name, array in asked.inputs.items()}
         core.infer(InferRequest(case.model, inputs))
     transport = Drain()
-    protocol = _protocol(core, transport)
+    connections = _connections(core, transport, clients)
     session: Any = core._running().residency.session(core.resolve(case.model))  # noqa: SLF001
     run, options = session._engine.run, session._options  # noqa: SLF001
     outputs = case.outputs or tuple(session.signature.outputs)
@@ -104,8 +111,8 @@ async def _overhead_s(core: ServerCore, key: str) -> float:
     feeds = cycle([asked.inputs for asked in case.asked])
     rounds = [
         (
-            _each_s(lambda: [protocol.data_received(each) for each in next(requests)]),
-            _each_s(lambda: run(outputs, next(feeds), options)),
+            _each_s(lambda: _answer(connections, requests), CALLS // clients) / clients,
+            _each_s(lambda: run(outputs, next(feeds), options), CALLS),
         )
         for _ in range(ROUNDS)
     ]
@@ -123,23 +130,34 @@ def _segments(key: str, request: bytes) -> list[bytes]:
     return [request[:end], request[end:]]
 
 
-def _protocol(core: ServerCore, transport: Drain) -> Any:
+def _answer(connections: list[Any], requests: Iterator[list[bytes]]) -> None:
+    """A request of each connection, as in one pass of the event loop."""
+    for connection in connections:
+        for segment in next(requests):
+            connection.data_received(segment)
+    connections[0]._round.end()  # noqa: SLF001
+
+
+def _connections(core: ServerCore, transport: Drain, clients: int) -> list[Any]:
     plane, access = DataPlane(core), Access(core.settings, "")
     config = uvicorn.Config(create_app(plane, access), log_config=None, ws="none", lifespan="off")
     state = ServerState()
     state.default_headers = [(b"date", b"Sun, 22 Nov 2026 00:00:00 GMT"), (b"server", b"uvicorn")]
     make = protocol_class(ShortCut(plane, access))
     loop = asyncio.get_running_loop()
-    protocol = make(config=config, server_state=state, app_state={}, _loop=loop)
-    protocol.connection_made(transport)
-    return protocol
+    connections = []
+    for _ in range(clients):
+        connection = make(config=config, server_state=state, app_state={}, _loop=loop)
+        connection.connection_made(transport)
+        connections.append(connection)
+    return connections
 
 
-def _each_s(work: Callable[[], object]) -> float:
+def _each_s(work: Callable[[], object], times: int) -> float:
     began_s = time.process_time()
-    for _ in range(CALLS):
+    for _ in range(times):
         work()
-    return (time.process_time() - began_s) / CALLS
+    return (time.process_time() - began_s) / times
 
 
 if __name__ == "__main__":

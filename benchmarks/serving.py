@@ -48,12 +48,14 @@ ROWS = (
     {key: case.row for key, case in CASES.items()}
     | busy.ROWS
     | {
-        f"overhead_{key}": Row(
-            f"our own code, without HTTP parsing and the engine's run: {CASES[key].title}",
+        f"overhead_{key}_{clients}": Row(
+            f"our own code, without HTTP parsing and the engine's run: {CASES[key].title}, "
+            f"{clients} client{'s' if clients > 1 else ''}",
             LATENCY,
             (Target("≤ 10 µs", 10e-6),),
         )
         for key in overhead.BODIES
+        for clients in overhead.CLIENTS
     }
 )
 PEERS = [name for name in CONTESTANTS if name != OURS]

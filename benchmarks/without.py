@@ -33,7 +33,8 @@ PLACES = {
     "known_text": SMALL,
     "known_reply": SMALL,
     "known_head": SMALL,
-    "outbox": SMALL,
+    "asking": SMALL,
+    "sending": SMALL,
     "linger": ONE,
 }
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from workbench import Workbench
 from workbench.codecs import v2, v2_known, v2_known_reply
-from workbench.host import linger, outbox, short_cut
+from workbench.host import linger, short_cut
+from workbench.host import round as round_
 
 
 def _read_whole(_: Any, *request: Any) -> Any:
@@ -23,13 +24,18 @@ def _write_whole(self: Any, response: Any) -> Any:
     return v2.encode_response(response, self._form)
 
 
+def _answer_alone(self: Any, connection: Any, asked: Any) -> None:
+    connection.replied(asked, self._short_cut.answer(*asked))
+
+
 def without(place: str) -> None:
     """Take the *place* out of this process."""
     patches: dict[str, tuple[Any, str, Callable[..., Any]]] = {
         "known_text": (v2_known.KnownTexts, "decode", _read_whole),
         "known_reply": (v2_known_reply.KnownReply, "encode", _write_whole),
         "known_head": (short_cut, "head_pieces", lambda _: None),
-        "outbox": (outbox.Outbox, "put", lambda _, transport, text: transport.write(text)),
+        "asking": (round_.Round, "ask", _answer_alone),
+        "sending": (round_.Round, "reply", lambda _, transport, text: transport.write(text)),
         "linger": (linger.Linger, "replied", lambda _: None),
     }
     if place in patches:

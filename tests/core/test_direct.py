@@ -100,6 +100,35 @@ def test_how_a_request_is_run_on_the_spot(expected_s: float | None, way: str | N
     assert rig.ran == ([(way, 2)] if way else [])
 
 
+def test_requests_that_are_run_together() -> None:
+    """All are read first; a request that is longer than the others, or wrong, is its own affair."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    requests = [asked(2), asked(1000), InferRequest("a", {}), asked(1)]
+    seen: list[object] = []
+
+    def reading_each(request: InferRequest) -> Read:
+        def read(_: Describe) -> InferRequest:
+            seen.append(len(rig.ran))
+            return request
+
+        return read
+
+    first, long, wrong, last = rig.direct.run_all_now([reading_each(each) for each in requests])
+    assert seen == [0, 0, 0, 0]
+    assert rig.ran == [("inline", 2), ("inline", 1)]
+    assert isinstance(first, InferResponse)
+    assert isinstance(last, InferResponse)
+    assert long is None
+    assert isinstance(wrong, InvalidRequest)
+
+
+def test_requests_to_a_model_of_unknown_pace_are_not_read() -> None:
+    """Each waits for a thread."""
+    reads = [lambda _: pytest.fail("it was read")] * 3
+    assert Rig().direct.run_all_now(reads) == [None] * 3
+
+
 @pytest.mark.parametrize(("expected_s", "way"), [(BRIEF_S, "inline"), (None, "memory")])
 def test_how_a_request_is_run_in_a_thread(expected_s: float | None, way: str) -> None:
     """Very brief runs need no room, and teach nothing of memory."""

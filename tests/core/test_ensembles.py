@@ -18,6 +18,7 @@ from ensemble_texts import declared, ensemble_text
 from doubles import FixedPace
 from workbench.core import ServerCore
 from workbench.core.inference.execution import _StepJob
+from workbench.core.inference.runner import Read
 from workbench.core.leases import Leases
 from workbench.errors import (
     GroupClosed,
@@ -1190,6 +1191,20 @@ def test_a_brief_one_is_answered_at_once(digits: ServerCore, outputs: tuple[str,
     assert at_once.parameters == in_turn.parameters
     assert sum(after) - sum(before) == 4
     assert not leases(digits)
+
+
+def test_brief_ones_that_come_together(digits: ServerCore) -> None:
+    """Each runs by itself, and a mistake is answered to the request that made it."""
+    at_once = briefly(digits, picture())
+    assert at_once is not None
+    wrong = InferRequest("digits_reader", {})
+    reads: list[Read] = [lambda _: picture(), lambda _: wrong, lambda _: picture()]
+    first, refused, last = digits.infer_all_now("digits_reader", None, reads)
+    assert isinstance(refused, InvalidRequest)
+    for answer in (first, last):
+        assert isinstance(answer, InferResponse)
+        for name, tensor in at_once.outputs.items():
+            assert np.array_equal(answer.outputs[name].array, tensor.array)
 
 
 def test_what_is_not_brief_is_left_alone(digits: ServerCore) -> None:

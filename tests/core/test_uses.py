@@ -10,9 +10,9 @@ from ensemble_texts import ensemble_text
 from inside import opened
 
 from doubles import FakeLoader, fake_core
-from workbench.core import ServerCore
+from workbench.core import Describe, ServerCore
 from workbench.errors import InvalidRequest
-from workbench.inference import InferRequest
+from workbench.inference import InferRequest, InferResponse
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.residency.residents import Residents
 from workbench.residency.state import Resident
@@ -59,6 +59,28 @@ def test_a_request_is_one_use(core: ServerCore, uses: Counter[str]) -> None:
     assert core.infer_now("a", None, lambda _: read) is not None
     ask(core, "f")
     assert uses == {"a": 3, "f": 1}
+
+
+def test_requests_that_run_together(core: ServerCore, uses: Counter[str]) -> None:
+    """Each is one use but for those that cannot be answered on the spot; an error is one too."""
+    ask(core, "a")
+    uses.clear()
+    good = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
+    bad = InferRequest("a", {"unknown": Tensor.of(np.ones(1, np.float32))})
+
+    def unreadable(_: Describe) -> InferRequest:
+        raise InvalidRequest("not JSON")
+
+    reads = [lambda _: good, lambda _: bad, unreadable, lambda _: good]
+    first, refused, unread, last = core.infer_all_now("a", None, reads)
+    assert isinstance(first, InferResponse)
+    assert isinstance(last, InferResponse)
+    assert "has no input 'unknown'" in str(refused)
+    assert str(unread) == "not JSON"
+    assert uses == {"a": 4}
+    assert core.infer_all_now("f", None, reads) == [None] * 4
+    assert core.infer_all_now("nobody", None, reads) == [None] * 4
+    assert uses == {"a": 4}
 
 
 def test_an_attempt_is_no_use(core: ServerCore, uses: Counter[str]) -> None:

@@ -618,6 +618,42 @@ def test_in_company(name: str, short_cut: Server, long_way: Server) -> None:
     assert other.transport.text == long_way.talk(KNOWN, KNOWN)[0]
 
 
+def test_requests_of_one_pass_are_answered_together(short_cut: Server, long_way: Server) -> None:
+    """Those of all connections, whatever they ask, and each gets the answer that it gets alone."""
+    assert short_cut.cut is not None
+    small = [whole for whole in QUICK.values() if len(whole) < 2**16]
+    asked = [(short_cut.connect(), whole) for whole in small]
+    receive(*asked)
+    for connection, whole in asked:
+        connection.finish()
+        assert connection.transport.text == long_way.talk(whole)[0]
+    (together,) = short_cut.cut.together
+    assert together > len(small) / 2  # the application reads some of the others
+
+
+def test_a_large_request_is_answered_at_once(short_cut: Server) -> None:
+    """It is not held with those of others, which would be many bytes, and saves it nothing."""
+    assert short_cut.cut is not None
+    other, connection = short_cut.connect(), short_cut.connect()
+    padded = message(1)[:-1] + b" " * 2**16 + b"}"
+    receive((connection, request(padded)), (other, KNOWN))
+    assert short_cut.cut.together == [1]
+    assert short_cut.cut.bodies[0] == padded
+
+
+def test_a_client_that_left_before_it_was_asked_for(short_cut: Server) -> None:
+    """A request that takes time is not begun if its client left in the pass that brought it."""
+    other, lost = short_cut.connect(), short_cut.connect()
+
+    async def leave() -> None:
+        lost.protocol.data_received(LONG["a run that takes long"])
+        lost.transport.close()
+        lost.protocol.connection_lost(None)
+
+    other._runner.run(leave())
+    assert lost.loop.tasks == []
+
+
 def test_company_that_leaves(short_cut: Server, long_way: Server) -> None:
     """A connection that is lost in the turn of its reply takes no other's with it."""
     lost, kept = short_cut.connect(), short_cut.connect()

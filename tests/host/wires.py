@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from uvicorn.server import ServerState
@@ -16,7 +16,7 @@ from workbench.http.access import Access
 from workbench.http.app import create_app
 from workbench.http.infer import DataPlane, InferHead
 from workbench.http.reply import Reply
-from workbench.http.shortcut import ShortCut
+from workbench.http.shortcut import Asked, ShortCut
 
 INFER = "/v2/models/a/infer"
 
@@ -167,6 +167,7 @@ class SpyCut(ShortCut):
     def __init__(self, plane: DataPlane, access: Access) -> None:
         super().__init__(plane, access)
         self.bodies: list[bytes] = []
+        self.together: list[int] = []  # how many requests it was asked at a time
         self.replies: list[Reply] = []
 
     def answer(self, head: InferHead, body: bytes, begun_s: float) -> Reply | None:
@@ -175,6 +176,13 @@ class SpyCut(ShortCut):
         if reply is not None:
             self.replies.append(reply)
         return reply
+
+    def answer_all(self, asked: Sequence[Asked]) -> list[Reply | None]:
+        self.together.append(len(asked))
+        self.bodies.extend(bytes(body) for _, body, _ in asked)
+        replies = super().answer_all(asked)
+        self.replies.extend(reply for reply in replies if reply is not None)
+        return replies
 
 
 class Server:

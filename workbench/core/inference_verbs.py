@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from workbench.core.inference.call import Asked, Call, Write
+from workbench.core.inference.direct import Answer, run_all_now
 from workbench.core.inference.runner import INLINE_S, Read, Runner
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifetime import Lifetime
@@ -38,14 +40,33 @@ class InferenceVerbs(Lifetime):
         loan = residency.borrow(model)
         if loan is None:
             return None
-        counts = True
+        uses = 1
         try:
             runner: Runner = loan.session.runner
             response = runner.run_now(read, longest_s)
-            counts = response is not None  # otherwise ``start`` leases the model again
+            if response is None:
+                uses = 0  # ``start`` leases the model again
             return response
         finally:
-            residency.end(loan, counts)
+            residency.end(loan, uses)
+
+    def infer_all_now(
+        self, name: str, version: int | None, reads: Sequence[Read]
+    ) -> list[Answer | None]:
+        """As ``infer_now`` for each of *reads*, within one lease; an error is an answer too."""
+        answers: list[Answer | None] = [None] * len(reads)
+        runtime, model = self._runtime, self._names.known(name, version)
+        if runtime is None or model is None:
+            return answers
+        residency = runtime.residency
+        loan = residency.borrow(model)
+        if loan is None:
+            return answers
+        try:
+            answers = run_all_now(loan.session.runner, reads)
+            return answers
+        finally:
+            residency.end(loan, len(answers) - answers.count(None))
 
     def start(
         self,

@@ -1,9 +1,9 @@
 """HTTP/1.1 on a connection, with a short cut.
 
-A request that the short cut takes is answered at once, in the callback that received its last
-bytes: no task, no ASGI messages, no routing. If that would take long, a task answers it later, and
-its connection answers nothing else until then. Any other request goes to the application, which
-gives the same answers.
+A request that the short cut takes is answered in the callback that received its last bytes, or with
+those of other connections at the end of the same pass of the event loop: no task, no ASGI messages,
+no routing. If that would take long, a task answers it later, and its connection answers nothing
+else until then. Any other request goes to the application, which gives the same answers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.host.known_head import HeadPieces, KnownHead, head_pieces
 from workbench.host.linger import Linger
-from workbench.host.outbox import Outbox
 from workbench.host.protocol import HAS_HTTPTOOLS, Protocol
+from workbench.host.round import Round
 from workbench.tensor import room_for
 
 if TYPE_CHECKING:
     from workbench.http.reply import Reply  # litestar takes its time
-    from workbench.http.shortcut import ShortCut
+    from workbench.http.shortcut import Asked, ShortCut
 
 _MANY_REQUESTS = 100
 _MANY_HEADS = 16  # in a row, each unlike the one before: from then on only few are compared
@@ -51,20 +51,22 @@ class ShortCutProtocol(Protocol):
         "_known",
         "_known_lines",
         "_linger",
-        "_outbox",
         "_pieces",
         "_place",
         "_placed_nbytes",
+        "_round",
         "_short_cut",
         "_unlike",
+        "_waits",
     )
 
     def __init__(
-        self, *args: Any, short_cut: ShortCut, outbox: Outbox, linger: Linger, **kwargs: Any
+        self, *args: Any, short_cut: ShortCut, round_: Round, linger: Linger, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self._short_cut = short_cut
-        self._outbox = outbox
+        self._round = round_
+        self._waits = False  # whether a request waits for the end of the round
         self._linger = linger
         self._chunks: list[bytes] | None = None  # the length of the body that is awaited,
         self._place: memoryview | None = None  # and where it is put instead if it is large
@@ -84,6 +86,8 @@ class ShortCutProtocol(Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Answer a request whose head is known, or have it parsed."""
+        if self._waits:
+            self._round.end()
         begun, self._begun = self._begun, None
         if begun is not None:
             data = begun.string + data
@@ -132,6 +136,8 @@ class ShortCutProtocol(Protocol):
 
     def on_message_begin(self) -> None:
         """Begin to collect; things that only the application needs are made later."""
+        if self._waits:  # the request came in the same packet
+            self._round.end()
         self._within = True
         self._unset_keepalive_if_required()  # it may follow a quick one in the same packet
         self.url = b""
@@ -223,10 +229,21 @@ class ShortCutProtocol(Protocol):
     # ── a reply goes out ──
 
     def _answer(self, body: bytes | memoryview) -> None:
-        """Answer the known head and *body*, now or later."""
-        reply = self._short_cut.answer(self._head, body, self._begun_s)
+        """Answer the known head and *body*: now, at the end of the round, or later."""
+        head, begun_s = self._head, self._begun_s
+        asked = head, body, begun_s
+        is_alone = len(self.connections) == 1 and not self._round.is_due
+        if is_alone or len(body) > _LARGE_NBYTES:
+            self.replied(asked, self._short_cut.answer(head, body, begun_s))
+        else:
+            self._waits = True
+            self._round.ask(self, asked)
+
+    def replied(self, asked: Asked, reply: Reply | None) -> None:
+        """Send the *reply*; if there is none, answer the request in time."""
+        self._waits = False
         if reply is None:
-            self._answer_later(body)
+            self._answer_later(asked)
             return
         self._write(reply)
         self.server_state.total_requests += 1
@@ -234,12 +251,13 @@ class ShortCutProtocol(Protocol):
         if self.timeout_keep_alive_task is None:
             self._wait_for_idleness(self.timeout_keep_alive)
 
-    def _answer_later(self, body: bytes | memoryview) -> None:
+    def _answer_later(self, asked: Asked) -> None:
+        if self.transport.is_closing():  # the client went away
+            return
         self._unset_keepalive_if_required()
         cycle = _Cycle()
         self.cycle = self._answering = cycle  # type: ignore[assignment]  # all that uvicorn asks of it
-        answering = self._answer_in_time(cycle, self._head, body, self._begun_s)
-        cycle.task = self.loop.create_task(answering)
+        cycle.task = self.loop.create_task(self._answer_in_time(cycle, *asked))
         self.tasks.add(cycle.task)
         cycle.task.add_done_callback(self.tasks.discard)
 
@@ -256,13 +274,13 @@ class ShortCutProtocol(Protocol):
         if not self.transport.is_closing():
             self._write(reply)
             if not cycle.keep_alive:
-                self._outbox.send()
+                self._round.end()
                 self.transport.close()
         self.on_response_complete()
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Send the replies that wait, before the connection may close."""
-        self._outbox.send()
+        self._round.end()
         return super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -274,12 +292,12 @@ class ShortCutProtocol(Protocol):
 
     def refuse(self, status: int, message: str) -> None:
         """Send the error after the replies that wait, and close the connection."""
-        self._outbox.send()
+        self._round.end()
         super().refuse(status, message)
 
     def shutdown(self) -> None:
         """Close the connection once all replies are sent."""
-        self._outbox.send()
+        self._round.end()
         super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -308,15 +326,15 @@ class ShortCutProtocol(Protocol):
             nbytes += len(part)
         parts = (b"%b%d\r\n\r\n" % (lines, nbytes), *reply.parts)
         if nbytes > _LARGE_NBYTES:
-            self._outbox.send()
+            self._round.end()
             self.transport.writelines(parts)
             return
         text = b"".join(parts)
-        if len(self.connections) == 1 and not self._outbox.waiting:
+        if len(self.connections) == 1 and not self._round.is_due:
             self.transport.write(text)
             self._linger.replied()
         else:
-            self._outbox.put(self.transport, text)
+            self._round.reply(self.transport, text)
 
     def _lines(self, reply: Reply) -> bytes:
         """The status line and the headers of *reply*, up to the digits of its length."""
@@ -342,4 +360,5 @@ def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:
     """The factory of the protocols of connections."""
     if short_cut is None or not HAS_HTTPTOOLS:
         return Protocol
-    return partial(ShortCutProtocol, short_cut=short_cut, outbox=Outbox(), linger=Linger())
+    round_, linger = Round(short_cut), Linger()
+    return partial(ShortCutProtocol, short_cut=short_cut, round_=round_, linger=linger)

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypeVar
 
+from msgspec import Struct
+
 from workbench.codecs import v2 as codec
 from workbench.codecs.v2_known import KnownText, KnownTexts
 from workbench.codecs.v2_parameters import RegionSpan
@@ -25,6 +27,7 @@ from workbench.contracts.sagemaker.endpoint.setup import endpoint_of
 from workbench.core import Describe, ServerCore, WireTimes
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
+from workbench.http.inline import InlineCall, answer_now
 from workbench.http.paths import Target
 from workbench.http.reply import JSON_HEADERS, Reply
 from workbench.http.status import model_error_reply
@@ -107,7 +110,7 @@ class DataPlane:
         settings = core.settings
         read_region = core.regions.read if settings.shared_memory else None
         self._write_region = core.regions.write if settings.shared_memory else None
-        self._rules = codec.RequestRules(settings.max_nesting, settings.max_elements, read_region)
+        self.rules = codec.RequestRules(settings.max_nesting, settings.max_elements, read_region)
         self._histories: dict[Target, RequestHistory] = {}
         self.container = Container(core)
         self.endpoint = endpoint_of(core, self.container)
@@ -156,40 +159,18 @@ class DataPlane:
 
         An error is a reply too. One thread asks at a time.
         """
-        (name, version), history = head.target, head.history
+        call = self.call(head, body)
+        return None if call is None else answer_now(self.core, head.target, call)
+
+    def call(self, head: InferHead, body: Body) -> InlineCall | None:
+        """The inference, if it may be answered at once."""
         most_nbytes = _DEFLATED_NBYTES if head.accepted else _LARGE_NBYTES
-        if head.takes_long or history.reply_nbytes > most_nbytes:
+        if head.takes_long or head.history.reply_nbytes > most_nbytes:
             return None
         is_small = len(body) <= _LARGE_NBYTES and self._write_region is None
-        if not is_small and not self._may_be_brief(head, body):
-            return None
-        decoded: tuple[InferRequest, codec.ReplyForm, KnownText | None] | None = None
-
-        def read(_: Describe) -> InferRequest:
-            nonlocal decoded
-            decoded = history.known.decode(name, version, body, head.header_nbytes, self._rules)
-            request, form, _known = decoded
-            request.trace = head.times
-            if form.spans:
-                self._set_output_buffers(request, form.spans)
-            return request
-
-        try:
-            response = self.core.infer_now(name, version, read)
-            if response is None:
-                return None
-            assert decoded is not None
-            request, form, known = decoded
-            if known is None:
-                reply = self._reply(response, form, head)
-            else:
-                known.fit = None if request.scalars_of_one else request.fit
-                reply = self._carry(known.reply.encode(response), head)
-            if head.times is not None:
-                _sends(head.times)
-            return reply
-        except Exception as error:  # the client must hear of it, whatever it is
-            return self._failed(error, head)
+        if is_small or self._may_be_brief(head, body):
+            return _InferCall(self, head, body)
+        return None
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
         """Whether a body that is large, or may name regions, can be read in much less than 1 ms."""
@@ -213,7 +194,7 @@ class DataPlane:
             answering = self.answer_later(head, body)
             return await (unless(gone, answering) if gone else answering)
         except Exception as error:  # the client must hear of it, whatever it is
-            return self._failed(error, head)
+            return self.failed(error, head)
 
     async def answer_later(self, head: InferHead, body: Body) -> Reply:
         """As ``answer``, if it is known that there is no reply at once.
@@ -226,7 +207,7 @@ class DataPlane:
                 _sends(head.times)
             return reply
         except Exception as error:  # the client must hear of it, whatever it is
-            return self._failed(error, head)
+            return self.failed(error, head)
 
     def _start(self, head: InferHead, body: Body) -> Future[Reply]:
         name, version = head.target
@@ -241,7 +222,7 @@ class DataPlane:
 
         def write(response: InferResponse) -> Reply:
             assert form is not None
-            return self._reply(response, form, head)
+            return self.reply(response, form, head)
 
         # a raw request can be read only by the model's file, which takes long
         quick = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
@@ -256,20 +237,21 @@ class DataPlane:
             body = compression.inflate(body, head.coding, self.core.settings.max_request)
         if head.header_nbytes == 0:
             return codec.decode_raw(target.name, target.version, body, describe())
-        rules = self._rules
+        rules = self.rules
         if len(body) > _LARGE_NBYTES:
             rules = replace(rules, describe=describe)
         request, form = codec.decode_request(
             target.name, target.version, body, head.header_nbytes, rules
         )
         if form.spans:
-            self._set_output_buffers(request, form.spans)
+            self.set_output_buffers(request, form.spans)
         return request, form
 
-    def _reply(self, response: InferResponse, form: codec.ReplyForm, head: InferHead) -> Reply:
-        return self._carry(codec.encode_response(response, form, self._write_region), head)
+    def reply(self, response: InferResponse, form: codec.ReplyForm, head: InferHead) -> Reply:
+        """The reply with the *response* to a request with that *head*, in its *form*."""
+        return self.carry(codec.encode_response(response, form, self._write_region), head)
 
-    def _carry(self, encoded: codec.EncodedResponse, head: InferHead) -> Reply:
+    def carry(self, encoded: codec.EncodedResponse, head: InferHead) -> Reply:
         """The reply with the *encoded* response, compressed if the client accepts it."""
         json_nbytes = len(encoded[0])
         headers = JSON_HEADERS if len(encoded) == 1 else _binary_headers(json_nbytes)
@@ -280,12 +262,13 @@ class DataPlane:
         nbytes = head.history.reply_nbytes = sum(map(len, reply.parts))
         return _compressed(reply, head.accepted) if nbytes >= _SMALL_NBYTES else reply
 
-    def _failed(self, error: Exception, head: InferHead) -> Reply:
+    def failed(self, error: Exception, head: InferHead) -> Reply:
+        """The reply to a request that ended with *error*."""
         if head.trace and isinstance(error, RunFailed):
             _log.warning("%s: %s", head.trace.decode("latin-1"), error)
         return model_error_reply(error, head.target.name, head.target.version, self.core.settings)
 
-    def _set_output_buffers(self, request: InferRequest, spans: Mapping[str, RegionSpan]) -> None:
+    def set_output_buffers(self, request: InferRequest, spans: Mapping[str, RegionSpan]) -> None:
         """Have the engine write large outputs into the shared memory of the request."""
         if not self._write_region:
             return
@@ -295,6 +278,45 @@ class DataPlane:
                 view = self.core.regions.writable(span.region, span.offset, span.nbytes)
                 if view is not None:
                     request.into[name] = view
+
+
+class _InferCall(Struct):
+    """See ``InlineCall``: the inference with *head* and *body* at *plane*."""
+
+    plane: DataPlane
+    head: InferHead
+    body: Body
+    decoded: tuple[InferRequest, codec.ReplyForm, KnownText | None] | None = None
+
+    def read(self, _: Describe) -> InferRequest:
+        head = self.head
+        (name, version), known, rules = head.target, head.history.known, self.plane.rules
+        self.decoded = known.decode(name, version, self.body, head.header_nbytes, rules)
+        request, form, _known = self.decoded
+        request.trace = head.times
+        if form.spans:
+            self.plane.set_output_buffers(request, form.spans)
+        return request
+
+    def reply(self, answer: InferResponse | BaseException | None) -> Reply | None:
+        if answer is None:
+            return None
+        head, plane = self.head, self.plane
+        try:
+            if isinstance(answer, BaseException):
+                raise answer
+            assert self.decoded is not None
+            request, form, known = self.decoded
+            if known is None:
+                reply = plane.reply(answer, form, head)
+            else:
+                known.fit = None if request.scalars_of_one else request.fit
+                reply = plane.carry(known.reply.encode(answer), head)
+            if head.times is not None:
+                _sends(head.times)
+            return reply
+        except Exception as error:  # the client must hear of it, whatever it is
+            return plane.failed(error, head)
 
 
 def _sends(times: WireTimes) -> None:

@@ -7,17 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
+from msgspec import Struct
+
 from workbench.codecs import v2_json
 from workbench.codecs.payloads.formats import Payload
 from workbench.contracts.sagemaker.container import Asked, Container, Invocation
 from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.refusals import refusal_of
+from workbench.core import Describe
 from workbench.errors import ModelNotFound
 from workbench.http.access import Headers
+from workbench.http.inline import InlineCall
+from workbench.http.paths import Target
 from workbench.http.reply import Reply
 from workbench.http.route import PathParameter, PathPattern
 from workbench.http.shapes import TEXT
 from workbench.http.status import error_reply
+from workbench.inference import InferRequest, InferResponse
 from workbench.settings import Settings
 
 NAME = "container_model"  # the parameter of paths
@@ -78,6 +84,10 @@ class InvokeHead:
     request_id: bytes
     headers: Headers
 
+    @property
+    def target(self) -> Target:
+        return Target(self.asked.name, None)
+
 
 class Invocations:
     """The invocations of *container* that the short cut takes.
@@ -128,13 +138,17 @@ class Invocations:
         name = found[NAME] if found else target.decode("utf-8", "replace")
         return found, asked_for(self._container, core_name(name), kind, accept)
 
-    def answer_now(self, head: InvokeHead, body: bytes) -> Reply | None:
-        """The reply, an error too, if it takes no waiting and little time, else ``None``."""
-        try:
-            payload = self._container.invoke_now(Invocation(head.asked, body, head.headers))
-        except Exception as error:  # the client must hear of it, whatever it is
-            return self.failed(error, head)
-        return None if payload is None else payload_reply(payload)
+    def call(self, head: InvokeHead, body: bytes) -> InlineCall | None:
+        """The invocation, if it may be answered at once."""
+        invocation = Invocation(head.asked, body, head.headers)
+        if not self._container.may_be_brief(invocation):
+            return None
+        return _InvokeCall(self, head, invocation)
+
+    def read(self, invocation: Invocation, describe: Describe) -> InferRequest:
+        """The request. Raises as ``Container.invoke_now``."""
+        self._container.check_loaded(invocation)
+        return invocation.read(describe)
 
     async def answer_later(self, head: InvokeHead, body: bytes) -> Reply:
         """The reply, an error too. To cancel it ends the request."""
@@ -147,3 +161,24 @@ class Invocations:
 
     def failed(self, error: Exception, head: InvokeHead) -> Reply:
         return refused(error, head.parameters, self._container.core.settings)
+
+
+class _InvokeCall(Struct):
+    """See ``InlineCall``: the *invocation* with *head*."""
+
+    invocations: Invocations
+    head: InvokeHead
+    invocation: Invocation
+
+    def read(self, describe: Describe) -> InferRequest:
+        return self.invocations.read(self.invocation, describe)
+
+    def reply(self, answer: InferResponse | BaseException | None) -> Reply | None:
+        if answer is None:
+            return None
+        try:
+            if isinstance(answer, BaseException):
+                raise answer
+            return payload_reply(self.invocation.write(answer))
+        except Exception as error:  # the client must hear of it, whatever it is
+            return self.invocations.failed(error, self.head)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from workbench.errors import ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import Access, Headers, Server
 from workbench.http.infer import DataPlane, InferHead
+from workbench.http.inline import InlineCall, answer_all_now, answer_now
 from workbench.http.invocations import Invocations, InvokeHead
 from workbench.http.paths import Target
 from workbench.http.reply import Reply, with_request_id
@@ -15,6 +17,8 @@ from workbench.http.route import PathPattern
 from workbench.http.status import error_reply
 
 Head = InferHead | InvokeHead
+Asked = tuple[Head, bytes | memoryview, float]
+"""A request: its head, its body, and when it began to come."""
 
 _ENDS = (b"/infer", b"/invoke", b"/invocations")
 _URL_NBYTES = 2**14
@@ -81,12 +85,33 @@ class ShortCut:
 
         The request began to come at *begun_s*, of ``time.perf_counter``.
         """
+        call = self._call(head, body, begun_s)
+        reply = None if call is None else answer_now(self._plane.core, head.target, call)
+        return with_request_id(reply, head.request_id) if reply and head.request_id else reply
+
+    def answer_all(self, asked: Sequence[Asked]) -> list[Reply | None]:
+        """As ``answer`` for each of *asked*, in their order."""
+        replies: list[Reply | None] = [None] * len(asked)
+        together: dict[Target, tuple[list[int], list[InlineCall]]] = {}
+        for place, each in enumerate(asked):
+            call = self._call(*each)
+            if call is not None:
+                places, calls = together.setdefault(each[0].target, ([], []))
+                places.append(place)
+                calls.append(call)
+        for target, (places, calls) in together.items():
+            answered = answer_all_now(self._plane.core, target, calls)
+            for place, reply in zip(places, answered, strict=True):
+                id_ = asked[place][0].request_id
+                replies[place] = with_request_id(reply, id_) if reply and id_ else reply
+        return replies
+
+    def _call(self, head: Head, body: bytes | memoryview, begun_s: float) -> InlineCall | None:
+        """What may be answered at once."""
         if isinstance(head, InferHead):
             timed = self._plane.timed(head, begun_s) if self._plane.tracing.is_on else head
-            reply = self._plane.answer_now(timed, body)
-        else:
-            reply = self._invocations.answer_now(head, bytes(body))
-        return with_request_id(reply, head.request_id) if reply and head.request_id else reply
+            return self._plane.call(timed, body)
+        return self._invocations.call(head, bytes(body))
 
     async def answer_later(self, head: Head, body: bytes | memoryview, begun_s: float) -> Reply:
         """The reply to a request that ``answer`` did not answer; to cancel it ends the request."""

@@ -118,11 +118,11 @@ class Residency:
             resident = self._residents.lend(model, clock())
             return None if resident is None else self._loans[resident]
 
-    def end(self, loan: Loan, counts: bool) -> None:
-        """Take the *loan* back; *counts* as of ``Lease``."""
+    def end(self, loan: Loan, uses: int) -> None:
+        """Take the *loan* back, which was for so many uses: none if the attempt failed."""
         clock = self._clock
         with self._lock:
-            if self._machine.release(loan.resident, clock(), counts):
+            if self._machine.release(loan.resident, clock(), uses):
                 return
             effects = self._step(events.Released((loan.model,)))
         self._do(effects)

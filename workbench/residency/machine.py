@@ -90,14 +90,14 @@ class Machine:
         """Whether a request waits for room."""
         return bool(self._queue) or any(device.admissions for device in self.residents.devices)
 
-    def release(self, resident: Resident, now_s: float, counts: bool = False) -> bool:
+    def release(self, resident: Resident, now_s: float, uses: int = 0) -> bool:
         """End a lease on *resident* if nothing else follows; returns whether it was ended.
 
-        If it *counts*, it is counted as a use first. This is not an event, see
+        So many *uses* are counted first. This is not an event, see
         ``Residents.lease``. If more follows, the caller applies ``Released``.
         """
         residents = self.residents
-        if counts:
+        for _ in range(uses):
             residents.use(resident)
         if resident.phase is not READY or resident.device.free_nbytes < 0:
             return False

@@ -189,11 +189,10 @@ class Container:
 
         Raises as ``ServerCore.infer_now``, and for media types.
         """
-        name = invocation.asked.name
-        self._check_loaded(name)
-        if len(invocation.body) > _SMALL_NBYTES:
+        self.check_loaded(invocation)
+        if not self.may_be_brief(invocation):
             return None
-        response = self.core.infer_now(name, None, invocation.read)
+        response = self.core.infer_now(invocation.asked.name, None, invocation.read)
         return None if response is None else invocation.write(response)
 
     def invoke(self, invocation: Invocation) -> Future[Payload]:
@@ -203,7 +202,7 @@ class Container:
         loaded or unloaded.
         """
         name, nbytes = invocation.asked.name, len(invocation.body)
-        self._check_loaded(name)
+        self.check_loaded(invocation)
         return self.core.start(
             name,
             None,
@@ -213,7 +212,13 @@ class Container:
             quick=nbytes <= _SMALL_NBYTES,
         )
 
-    def _check_loaded(self, name: str) -> None:
+    def may_be_brief(self, invocation: Invocation) -> bool:
+        """Whether its body can be read in much less than 1 ms."""
+        return len(invocation.body) <= _SMALL_NBYTES
+
+    def check_loaded(self, invocation: Invocation) -> None:
+        """Raise ``ModelNotFound`` unless the model is there, and nobody loads or unloads it."""
+        name = invocation.asked.name
         # one that is not there yet would be loaded by the request, if a load began only now
         if name in self._busy or not (self.core.is_added(name) or platform_name(name) is None):
             raise ModelNotFound(f"Model not found: {platform_name(name)}")

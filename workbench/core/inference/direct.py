@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.backends.base import Runnable
-from workbench.core.inference.runner import INLINE_S, Read, Turn
+from workbench.core.inference.runner import INLINE_S, Read, Runner, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
 from workbench.errors import GroupClosed, RequestStopped, RunFailed, WorkbenchError
@@ -65,14 +65,44 @@ class Direct:
         return self.signature
 
     def run_now(self, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
+        if not self._may_be_brief(longest_s):
+            return None
+        return self._run_if_brief(read(self.describe), longest_s)
+
+    def run_all_now(self, reads: Sequence[Read]) -> list[Answer | None]:
+        """As ``run_now`` for each of *reads*; an error is the answer to its request alone.
+
+        All are read before the first runs: the code of the engine displaces that of the codecs
+        from the processor's caches.
+        """
+        if not self._may_be_brief(INLINE_S):
+            return [None] * len(reads)
+        requests: list[InferRequest | Exception] = []
+        for read in reads:
+            try:
+                requests.append(read(self.describe))
+            except Exception as error:  # the request is answered with it
+                requests.append(error)
+        answers: list[Answer | None] = []
+        for request in requests:
+            if isinstance(request, Exception):
+                answers.append(request)
+                continue
+            try:
+                answers.append(self._run_if_brief(request, INLINE_S))
+            except Exception as error:  # the request is answered with it
+                answers.append(error)
+        return answers
+
+    def _may_be_brief(self, longest_s: float) -> bool:
         learned = self._learned
         if not self._steady or learned.pace.least_s >= longest_s:
-            return None
-        if learned.stalls and not learned.may_be_brief:
-            return None
-        request = read(self.describe)
+            return False
+        return not learned.stalls or learned.may_be_brief
+
+    def _run_if_brief(self, request: InferRequest, longest_s: float) -> InferResponse | None:
         nbytes = request.nbytes
-        expected_s = learned.pace.expected_s(nbytes)
+        expected_s = self._learned.pace.expected_s(nbytes)
         if expected_s >= longest_s:
             return None
         if self._takes_images and images_of(self.signature, request):
@@ -236,6 +266,20 @@ class Direct:
             return self.run(request)
         except BaseException as error:  # the request is answered with it
             return error
+
+
+def run_all_now(runner: Runner, reads: Sequence[Read]) -> list[Answer | None]:
+    """As ``Runner.run_now`` for each of *reads*; an error is the answer to its request alone."""
+    direct: Direct | None = runner.direct
+    if direct is not None:
+        return direct.run_all_now(reads)
+    answers: list[Answer | None] = []
+    for read in reads:
+        try:
+            answers.append(runner.run_now(read))
+        except Exception as error:  # the request is answered with it
+            answers.append(error)
+    return answers
 
 
 def why_stopped(request: InferRequest) -> RequestStopped | None:

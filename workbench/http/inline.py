@@ -1,0 +1,42 @@
+"""Inferences that are answered at once, one alone or several that came together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from workbench.core import Describe, ServerCore
+from workbench.http.paths import Target
+from workbench.http.reply import Reply
+from workbench.inference import InferRequest, InferResponse
+
+
+class InlineCall(Protocol):
+    """One inference."""
+
+    def read(self, describe: Describe) -> InferRequest:
+        """The request. Raises ``InvalidRequest``."""
+        ...
+
+    def reply(self, answer: InferResponse | BaseException | None) -> Reply | None:
+        """The reply to an answer or an error; ``None`` if the core gave none. Never raises."""
+        ...
+
+
+def answer_now(core: ServerCore, target: Target, call: InlineCall) -> Reply | None:
+    """The reply, if it takes no waiting and little time; else ``None``. Never raises."""
+    answer: InferResponse | BaseException | None
+    name, version = target  # to pass on a tuple takes twice as long
+    try:
+        answer = core.infer_now(name, version, call.read)
+    except Exception as error:  # the client must hear of it, whatever it is
+        answer = error
+    return call.reply(answer)
+
+
+def answer_all_now(
+    core: ServerCore, target: Target, calls: Sequence[InlineCall]
+) -> list[Reply | None]:
+    """As ``answer_now`` for each of *calls*, all to the same model."""
+    answers = core.infer_all_now(*target, [call.read for call in calls])
+    return [call.reply(answer) for call, answer in zip(calls, answers, strict=True)]
