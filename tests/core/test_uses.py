@@ -25,9 +25,9 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted: Counter[str] = Counter()
     use = Residents.use
 
-    def count(residents: Residents, resident: Resident) -> None:
-        counted[resident.id.name] += 1
-        use(residents, resident)
+    def count(residents: Residents, resident: Resident, times: int = 1) -> None:
+        counted[resident.id.name] += times
+        use(residents, resident, times)
 
     monkeypatch.setattr(Residents, "use", count)
     return counted

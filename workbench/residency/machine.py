@@ -97,8 +97,8 @@ class Machine:
         ``Residents.lease``. If more follows, the caller applies ``Released``.
         """
         residents = self.residents
-        for _ in range(uses):
-            residents.use(resident)
+        if uses:
+            residents.use(resident, uses)
         if resident.phase is not READY or resident.device.free_nbytes < 0:
             return False
         if resident.may_call and self.waits:  # its end may make room

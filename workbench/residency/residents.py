@@ -154,10 +154,12 @@ class Residents:
             self.touch(resident)
         return resident
 
-    def use(self, resident: Resident) -> None:
-        """Count a use of *resident*, which is leased."""
-        resident.place = self.last_use = use = self.last_use + 1
-        resident.usage.add(use)
+    def use(self, resident: Resident, times: int = 1) -> None:
+        """Count so many uses of *resident*, which is leased."""
+        first, self.last_use = self.last_use + 1, self.last_use + times
+        resident.place = self.last_use
+        for use in range(first, first + times):
+            resident.usage.add(use)
         resident.device.residents.move_to_end(resident)
         if not resident.touched:
             self.touch(resident)
