@@ -93,3 +93,15 @@ def test_paths() -> None:
     for wrong in (5, None, "", b"x"):
         with pytest.raises(ArgumentError, match=r"^to: .* is not a path, such as 'models'$"):
             path_of("to", wrong)
+
+
+def test_an_interrupt_is_one_line() -> None:
+    """In IPython an interrupted call shows one line, and none of the frames inside it."""
+
+    def wait(model: str) -> None:
+        raise KeyboardInterrupt(model)
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        explained(wait)("m")
+    shown = caught.value._render_traceback_()  # type: ignore[attr-defined]
+    assert shown == ["KeyboardInterrupt: wait was interrupted"]

@@ -1,4 +1,4 @@
-"""Public methods that are called with wrong arguments: one line, as for other mistakes."""
+"""Public methods: wrong arguments and interrupts are one line, as other errors are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from workbench.errors import ArgumentError
+from workbench.errors import ArgumentError, show_in_one_line
 from workbench.spelling import meant
 
 Class = TypeVar("Class", bound=type)
@@ -41,7 +41,7 @@ def explains_arguments(cls: Class) -> Class:
 def explained(function: Function, called: str = "") -> Function:
     """*function*; a call that does not fit its parameters raises ``ArgumentError``.
 
-    *called*: its name in the message.
+    IPython shows an interrupt of a call as one line. *called*: its name in the message.
     """
 
     @wraps(function)
@@ -52,6 +52,9 @@ def explained(function: Function, called: str = "") -> Function:
             trace = error.__traceback__
             if trace is not None and trace.tb_next is not None:
                 raise  # by the body of the function
+        except KeyboardInterrupt as interrupt:
+            show_in_one_line(interrupt, called or function.__name__)
+            raise
         raise ArgumentError(_mistake(function, called or function.__name__, args, kwargs))
 
     return cast("Function", call)

@@ -73,6 +73,14 @@ def place_in_cell(frame: FrameType | None) -> str:
     return _place(reversed(lines))
 
 
+def show_in_one_line(interrupt: BaseException, called: str) -> None:
+    """Have IPython show the *interrupt* of the method *called* without the frames inside it."""
+    from inspect import currentframe  # it takes its time, and errors are imported first of all
+
+    line = f"{type(interrupt).__name__}: {called} was interrupted{place_in_cell(currentframe())}"
+    interrupt._render_traceback_ = lambda: [line]  # type: ignore[attr-defined]
+
+
 def _is_cell(filename: str) -> bool:
     """Whether it is how IPython calls a cell, in a terminal or in a kernel."""
     folder = os.path.basename(os.path.dirname(filename))  # noqa: PTH119, PTH120

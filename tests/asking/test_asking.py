@@ -287,6 +287,30 @@ def test_awaiting_answers(wb: Workbench) -> None:
     assert (matrix.tolist(), total.tolist()) == (ROWS, [1])
 
 
+def test_a_cancelled_wait_is_one_line() -> None:
+    """In IPython it shows none of the frames between the cell and the model."""
+
+    async def cancelled(wb: Workbench) -> None:
+        begun, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        @wb.model
+        async def endless(x: float) -> float:
+            loop.call_soon_threadsafe(begun.set)
+            await asyncio.Event().wait()
+            return x
+
+        task = asyncio.create_task(wb.ainfer("endless", 1.0))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError) as caught:
+            await task
+        shown = caught.value._render_traceback_()  # type: ignore[attr-defined]
+        assert shown == ["CancelledError: ainfer was interrupted"]
+
+    with Workbench(device="cpu") as wb:
+        asyncio.run(cancelled(wb))
+
+
 def test_what_is_waited_for_no_longer_ends(tmp_path: Any) -> None:
     """A deadline and a cancelled task end the run."""
     loop(tmp_path / "endless.onnx")

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.asking.given import NO_INPUTS, inputs_of
 from workbench.asking.question import Question
-from workbench.errors import ModelNotFound, WorkbenchError
+from workbench.errors import ModelNotFound, WorkbenchError, show_in_one_line
 from workbench.spelling import meant
 
 
@@ -76,6 +76,9 @@ class Asks(ABC):
         question = Question(model, given, version, timeout_s, output, raw)
         try:
             return await self._ainfer(question)
+        except asyncio.CancelledError as cancelled:
+            show_in_one_line(cancelled, "ainfer")
+            raise
         except ModelNotFound as error:
             raise await asyncio.to_thread(self._meant, model, error) from None
 
