@@ -1,6 +1,7 @@
 """Tensors: one table of datatypes, and arrays that are converted, never misread."""
 
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -230,6 +231,11 @@ def test_python_numbers_take_a_type(value: Any, datatype: str, elements: list[An
         (["1.5"], "FP32"),
         ([b"1"], "FP64"),
         ([None], "INT8"),
+        ([None, "1"], "FP32"),
+        ([2**70, b"1"], "FP64"),
+        ([1e39], "FP32"),
+        ([10**40, None], "FP32"),
+        (70000.0, "FP16"),
         ([1j], "FP32"),
         ([float("nan")], "INT8"),
         ([[1], [2, 3]], "FP32"),
@@ -268,6 +274,17 @@ def test_whole_floats_are_integers(dtype: str) -> None:
         with pytest.raises(TypeError, match="is not INT64"):
             Tensor.cast(np.array([2.0**63], dtype), "INT64")
         assert Tensor.cast(np.array([2.0**63], dtype), "UINT64").array.tolist() == [2**63]
+
+
+def test_lists_and_arrays_of_objects_are_cast_as_arrays_are() -> None:
+    """Floats become BF16, decimals floats, and infinities stay; numbers out of range are named."""
+    assert Tensor.cast([1.5], "BF16").array.tolist() == [16320]
+    decimals = np.array([Decimal("1.5"), None], object)
+    assert np.array_equal(Tensor.cast(decimals, "FP32").array, [1.5, np.nan], equal_nan=True)
+    assert Tensor.cast([np.inf, -np.inf], "FP32").array.tolist() == [np.inf, -np.inf]
+    for value in ([1.0, 1e39], np.array([1.0, 1e39])):
+        with pytest.raises(OverflowError, match=r"^1e\+39 is out of the range of FP32$"):
+            Tensor.cast(value, "FP32")
 
 
 def test_dates_are_cast_to_texts() -> None:

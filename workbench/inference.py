@@ -88,7 +88,7 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
     """The names of the outputs to compute; ``InvalidRequest`` if the request does not fit."""
     inputs, specs = request.inputs, signature.inputs
     if inputs.keys() != specs.keys():
-        _check_names(model, signature, inputs)
+        check_names(model, signature, inputs)
     for name, tensor in inputs.items():
         spec = specs[name]
         if tensor.datatype != spec.datatype or not spec.accepts(tensor.array.shape):
@@ -142,7 +142,8 @@ def zeros(signature: Signature) -> dict[str, Tensor] | None:
     return inputs
 
 
-def _check_names(model: ModelId, signature: Signature, inputs: Mapping[str, Tensor]) -> None:
+def check_names(model: ModelId, signature: Signature, inputs: Mapping[str, object]) -> None:
+    """Raise ``InvalidRequest`` if *inputs* have a name that *model* lacks, or lack one it needs."""
     for name in inputs:
         if name not in signature.inputs:
             raise InvalidRequest(

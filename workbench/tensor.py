@@ -131,13 +131,13 @@ class Tensor(Struct):  # made in a third of the time of a dataclass
         """
         if not isinstance(value, np.ndarray | np.generic):
             value = _from_library(value)
-        if isinstance(value, np.ndarray | np.generic):
+        if isinstance(value, np.ndarray | np.generic) or datatype == "BF16":
             array = np.asarray(value)
             if datatype == "BYTES":
                 return cls.of(_dates_as_texts(array) if array.dtype.kind == "M" else value, "BYTES")
             if array.dtype.hasobject:  # which may all be numbers, as in a table of pandas
                 array = np.array(array.tolist())
-            value = _cast(array, datatype)
+            value = array.tolist() if array.dtype.hasobject else _cast(array, datatype)
         return cls.of(value, datatype)
 
 
@@ -172,11 +172,16 @@ def _cast(array: Array, datatype: str) -> Array:
         return array  # which ``of`` refuses
     with np.errstate(over="ignore"):
         taken = array.astype(wanted)
-    fits = np.isfinite(taken) | ~np.isfinite(array) if wanted.kind == "f" else taken == array
+    _check_range(array, taken, datatype)
+    return taken
+
+
+def _check_range(array: Array, taken: Array, datatype: str) -> None:
+    """Raise ``OverflowError`` if *taken*, of *datatype*, does not hold each number of *array*."""
+    fits = np.isfinite(taken) | ~np.isfinite(array) if taken.dtype.kind == "f" else taken == array
     if not np.all(fits):
         number = array[~fits].flat[0]
         raise OverflowError(f"{number} is out of the range of {datatype}")
-    return taken
 
 
 def _are_whole(array: Array, wanted: np.dtype[Any]) -> bool:
@@ -193,12 +198,18 @@ def _array_of(value: object, datatype: str | None) -> Array:
         return np.asarray(value, object)
     if datatype in (None, "BYTES", "BF16") or array.dtype.kind in "US":
         return array
+    if array.dtype.hasobject and any(isinstance(each, str | bytes) for each in array.flat):
+        return array  # which ``of`` refuses
     try:
-        taken = np.asarray(value, DATATYPES[datatype].dtype)
+        with np.errstate(over="ignore"):
+            taken = np.asarray(value, DATATYPES[datatype].dtype)
     except TypeError:  # in the words of float() and int()
         raise TypeError(f"{_no_number(array)} is not {datatype}") from None
-    exact = taken.dtype.kind == "f" or not taken.size or np.array_equal(taken, array)
-    return taken if exact else array
+    if taken.dtype.kind == "f":
+        numbers = array.astype(np.float64) if array.dtype.hasobject else array
+        _check_range(numbers, taken, datatype)
+        return taken
+    return taken if not taken.size or np.array_equal(taken, array) else array
 
 
 def _no_number(array: Array) -> str:

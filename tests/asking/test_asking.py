@@ -123,11 +123,24 @@ def test_masked_values_are_nan(wb: Workbench) -> None:
         wb.infer("texts", np.ma.array([["a"]], mask=True))
 
 
+class WithoutData:
+    """As a tensor of PyTorch on the device "meta"."""
+
+    def detach(self) -> WithoutData:
+        return self
+
+    def cpu(self) -> None:
+        raise NotImplementedError("there is no data")
+
+
 @pytest.mark.parametrize(
     ("x", "told"),
     [
         ([[1.0, 2.0], [3.0]], "'x' of matrix:1: its lists are not all of the same length"),
-        (pd.DataFrame([[1.0, "2"]]), "FP32, but the table has texts in '1': leave them out$"),
+        (
+            pd.DataFrame([[1.0, "2"]]),
+            "FP32, but the table has texts in '1': make them numbers, or ",
+        ),
         (np.array([["1", "2"]]), r"'x' of matrix:1: text \(BYTES\) is not FP32$"),
         (b"\x89PNG", "'x' of matrix:1: the bytes of a file are not FP32; an input of four dim"),
         ({1, 2}, "'x' of matrix:1: set is not FP32$"),
@@ -137,6 +150,8 @@ def test_masked_values_are_nan(wb: Workbench) -> None:
         (np.zeros((1, 2), complex), "'x' of matrix:1: no V2 datatype carries"),
         (np.full((1, 2), 1e300), r"1e\+300 is out of the range of FP32"),
         ({"image": [[1.0, 2.0]]}, "matrix:1 has no input 'image'; it takes 'x'"),
+        ({"frame": None, "x": [[1.0]]}, "matrix:1 has no input 'frame'; it takes 'x'"),
+        (WithoutData(), "'x' of matrix:1: there is no data$"),
         (None, "matrix:1 was asked with None: pass its inputs$"),
     ],
 )
@@ -177,7 +192,8 @@ def test_a_table_with_texts_is_no_matrix(wb: Workbench) -> None:
     with pytest.raises(InvalidRequest) as refused:
         wb.infer("matrix", table)
     assert str(refused.value) == (
-        "input 'x' of matrix:1 takes FP32, but the table has texts in 'kind': leave them out"
+        "input 'x' of matrix:1 takes FP32, but the table has texts in 'kind': make them "
+        "numbers, or leave them out"
     )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from workbench.asking.pictures import are_images, image_arrays, image_files
 from workbench.errors import InvalidRequest, UsageError, reason_of
+from workbench.inference import check_names
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Array, Tensor
 from workbench.views.columns import frame
@@ -82,6 +83,8 @@ def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str
             names = ", ".join(signature.inputs)
             raise InvalidRequest(f"{model} takes several inputs: pass a dict of {names}")
         inputs = {main.name: inputs}
+    if signature.inputs and inputs.keys() != signature.inputs.keys():  # some servers tell none
+        check_names(model, signature, inputs)
     return {name: _tensor(model, signature, name, value) for name, value in inputs.items()}
 
 
@@ -125,7 +128,7 @@ def _matrix(model: ModelId, spec: TensorSpec | None, table: Any) -> Any:
         if texts:
             raise InvalidRequest(
                 f"input {spec.name!r} of {model} takes {spec.datatype}, but the table has texts in "
-                f"{', '.join(texts)}: leave them out"
+                f"{', '.join(texts)}: make them numbers, or leave them out"
             )
     return array
 
@@ -196,7 +199,8 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
             return tensor
         form = signature.image_forms.get(name)
         return _widened(tensor, spec, "" if form is None else form.layout)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:
+        # PyTorch raises the last one for a tensor without data, on the device "meta"
         told = _told(str(error), None if spec is None else spec.datatype, value)
         raise InvalidRequest(f"input {name!r} of {model}: {told}") from None
 
