@@ -147,7 +147,10 @@ def test_errors_of_infer(core: ServerCore) -> None:
 
 
 def test_what_is_loading_is_not_ready(tmp_path: Path) -> None:
-    """Where only a load by hand loads, a request meanwhile is told that it is under way."""
+    """Where only a load by hand loads, a request meanwhile is told that it is under way.
+
+    Whoever waits for the load is counted among those that wait, and not among those that run.
+    """
     core, loader = make_core(tmp_path, load="explicit")
     loader.gates["a"] = threading.Event()
     with inside.opened(core), ThreadPoolExecutor(1) as pool:
@@ -156,6 +159,7 @@ def test_what_is_loading_is_not_ready(tmp_path: Path) -> None:
             assert not loading.done()
         with pytest.raises(ModelNotReady, match=r"^a:1 is loading$"):
             core.infer(request_for("a", 1))
+        assert (core.status("a").leases, core.status("a").pending) == (0, 1)
         loader.gates["a"].set()
         loading.result()
         assert core.infer(request_for("a", 1)).model == ModelId("a", 1)

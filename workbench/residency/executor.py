@@ -358,8 +358,9 @@ class Residency:
     def leases(self) -> Mapping[ModelId, int]:
         """How many requests use each READY model that is in use, by its id without the edition."""
         with self._lock:
-            used = (r for r in self._residents.all() if r.leases and r.phase is READY)
-            return {r.id.plain: r.leases for r in used}
+            ready = (r for r in self._residents.all() if r.phase is READY)
+            used = (r for r in ready if r.leases > r.waiting)
+            return {r.id.plain: r.leases - r.waiting for r in used}
 
     def snapshot(self) -> ResidencySnapshot:
         with self._lock:

@@ -69,9 +69,10 @@ class ResidentSnapshot(NamedTuple):
     """One model in memory, at a moment. Times are in seconds.
 
     *nbytes*: the memory that the books have for it, its *footprint* and the *activations_nbytes*
-    that its runs took and keep. *busy_s*: for how long it has been in use without a pause; ``None``
-    if idle. *parts*: the models that an ensemble was made of when it was loaded, as name and
-    version (``None``: the latest).
+    that its runs took and keep. *waiting*: how many of its *leases* are for requests that wait for
+    its load or for another model. *busy_s*: for how long it has been in use without a pause;
+    ``None`` if idle. *parts*: the models that an ensemble was made of when it was loaded, as name
+    and version (``None``: the latest).
     """
 
     id: ModelId
@@ -85,6 +86,12 @@ class ResidentSnapshot(NamedTuple):
     activations_nbytes: int = 0
     parts: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
     busy_s: float | None = None
+    waiting: int = 0
+
+    @property
+    def in_use(self) -> int:
+        """How many requests use it now."""
+        return self.leases - self.waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +142,5 @@ def snapshot_of(resident: Resident, loan: Loan | None, now_s: float) -> Resident
         resident.activations_nbytes,
         session.parts if session else {},
         now_s - resident.busy_since_s if resident.leases > resident.waiting else None,
+        resident.waiting,
     )

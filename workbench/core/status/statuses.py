@@ -106,7 +106,7 @@ class Statuses:
             plain,
             resident.state,
             resident.nbytes,
-            resident.leases,
+            resident.in_use,
             resident.pinned,
             resident.load_s,
             reason,
