@@ -4,6 +4,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from workbench.arguments import explained, explains_arguments, path_of
@@ -93,6 +94,8 @@ def test_paths() -> None:
     for wrong in (5, None, "", b"x"):
         with pytest.raises(ArgumentError, match=r"^to: .* is not a path, such as 'models'$"):
             path_of("to", wrong)
+    with pytest.raises(ArgumentError, match=r"^to: ndarray is not a path, such as 'models'$"):
+        path_of("to", np.zeros((2, 2)))
 
 
 def test_an_interrupt_is_one_line() -> None:

@@ -63,7 +63,9 @@ def explained(function: Function, called: str = "") -> Function:
 def path_of(name: str, value: object) -> Path:
     """The path *value* of the argument *name*, from a person. Raises ``ArgumentError``."""
     if not isinstance(value, str | PathLike) or not str(value):
-        raise ArgumentError(f"{name}: {value!r} is not a path, such as 'models'")
+        shown = repr(value)
+        shown = type(value).__name__ if "\n" in shown else shown  # such as a table
+        raise ArgumentError(f"{name}: {shown} is not a path, such as 'models'")
     return Path(value).expanduser()
 
 

@@ -146,6 +146,17 @@ def test_models_that_are_gone(served: Workbench) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_where_no_load_was_measured(sample_models: Path, tmp_path: Path) -> None:
+    """A log for models of which none was ever loaded here is told what to do first."""
+    path = tmp_path / "log.csv"
+    path.write_text("time,model\n1,nobody\n2,wine\n3,digits\n")
+    with Workbench(sample_models, device="cpu") as wb:
+        with pytest.raises(UsageError, match=r"no model was loaded yet.*: wb\.load\('wine'\)$"):
+            wb.plan(path)
+        wb.load("wine")
+        assert {model.name for model in wb.plan(path).trace.models} == {"wine", "digits"}
+
+
 @pytest.mark.parametrize("ending", ["", ".tar.gz", ".tgz"])
 def test_the_targets_of_a_sagemaker_log(sample_models: Path, tmp_path: Path, ending: str) -> None:
     """A TargetModel is the endpoint's model of it, or of an archive the model of its name."""

@@ -163,6 +163,15 @@ def test_an_access_log(tmp_path: Path) -> None:
     assert trace.at_s.tolist() == [1763632801.5, 1763632802.5]
 
 
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+def test_what_stands_between_columns(tmp_path: Path, between: str) -> None:
+    """A comma, a semicolon or a tab, whichever the line of names has most of."""
+    path = tmp_path / "log.csv"
+    rows = (("time", "model", "note"), ("1", "a", '"b, c"'), ("2", "b", '"d; e"'))
+    path.write_text("\ufeff" + "\n".join(map(between.join, rows)), encoding="utf-8")
+    assert [(each.at_s, each.model.name) for each in read_csv(path)] == [(1.0, "a"), (2.0, "b")]
+
+
 @pytest.mark.parametrize(
     ("text", "columns", "message"),
     [
@@ -202,6 +211,8 @@ def test_a_wrong_log(
         read_csv(path, columns)
     with pytest.raises(UsageError, match="no such file"):
         read_csv(tmp_path / "none.csv")
+    with pytest.raises(UsageError, match=r"^path: None is not a path"):
+        read_csv(None)  # type: ignore[arg-type]
 
 
 def scrape(**counts: int) -> str:

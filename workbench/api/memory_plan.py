@@ -55,15 +55,21 @@ def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
     A model that never loaded is estimated from its file, with the seconds a byte of the others. The
     seconds of a run are the lesser of two: the lower quartile of the requests, some of which waited
     for loads, and the mean of the runs of *core*, of which the first after a load take longer.
+    Raises ``UsageError`` for models that could be estimated if there were a load to compare with.
     """
     costs = measured(core.events.since())
     rates = [cost.load_s / cost.nbytes for cost in costs.values() if cost.nbytes]
     for model in trace.models:
-        if model not in costs and rates:
+        if model not in costs:
             try:
                 nbytes = core.estimate(model.name, model.version)
             except WorkbenchError:
                 continue  # it is gone, or broken: the plan says how many requests it leaves out
+            if not rates:
+                raise UsageError(
+                    "no model was loaded yet, so nothing is known of how long a load takes: load "
+                    f"one first: wb.load({model.name!r})"
+                )
             costs[model] = ModelCost(nbytes, nbytes * statistics.median(rates))
     asked_s = trace.run_s()
     ran_s = {each.id: each.requests.run_s for each in core.counted().models}

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from workbench.arguments import path_of
 from workbench.errors import UsageError
 from workbench.model import ModelId
 from workbench.planner.trace import Trace, TraceRequest
@@ -40,14 +41,17 @@ def read_trace(path: str | Path) -> Trace:
 def read_csv(path: str | Path, columns: Mapping[str, str] | None = None) -> Trace:
     """The trace in an access log: a CSV file with a line of column names, one line a request.
 
+    Between columns is a comma, a semicolon or a tab.
     It has a time (Unix seconds or milliseconds, or ISO 8601) and a model, and may have a version, a
     size in bytes, and a duration: ``seconds``, ``latency_ms``, ``latency_us``. Columns are found by
     their usual names; *columns* names others, as ``{"model": "TargetModel", "time": "when"}``.
     Lines may be in any order. Raises ``UsageError`` that names the line.
     """
     try:
-        with Path(path).open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.DictReader(file, restval="")
+        with path_of("path", path).open(encoding="utf-8-sig", newline="") as file:
+            between = max(",;\t", key=file.readline().count)
+            file.seek(0)
+            lines = csv.DictReader(file, restval="", delimiter=between)
             found = _columns(path, lines.fieldnames or (), columns or {})
             requests = []
             for line in lines:
