@@ -334,6 +334,7 @@ def test_cells_that_are_no_values(datatype: str, body: str) -> None:
         ("application/json", "[[1, 2], [3], [4, 5, 6]]", "different lengths"),
         ("application/json", "[[1, 2], 3]", "numbers beside arrays"),
         ("application/json", '{"a": 1, "b": 2}', "no input 'a'"),
+        ("application/json", '{"dataframe_split": {"data": [[1, 2]]}}', "input 'dataframe_split'"),
         ("application/json", "[" * 70 + "1" + "]" * 70, "more than 64 dimensions"),
         ("application/jsonlines", "", "no list of rows"),
         ("application/x-npy", b"", "not an npy file"),

@@ -126,6 +126,11 @@ def test_a_folder_is_no_file(wb: Workbench, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="or all models in the folder: Workbench") as refused:
         wb.serve(tmp_path, "w")
     assert str(refused.value).endswith(f"({str(tmp_path)!r})")
+    (tmp_path / "MLmodel").touch()
+    with pytest.raises(
+        UsageError, match=r"MLflow's: load it with MLflow, and give that to wb\.ser"
+    ):
+        wb.serve(tmp_path, "w")
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "model.onnx").touch()
     with pytest.raises(UsageError, match=r"ONNX file in it, '.*1/model.onnx', or .* Workbench\('"):

@@ -254,6 +254,16 @@ def test_a_folder_without_a_model(tmp_path: Path, path: str, no_version: str) ->
     assert str(caught.value) == told
 
 
+def test_a_folder_that_mlflow_saved(tmp_path: Path) -> None:
+    """Only its ONNX models are files that can be served; how to serve others is said."""
+    put(tmp_path, "m/MLmodel", "m/model.pkl", "onnx/MLmodel", "onnx/model.onnx")
+    repository = ModelRepository(tmp_path)
+    assert repository.find("onnx").versions == (1,)
+    told = "the folder of model 'm' is MLflow's: load it with MLflow, and give that to wb.serve$"
+    with pytest.raises(LoadFailed, match=told):
+        repository.find("m")
+
+
 def test_a_policy_that_serves_nothing(tmp_path: Path) -> None:
     """A policy that names none of the versions is a LoadFailed with the versions there are."""
     put(tmp_path, "m/2/model.onnx", "m/10/model.onnx")

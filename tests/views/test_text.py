@@ -12,7 +12,7 @@ from workbench.views.text import repository_faults
     [
         ("notes.txt", "put ONNX files into {0}"),
         ("iris.tar.gz", "archives for SageMaker are served by: workbench endpoint {0}"),
-        ("MLmodel", "load {0} with MLflow, and give that to wb.serve in Python"),
+        ("MLmodel", "{0} is a model of MLflow's: load it with MLflow, and give that to wb.serve"),
     ],
 )
 def test_a_folder_without_models(tmp_path: Path, file: str, told: str) -> None:

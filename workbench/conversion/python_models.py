@@ -23,6 +23,7 @@ from workbench.core import ServerCore
 from workbench.errors import LoadFailed, MemoryExhausted, ModelNotFound, RequestStopped, UsageError
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.own_folder import OwnFolder
+from workbench.repository import MLFLOW_CURE, is_mlflows
 from workbench.tensor import Array, Tensor
 
 _FILE = "model.onnx"
@@ -244,6 +245,8 @@ def _read(path: Path) -> OnnxFile:
 def _refuse_folder(folder: Path) -> UsageError:
     """The error of a *folder* that was to be served; it names the ONNX file of its model."""
     files = sorted((*folder.glob("model.onnx"), *folder.glob("[0-9]*/model.onnx")))
+    if not files and is_mlflows(folder):
+        return UsageError(f"{str(folder)!r} is a model of MLflow's: {MLFLOW_CURE}")
     if not files:
         return UsageError(
             f"{str(folder)!r} is a folder: serve an ONNX file, or all models in the folder: "

@@ -41,6 +41,9 @@ Fingerprint = tuple[tuple[str, Stamp], ...]
 
 NOTHING_RENAMED: Mapping[str, str] = MappingProxyType({})
 
+MLFLOW_CURE = "load it with MLflow, and give that to wb.serve"
+"""What to do with a folder of MLflow's that has no ONNX file."""
+
 _OTHER_FOLDERS = {"warmup", "initial_state", "configs"}  # that Triton allows beside versions
 
 
@@ -337,11 +340,18 @@ def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
     """The error that *folder*, of the model called *name*, has neither *filename* nor a version."""
     shown = shown_name(name)
     told = f"the folder of model {shown!r} holds no model: put in 1/{filename} or {filename}"
+    if is_mlflows(Path(folder)):
+        return LoadFailed(f"the folder of model {shown!r} is MLflow's: {MLFLOW_CURE}")
     with os.scandir(folder) as entries:
         folders = {each.name for each in entries if each.is_dir()} - _OTHER_FOLDERS
     if strange := sorted(name for name in folders if not name.startswith(".")):
         told += f"; {strange[0]!r} is not a version: a number from 1, no leading zeros"
     return LoadFailed(told)
+
+
+def is_mlflows(folder: Path) -> bool:
+    """Whether MLflow saved a model in *folder*."""
+    return (folder / "MLmodel").exists()
 
 
 def too_deep(folders: Iterable[Path]) -> str:

@@ -9,6 +9,7 @@ from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
+from workbench.repository import MLFLOW_CURE, is_mlflows
 from workbench.views.columns import Column, figure_columns, said, signature_columns
 from workbench.views.states import state_words
 from workbench.views.times import clock_time
@@ -63,8 +64,8 @@ def repository_faults(models: Sequence[ModelStatus], folders: Sequence[Path], re
 def _cure_without_models(folder: Path) -> str:
     if any(folder.glob("*.tar.gz")):
         return f"archives for SageMaker are served by: workbench endpoint {folder}"
-    if (folder / "MLmodel").exists():
-        return f"load {folder} with MLflow, and give that to wb.serve in Python"
+    if is_mlflows(folder):
+        return f"{folder} is a model of MLflow's: {MLFLOW_CURE}"
     return f"put ONNX files into {folder}"
 
 

@@ -116,7 +116,9 @@ def _by_name(members: Mapping[str, Json], signature: Signature) -> dict[str, Ten
     if not members:
         raise MalformedRequest("the request is an empty object: it has no input")
     if len(members) == 1 and len(signature.inputs) == 1:  # such as {"features": [...]}
-        return _one(next(iter(members.values())), signature)
+        (value,) = members.values()
+        if v2_json.members(value) is None:  # unlike MLflow's {"dataframe_split": {...}}
+            return _one(value, signature)
     return {name: _tensor(input_called(name, signature), value) for name, value in members.items()}
 
 
