@@ -16,7 +16,7 @@ import pytest
 import yaml
 from modelmesh_driver import ModelMesh
 
-from workbench.settings import declared
+from workbench.settings import declared, variable_name
 
 CLIENTS = Path(__file__).parent.parent / ".venv-clients" / "bin" / "python"
 FOLDER = Path(__file__).parent.parent / "deploy" / "kserve"
@@ -124,6 +124,43 @@ spec["containers"] = [made(V1Container, each) for each in spec["containers"]]
 spec["supportedModelFormats"] = [made(Format, each) for each in spec["supportedModelFormats"]]
 runtime = made(Runtime, given | {"spec": made(Spec, spec)})
 assert runtime.to_dict()["spec"]["containers"]
+print("taken")
+"""
+
+
+def test_the_service_in_the_readme() -> None:
+    """KServe's classes take the InferenceService, and its format and protocol are the runtime's.
+
+    KServe gives a service without a protocol a runtime of v1.
+    """
+    readme = (FOLDER / "README.md").read_text("utf-8")
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    service = yaml.safe_load(text)
+    model, runtime = service["spec"]["predictor"]["model"], RUNTIMES["runtime"]
+    assert (service["apiVersion"], service["kind"]) == (
+        "serving.kserve.io/v1beta1", "InferenceService",
+    )  # fmt: skip
+    assert model["runtime"] == runtime["metadata"]["name"]
+    assert model["protocolVersion"] in runtime["spec"]["protocolVersions"]
+    formats = {each["name"] for each in runtime["spec"]["supportedModelFormats"]}
+    assert model["modelFormat"]["name"] in formats
+    assert {each["name"] for each in model["env"]} <= {variable_name(o.name) for o in declared()}
+    if not CLIENTS.exists():
+        pytest.skip("there is no .venv-clients: make clients makes it")
+    command = [CLIENTS, "-W", "ignore", "-c", SERVICE, json.dumps(model)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "taken\n", done.stderr[-2000:]
+
+
+SERVICE = """
+import json, sys
+from kserve.models import V1beta1ModelFormat as Format, V1beta1ModelSpec as Spec
+from kubernetes.client import V1EnvVar
+given = json.loads(sys.argv[1])
+names = {told: name for name, told in Spec.attribute_map.items()}
+given["modelFormat"] = Format(**given["modelFormat"])
+given["env"] = [V1EnvVar(**each) for each in given["env"]]
+assert Spec(**{names[told]: value for told, value in given.items()}).to_dict()["storage_uri"]
 print("taken")
 """
 
