@@ -90,6 +90,12 @@ def refusal(tmp_path, proto) -> str:
     return message
 
 
+def test_a_pointer_of_git_lfs(tmp_path):
+    """A clone without Git LFS has small texts in place of the models; how to get them is said."""
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+    assert refusal(tmp_path, pointer).endswith("a pointer of Git LFS: git lfs pull gets the model")
+
+
 WEIGHTS = {
     "none": (model(), 0),
     "raw floats": (model([matmul()], [zeros("w", 4, 8)]), 128),

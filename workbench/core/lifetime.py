@@ -28,6 +28,10 @@ from workbench.stop import CancellationToken
 
 T = TypeVar("T")
 
+_STOPPED = "the server is not running: start it"
+_FORKED = (
+    "the server runs in the process that this one was forked from: ask it by workbench.connect(url)"
+)
 _not_ours: list[object] = []  # objects of the parent process, kept alive after a fork
 
 
@@ -55,6 +59,7 @@ class Lifetime:
         self._runs = Runs(settings.max_image, self.records)
         self.tracing = Tracing(settings.trace_file, partial(setattr, self._runs, "tracing"))
         self._placements: tuple[Placement, ...] = ()
+        self._why_closed = _STOPPED
         self._pinned: tuple[ModelId, ...] = ()  # while it is closed
         self._runtime: Runtime | None = None
         self.draining = CancellationToken()  # set when the server begins to stop
@@ -75,6 +80,7 @@ class Lifetime:
         """
         self.choose_devices()
         placements, self._placements = self._placements, ()
+        self._why_closed = _STOPPED
         self._runtime = runtime = Runtime(
             self.settings,
             placements,
@@ -169,6 +175,8 @@ class Lifetime:
 
         Its sessions are kept alive unused: destroying one would wait for the engine's threads.
         """
+        if self._runtime is not None:
+            self._why_closed = _FORKED
         _not_ours.extend((self._runtime, self._regions))
         self._runtime, self._regions = None, Regions()
 
@@ -211,7 +219,7 @@ class Lifetime:
     def _running(self) -> Runtime:
         runtime = self._runtime
         if runtime is None:
-            raise ServerNotRunning("the server is not running: start it")
+            raise ServerNotRunning(self._why_closed)
         return runtime
 
     def _default(self, versions: tuple[ModelId, ...]) -> ModelId:

@@ -36,6 +36,7 @@ from workbench.stamps import Stamp, stamps
 # end of a mapped file ends the process.
 _READ_NBYTES = 4 << 20
 _MANY = 1000
+_LFS = b"version https://git-lfs.github.com/"  # how its pointers begin
 
 # In earlier versions every initializer was listed as an input too, and its value was fixed.
 _IR_OF_DEFAULTS = 4
@@ -128,7 +129,10 @@ def _opened(path: Path) -> Iterator[Reader]:
                 raise Fault("the file is empty")
             if nbytes <= _READ_NBYTES:
                 file.seek(0)
-                yield Reader(file.read(nbytes), Files(path))
+                content = file.read(nbytes)
+                if content.startswith(_LFS):
+                    raise Fault("it is a pointer of Git LFS: git lfs pull gets the model")
+                yield Reader(content, Files(path))
             else:
                 with held(path), _mapped(file.fileno()) as data:
                     yield Reader(data, Files(path))
