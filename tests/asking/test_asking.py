@@ -184,6 +184,8 @@ def test_a_table_that_does_not_do(wb: Workbench, given: Any, told: str) -> None:
             wb.infer("people", rows)
         assert str(refused.value) == told
     assert wb.infer("people", age=np.array([20.0]), city=["a"]).tolist() == [20]
+    with pytest.raises(InvalidRequest, match="'age' of people:1: FP64 is not INT64: round its num"):
+        wb.infer("people", age=[20.5], city=["a"])
 
 
 def test_a_table_with_texts_is_no_matrix(wb: Workbench) -> None:

@@ -232,7 +232,8 @@ def _told(error: str, datatype: str | None, value: object) -> str:
         return told if datatype == "BYTES" else f"{told}{cure}"
     if datatype != "BYTES" and _may_be_cast(value) and "out of the range" not in error:
         return f"{error}; pass it with .astype(np.{DATATYPES[datatype].dtype.name})"
-    return error
+    has_fractions = error.startswith("FP") and datatype.startswith(("INT", "UINT"))  # in a list
+    return f"{error}: round its numbers" if has_fractions else error
 
 
 def _has_missing(value: object) -> bool:
