@@ -87,6 +87,24 @@ def test_pinned_models_and_those_of_a_policy_that_evicts_nobody_stay() -> None:
             rig.acquire(B).result(0)
 
 
+def test_a_model_of_no_bytes_needs_no_room(rig: Rig) -> None:
+    """It loads where others claim more than the budget, beside them, and while a request waits."""
+    rig.loader.sizes.update(a=0, c=0, big=40)
+    rig.residency.pin(F)
+    rig.load(F)
+    rig.resize(10)
+    rig.load(A)
+    rig.give_back(rig.acquire(F, C).result(0))
+    assert rig.here() == {F, A, C}
+    rig.resize(100)
+    run = rig.acquire(B).result(0)
+    waits = rig.acquire(BIG)
+    rig.load(ModelId("a", 2))
+    assert not waits.done()
+    rig.give_back(run)
+    rig.give_back(waits.result(0))
+
+
 def test_what_never_fits_any_more_is_refused_at_once(rig: Rig) -> None:
     """Though it is not its turn, and though the model that it waits for has yet to leave."""
     run = rig.acquire(F).result(0)

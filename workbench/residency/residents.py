@@ -200,7 +200,7 @@ class Residents:
 
     def admit(self, model: ModelId, device: DeviceBooks, need_nbytes: int) -> Resident:
         """Promise *model* *need_nbytes* of *device*; more than is free is a bug of ours."""
-        if need_nbytes > device.free_nbytes:
+        if need_nbytes > max(0, device.free_nbytes):
             free_nbytes = device.free_nbytes
             raise AssertionError(f"{model} claims {need_nbytes} bytes, {free_nbytes} are free")
         plain = model.plain

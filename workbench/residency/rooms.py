@@ -155,7 +155,7 @@ class Rooms:
         (model,) = request.models
         home = request.homes[model]
         closed = home in ahead and not ahead[home].lets_pass(0)
-        return closed and request.needs[model] <= home.budget_nbytes
+        return closed and 0 < request.needs[model] <= home.budget_nbytes
 
     def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[Share]:
         """The shares of *request*, by device; none if all its models are in memory and stay."""
@@ -186,7 +186,7 @@ class Rooms:
         """
         device, need_nbytes = share.device, share.need_nbytes
         first = device not in ahead
-        if first and need_nbytes <= device.free_nbytes:
+        if not need_nbytes or (first and need_nbytes <= device.free_nbytes):
             return _FREE
         policy = _KEEP if request.purpose is PRELOAD else self.policy
         kept: Collection[ModelId] = request.models
@@ -216,6 +216,10 @@ class Rooms:
                 self._residents.begin_unload(victim, reason, ModelEvicted)
         device = share.device
         coming = [self._residents.admit(model, device, needs[model]) for model in share.models]
+        if not share.need_nbytes:  # no room to wait for, nor to take back from a smaller budget
+            for resident in coming:
+                self._residents.load(resident)
+            return
         device.admissions.append(Admission(coming, share.need_nbytes, victims))
         if passes:
             device.passed.update(coming)
@@ -286,7 +290,7 @@ def _never_fits(shares: Iterable[Share]) -> Rejected | None:
     for share in shares:
         need_nbytes = share.need_nbytes + share.beside_nbytes
         budget_nbytes = share.device.budget_nbytes
-        if need_nbytes > budget_nbytes:
+        if share.need_nbytes and need_nbytes > budget_nbytes:
             return Rejected(share, too_large(need_nbytes, budget_nbytes))
     return None
 
