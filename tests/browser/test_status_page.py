@@ -77,3 +77,22 @@ def test_the_page_says_when_there_is_no_news(page: Any, server: Workbench) -> No
     page.evaluate("source.onerror()")
     page.clock.run_for(2_100)
     page.get_by_text("no news since: nobody is there").wait_for()
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_every_word_can_be_read_however_narrow_the_page(
+    browser: Any, server: Workbench, outside: list[str], width: int
+) -> None:
+    """Letters of the chart are 10 px high or more and within the window; no state is cut off."""
+    letters = """() => [...document.querySelectorAll("#memory text")].map(each => [
+      parseFloat(getComputedStyle(each).fontSize) * each.getScreenCTM().d,
+      each.getBoundingClientRect().left,
+      innerWidth - each.getBoundingClientRect().right,
+    ])"""
+    with secluded(browser, server.url, outside, width, 900) as page:
+        page.goto(f"{server.url}/?token={TOKEN}")
+        sizes, *sides = zip(*page.evaluate(letters), strict=True)
+        assert min(sizes) >= 10
+        assert min(map(min, sides)) >= 0
+        pill = page.locator("#models td", has_text="not loaded").first
+        assert pill.evaluate("each => each.scrollWidth <= each.clientWidth")

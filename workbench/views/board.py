@@ -285,13 +285,13 @@ def _columns(
     rates = tuple(_recent(row.traffic, spark(row.traffic.recent)) for row in rows)
     return [
         (12 if several else 19, Column("model", names)),
-        (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
+        (13, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
         *([(8, Column("device", devices))] if several else ()),
         (10, Column(memory, tuple(sizes), numbers=True)),
         (7, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
         (17, Column("requests/s", rates, numbers=True)),
         (8, Column(p99, tuple(row.p99 for row in rows), numbers=True)),
-        (10, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
+        (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
         (7, count_column("loads", [each.loads for each in loads])),
         (9, count_column("evicted", [each.evictions for each in loads])),
     ]
