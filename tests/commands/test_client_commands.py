@@ -17,10 +17,11 @@ from click.testing import CliRunner, Result
 from onnx_models import identity
 
 from workbench import Workbench
+from workbench.asking.connection import Connection
 from workbench.commands.cli import main
 from workbench.core.lifecycle import progress
 from workbench.core.lifecycle.sources import Sources
-from workbench.errors import LoadFailed
+from workbench.errors import LoadFailed, NotSupported
 from workbench.running import announce
 
 Run = Callable[..., Result]
@@ -132,6 +133,34 @@ def test_top_shows_what_cannot_be_read(tmp_path: Path, run: Run) -> None:
             told = run("top", "--once", "--every", "0.1", "--url", workbench.url).output
             assert not re.search(r"^odd +broken ", told, re.MULTILINE)
             assert re.search(r"^odd:1 +ready ", told, re.MULTILINE)
+
+
+def test_top_lists_broken_models_that_nobody_asked_for(tmp_path: Path, run: Run) -> None:
+    """The first five with the reason of some; the others are counted."""
+    identity(tmp_path / "good" / "1" / "model.onnx")
+    for number in range(7):
+        identity(tmp_path / f"odd{number}" / "1" / "model.onnx")
+        (tmp_path / f"odd{number}" / "config.pbtxt").write_text("max_batch_size: many")
+    with Workbench(tmp_path, device="cpu") as workbench:
+        workbench.load("good")
+        told = run("top", "--once", "--every", "0.1", "--url", workbench.url).output
+    rows = re.findall(r"^(\w+)(?::1)? +(broken|ready) ", told, re.MULTILINE)
+    assert rows == [*((f"odd{number}", "broken") for number in range(5)), ("good", "ready")]
+    assert "odd0 broken: " in told
+    assert "\n2 more models\n" in told
+
+
+def test_top_shows_a_server_that_lists_no_models(
+    wb: Workbench, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its metrics are enough."""
+
+    def refuse(_: object) -> None:
+        raise NotSupported("the server lists no models")
+
+    monkeypatch.setattr(Connection, "_index", refuse)
+    wb.load("wine")
+    assert "wine:1" in run("top").output
 
 
 def test_how_a_server_is_stopped(wb: Workbench, run: Run) -> None:

@@ -193,6 +193,27 @@ def test_a_model_that_works_is_chosen_at_first(tmp_path: Path) -> None:
             server.load("c")
 
 
+def test_broken_models_that_nobody_asked_for(tmp_path: Path) -> None:
+    """They are listed as soon as the dashboard knows their names, until a request tells more."""
+    for name in ("a", "b", "c"):
+        identity(tmp_path / name / "1" / "model.onnx")
+        (tmp_path / name / "config.pbtxt").write_text("max_batch_size: many")
+    with Workbench(tmp_path, device="cpu", port=0) as server:
+        dashboard = server.dashboard()
+        dashboard.draw()
+        assert dashboard._live.value.count(">broken<") == 3
+        dashboard._controls.find.value = "B"
+        dashboard.draw()
+        assert dashboard._live.value.count(">broken<") == 1
+        dashboard._controls.find.value = ""
+        (tmp_path / "a" / "config.pbtxt").unlink()
+        server.load("a")
+        dashboard.draw()
+        server.unload("a")
+        dashboard.draw()
+        assert dashboard._live.value.count(">broken<") == 2
+
+
 def test_a_failed_order_is_one_line(server: Workbench) -> None:
     """The note says why a load failed."""
     dashboard = server.dashboard()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from workbench.asking.connection import Connection
-    from workbench.core.status.snapshot import Snapshot
+    from workbench.core.status.snapshot import ModelStatus, Snapshot
 
 _POLL_S = 0.5
 _LONGEST_S = 3600.0  # between two looks
@@ -212,12 +212,14 @@ def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from workbench.views.board import with_broken
     from workbench.views.history import History
     from workbench.views.scraped import Scrapes
     from workbench.views.terminal import screen
 
     scrapes, history, console = Scrapes(), History(), Console()
     seen: list[Any] = []
+    broken = _broken(wb)
 
     def look() -> RenderableType:
         fresh = wb.events_after(seen[-1].number if seen else 0)
@@ -226,7 +228,7 @@ def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
         now = _with_steps(wb, scrapes.snapshot(wb.metrics(), time.time()))
         history.add(now)
         rows = max(3, console.height - len(now.devices) - _TOP_EVENTS - 3)
-        return screen(wb.url, now, history, seen, rows)
+        return screen(wb.url, with_broken(now, broken), history, seen, rows)
 
     if once or not console.is_terminal:
         look()  # rates are of the time between two looks
@@ -237,6 +239,14 @@ def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
         while True:
             time.sleep(every_s)
             live.update(look(), refresh=True)
+
+
+def _broken(wb: Connection) -> Mapping[str, ModelStatus]:
+    """The models of which no version can be read, by name, as the server lists them."""
+    try:
+        return {model.name: model for model in wb.models if model.reason and not model.version}
+    except WorkbenchError:  # it lists none, or not to everybody; its metrics are another matter
+        return {}
 
 
 def _with_steps(wb: Connection, now: Snapshot) -> Snapshot:

@@ -19,6 +19,7 @@ from IPython import display as ipython
 
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport
 from workbench.core import ServerCore
+from workbench.core.status.snapshot import ModelStatus
 from workbench.dashboard import playground
 from workbench.dashboard.controls import Controls, answer_while_busy, setting_words
 from workbench.dashboard.feed import Feed
@@ -82,6 +83,7 @@ class Dashboard:
         self._entries: deque[Entry] = deque(maxlen=_EVENTS)
         self._marked: deque[Entry] = deque(maxlen=_EVENTS)
         self._names: tuple[str, ...] = ()
+        self._broken: dict[str, ModelStatus] = {}  # by name, of those that nobody asked for yet
         self._names_until_s = 0.0  # when they are read again, of ``time.monotonic``
         self._snapshot = core().counted()
         self._history.add(self._snapshot, core().events.since())
@@ -195,6 +197,8 @@ class Dashboard:
             since_s=since_s,
             wanted=self._controls.wanted,
         )
+        for model in self._snapshot.models:
+            self._broken.pop(model.id.name, None)  # what it is now is in the snapshots
         self._stopped = ""
         self._read_events()
         if self._history.add(self._snapshot, self._entries):
@@ -233,7 +237,8 @@ class Dashboard:
 
     def _models_html(self, looks: Looks = CLASSES, rows: board.Rows | None = None) -> str:
         wanted = self._controls.wanted
-        shown = self._snapshot
+        broken = {name: m for name, m in self._broken.items() if wanted in name.casefold()}
+        shown = board.with_broken(self._snapshot, broken)
         if wanted:
             found = (m for m in shown.models if wanted in m.id.name.casefold())
             shown = replace(shown, models=tuple(found))
@@ -252,7 +257,9 @@ class Dashboard:
 
     def _show_controls(self) -> str:
         if time.monotonic() >= self._names_until_s:
-            self._names = self._server.names  # reads the folders of the repository
+            names = self._server.names  # lists the folders of the repository
+            if names != self._names:
+                self._names, self._broken = names, self._core().broken()
             self._names_until_s = time.monotonic() + IDLE_S
         devices = self._snapshot.devices
         self._controls.show(
@@ -270,7 +277,8 @@ class Dashboard:
     def _first(self) -> str:
         """The model to begin with: one that is loaded, or else one that is not known as broken."""
         models = self._snapshot.models
-        broken = {m.id.name for m in models if m.absence is not None and m.absence.failed}
+        failed = {m.id.name for m in models if m.absence is not None and m.absence.failed}
+        broken = failed | self._broken.keys()
         loaded = (m.id.name for m in models if m.state is ModelState.READY)
         sound = (name for name in self._names if name not in broken)
         return next(chain(loaded, sound), "")

@@ -79,9 +79,8 @@ class StatusPage:
             return ()
 
     def _read_broken(self) -> Mapping[str, ModelStatus]:
-        """The models of which no version can be read; it takes 0.1 ms a model."""
         try:
-            return {m.id.name: m for m in self.core.index() if m.reason and not m.id.version}
+            return self.core.broken()
         except WorkbenchError:  # the folder is gone
             return {}
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from html import escape
 from typing import NamedTuple
@@ -49,6 +50,7 @@ NAME = 40
 
 _CELLS = 256  # of a kind that are kept, since most are as they were half a second ago
 _LARGE = 0.02  # of the budget: a model that is seen in the chart
+_BROKEN = 5  # models that nobody asked for yet
 _FOLDS = 10  # models with events
 _FOLDED = 20  # events of one model
 
@@ -219,6 +221,18 @@ def models_table(
         return one_line("no model was used yet: choose one and load it, or send it a request")
     more = len(snapshot.models) - len(models) + snapshot.left_out.models
     return table_of(models, snapshot, history, more=more, chosen=chosen, looks=looks, kept=kept)
+
+
+def with_broken(snapshot: Snapshot, broken: Mapping[str, ModelStatus]) -> Snapshot:
+    """*snapshot* with those of the *broken* models that it does not have, by name.
+
+    A few of them, so that they hide no others; the rest are only counted.
+    """
+    known = {model.id.name for model in snapshot.models}
+    more = [model for name, model in broken.items() if name not in known]
+    left_out = snapshot.left_out
+    left_out = left_out._replace(models=left_out.models + max(0, len(more) - _BROKEN))
+    return replace(snapshot, models=(*more[:_BROKEN], *snapshot.models), left_out=left_out)
 
 
 def table_of(

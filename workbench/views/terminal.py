@@ -50,8 +50,9 @@ def screen(
     told = [model for model in ordered[:rows] if model.reason][:_REASONS]
     rows -= len(told)
     parts.append(_Models(ordered[:rows], snapshot, history))
-    if len(ordered) > rows:
-        parts.append(Text(f"{len(ordered) - rows} more models", style="dim"))
+    others = max(0, len(ordered) - rows) + snapshot.left_out.models
+    if others:
+        parts.append(Text(f"{others} more models", style="dim"))
     parts += [_line(f"{model.id} {state_words(model).word}: {model.reason}") for model in told]
     for latest, *before in folded(entries)[:_EVENTS]:
         at, kind, text = event_row(latest)
