@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import httpx
@@ -17,8 +19,11 @@ from click.testing import CliRunner
 from onnx_models import loop
 
 from workbench import Workbench
+from workbench.commands import cli
 from workbench.commands.cli import main
-from workbench.settings import declared
+from workbench.core.status.snapshot import ModelStatus, Snapshot
+from workbench.model import ModelId, ModelState
+from workbench.settings import Settings, declared
 
 COMMAND = [sys.executable, "-m", "workbench"]
 
@@ -132,6 +137,29 @@ def test_a_second_signal_ends_running_requests(tmp_path: Path) -> None:
         out, _ = process.communicate(timeout=20)
     assert (process.returncode, out.splitlines()[-1]) == (0, "stopped")
     assert answer.done()
+
+
+def test_requests_that_wait_for_a_load_have_time_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The end of a server tells of them as of requests that run."""
+    looks = iter([KeyboardInterrupt, None])
+
+    def wait_for_events(*_: object) -> list[Any]:
+        if (ends := next(looks)) is not None:
+            raise ends
+        return []
+
+    loading = ModelStatus(ModelId("m", 1), ModelState.LOADING, pending=1)
+    server = SimpleNamespace(
+        wait_for_events=wait_for_events,
+        is_running=True,
+        snapshot=lambda: Snapshot(0.0, (), (loading,)),
+        settings=Settings.of(environ={}, exit_timeout="25s"),
+    )
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    cli._follow(server, "serving")
+    assert "running requests have 25 s to finish" in capsys.readouterr().out
 
 
 def test_the_first_line_says_where_grpc_is(sample_models: Path, tmp_path: Path) -> None:

@@ -236,9 +236,8 @@ def _follow(workbench: Workbench, head: str) -> None:
             signal.signal(number, lambda *_: workbench.stop(timeout_s=0.0))
         click.echo("")
         print_events(0.0)
-    if workbench.is_running and any(
-        model.leases or model.pending for model in workbench.snapshot().models
-    ):
+    models = workbench.snapshot().models if workbench.is_running else ()
+    if any(model.leases or model.pending for model in models):
         exit_s = show_duration(workbench.settings.exit_timeout)
         click.echo(f"running requests have {exit_s} to finish; Ctrl-C ends them now")
 

@@ -21,11 +21,15 @@ from workbench.errors import ModelNotFound, WorkbenchError
 
 def endpoint_of(core: ServerCore, own: Container) -> Endpoint:
     """The endpoint that the settings of *core* tell of, on its *own* container or on another."""
-    settings = core.settings
+    settings, draining = core.settings, core.draining
     submit = partial(core.soon, waits=True)
     store = None
     if settings.artifacts is not None:
-        store = ArtifactStore(settings.artifacts, follow_links=settings.follow_links)
+        store = ArtifactStore(
+            settings.artifacts,
+            follow_links=settings.follow_links,
+            stops=lambda: draining.error is not None,
+        )
     here = OwnContainer(own)
     container: ModelContainer = here
     if settings.container:

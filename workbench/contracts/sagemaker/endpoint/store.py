@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -32,10 +33,20 @@ class StoredArtifact:
 
 
 class ArtifactStore:
-    """The folders and tar.gz files below *prefix*. Archives are unpacked once a content."""
+    """The folders and tar.gz files below *prefix*. Archives are unpacked once a content.
 
-    def __init__(self, prefix: Path, *, follow_links: bool = False) -> None:
+    *stops* says whether the server is to stop: then no archive is unpacked any further.
+    """
+
+    def __init__(
+        self,
+        prefix: Path,
+        *,
+        follow_links: bool = False,
+        stops: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._prefix = prefix
+        self._stops = stops
         self._follow_links = follow_links
         self._lock = threading.Lock()
         self._root: OwnFolder | None = None
@@ -76,8 +87,8 @@ class ArtifactStore:
     def fetch(self, artifact: StoredArtifact) -> tuple[Path, int]:
         """The folder of the model, and the bytes that had to be unpacked for it.
 
-        Raises ``InvalidRequest`` for an archive that is not unpacked, ``DiskFull``; then nothing
-        of it stays on the disk.
+        Raises ``InvalidRequest`` for an archive that is not unpacked, ``DiskFull``, or
+        ``ServerNotRunning`` where the server is to stop; then nothing of it stays on the disk.
         """
         if artifact.path.is_dir():
             return artifact.path, 0
@@ -88,7 +99,7 @@ class ArtifactStore:
             return copy[1], 0
         folder = self._folder(artifact.model_name)
         try:
-            nbytes = unpack(artifact.path, folder)
+            nbytes = unpack(artifact.path, folder, self._stops)
         except BaseException as error:
             shutil.rmtree(folder.parent, ignore_errors=True)
             if isinstance(error, InvalidRequest):

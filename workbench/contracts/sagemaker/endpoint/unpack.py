@@ -7,9 +7,10 @@ import gzip
 import shutil
 import tarfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from workbench.errors import DiskFull, InvalidRequest, line_of
+from workbench.errors import DiskFull, InvalidRequest, ServerNotRunning, line_of
 from workbench.nbytes import show_nbytes
 
 _MOST_MEMBERS = 100_000
@@ -23,25 +24,25 @@ PACKING = "write it with workbench pack, or tar -C FOLDER -czf model.tar.gz ."
 """The cure for an archive that is not unpacked."""
 
 
-def unpack(archive: Path, folder: Path) -> int:
+def unpack(archive: Path, folder: Path, stops: Callable[[], bool] = lambda: False) -> int:
     """Write the members of *archive*, a gzipped tar file, into the new *folder*; their bytes.
 
     If that fails, what was written until then stays. Raises ``InvalidRequest`` for an archive that
     is broken, that is much larger than its file, or that has members outside it, links or devices;
-    ``DiskFull``.
+    ``DiskFull``; ``ServerNotRunning`` once *stops* says that the server is to stop.
     """
     try:
         folder.mkdir(parents=True)
-        return _unpacked(archive, folder)
+        return _unpacked(archive, folder, stops)
     except Exception as error:
         raise _explained(error, archive) from error
 
 
-def _unpacked(archive: Path, folder: Path) -> int:
+def _unpacked(archive: Path, folder: Path, stops: Callable[[], bool]) -> int:
     limit = max(_LEAST_LIMIT_NBYTES, _MOST_TIMES * archive.stat().st_size)
     nbytes = 0
     with gzip.open(archive) as packed:
-        stream = _Limited(packed, limit)
+        stream = _Limited(packed, limit, stops)
         with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
             for number, member in enumerate(tar):
                 if member.size < 0:  # it would make room for others below the limit
@@ -81,15 +82,21 @@ def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
 
 
 class _Limited:
-    """A *stream* from which at most *limit* bytes can be read, and *header_left* of a header."""
+    """A *stream* from which at most *limit* bytes can be read, and *header_left* of a header.
 
-    def __init__(self, stream: gzip.GzipFile, limit: int) -> None:
+    Nothing more is read once it *stops*.
+    """
+
+    def __init__(self, stream: gzip.GzipFile, limit: int, stops: Callable[[], bool]) -> None:
         self._stream = stream
+        self._stops = stops
         self._limit = limit
         self._left = limit
         self.header_left = _MOST_HEADER_NBYTES
 
     def read(self, nbytes: int) -> bytes:
+        if self._stops():
+            raise ServerNotRunning("the server is stopping")
         data = self._stream.read(min(nbytes, self._left + 1))
         self._left -= len(data)
         if self._left < 0:
