@@ -188,6 +188,24 @@ def test_a_model_that_needs_more_memory(tmp_path: Path, out: Path) -> None:
     assert found.wrong
 
 
+def test_what_is_wrong_comes_before_where(tmp_path: Path, out: Path) -> None:
+    """A check of code that fails says first what is wrong and the cure; the traceback follows."""
+    (tmp_path / "mine.py").write_text(HOOKS.replace("return 2", "raise RuntimeError('no luck')", 1))
+    pack(tmp_path / "mine.py", out)
+    command = [sys.executable, "-m", "workbench", "pack", "--check", "--run-code", str(out)]
+    merged = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    told = subprocess.run(command, text=True, check=False, **merged).stdout
+    wrong, where = told.index("raised RuntimeError: no luck: mend"), told.index("Traceback")
+    assert wrong < where
+
+
+def test_half_of_the_hooks(tmp_path: Path, out: Path) -> None:
+    """A file that loads a model, and has no hook that runs it, is told which one it lacks."""
+    (tmp_path / "inference.py").write_text("def model_fn(model_dir):\n    return 2\n")
+    with pytest.raises(UsageError, match="but neither predict_fn nor transform_fn: add one"):
+        pack(tmp_path / "inference.py", out)
+
+
 def test_packages_that_nobody_installs(tmp_path: Path, out: Path) -> None:
     """The toolkit installs what an artifact requires; this server's image must have it."""
     code = tmp_path / "mine" / "code"

@@ -177,6 +177,11 @@ def _of_code(script: Path, function: str | None) -> Members:
     }
     if function is None and all(hooks.intersection(defined) for hooks in _HOOKS):
         return {**with_imports, "code/inference.py": script}
+    if function is None and "model_fn" in defined:
+        raise UsageError(
+            f"{script} has a model_fn, but neither predict_fn nor transform_fn: add one of them, "
+            "or name another function with --function"
+        )
     public = [name for name in defined if not name.startswith("_")]
     chosen = function or (public[0] if len(public) == 1 else None)
     if chosen is None:

@@ -352,10 +352,13 @@ def pack(
     if run_code and not check:
         raise UsageError("--run-code goes with --check: packing runs no code")
     if check:
-        findings = []
+        findings, records = [], LogRing()
+        records.attach()  # Python would print what code raises before what is wrong with that
         for finding in checking.check(model, run_code=run_code):
             findings.append(finding)
             click.echo(finding)
+        records.detach()
+        click.echo(records.text(), err=True, nl=bool(records.text()))
         sys.exit(any(finding.wrong for finding in findings))
     nbytes = artifacts.pack(model, out, function=function, example=example)
     click.echo(f"{out} ({show_nbytes(nbytes)}): workbench pack --check {out}")
