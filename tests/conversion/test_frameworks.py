@@ -127,6 +127,25 @@ def test_compiled_modules(wb: Workbench, how: str) -> None:
     assert np.allclose(wb.infer("made", x), net(x).detach(), atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own: TorchScript is old
+@pytest.mark.parametrize("frozen", [False, True])
+def test_scripted_modules_become_onnx(wb: Workbench, frozen: bool) -> None:
+    """In eval mode, and the module keeps its own."""
+    net, x = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Dropout()), torch.randn(3, 4)
+    made = torch.jit.script(net)
+    wb.serve(torch.jit.freeze(made.eval()) if frozen else made, "made", example=x, convert=True)
+    assert np.allclose(wb.infer("made", x), net.eval()(x).detach(), atol=1e-5)
+    assert made.training is not frozen
+
+
+def test_the_module_of_a_program(wb: Workbench) -> None:
+    """Its mode cannot be changed: one line says how the program is served."""
+    program = torch.export.export(Net().eval(), (torch.randn(3, 4),))
+    for thing in (program, program.module()):
+        with pytest.raises(UsageError, match=r"^a program of torch.export is served as ONNX: "):
+            wb.serve(thing, "net", example=torch.randn(3, 4))
+
+
 def test_weights_beside_the_model(wb: Workbench) -> None:
     """Large weights are in a file of their own, which is loaded with the model."""
     net = Net(200_000)

@@ -11,12 +11,17 @@ _lock = threading.Lock()
 _runs: dict[int, tuple[int, list[Any]]] = {}  # by the id of a module: runs, and what was trained
 
 
+def is_switchable(module: Any) -> bool:
+    """Whether *module* has a mode; one that TorchScript froze is in eval mode for good."""
+    return hasattr(module, "training")
+
+
 @contextmanager
 def in_eval_mode(module: Any) -> Iterator[None]:
     """Have *module* in eval mode; the last of several threads puts its parts back as they were."""
     with _lock:
         runs, trained = _runs.get(id(module), (0, []))
-        if not runs and module.training:
+        if not runs and is_switchable(module) and module.training:
             trained = [part for part in module.modules() if part.training]
             module.eval()
         _runs[id(module)] = runs + 1, trained

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from workbench.conversion.eval_mode import in_eval_mode
+from workbench.conversion.eval_mode import in_eval_mode, is_switchable
 from workbench.conversion.onnx_outputs import with_any_sizes
 from workbench.tensor import Array
 
@@ -34,6 +34,8 @@ def export_module(
     device = "cpu" if first is None else first.device
     sizes = {name: dict.fromkeys(axes, torch.export.Dim.AUTO) for name, axes in free.items()}
     with in_eval_mode(flat.module), _quiet():
+        if isinstance(flat.module, torch.jit.RecursiveScriptModule) and is_switchable(flat.module):
+            flat.module = torch.jit.freeze(flat.module)  # PyTorch exports no other scripted module
         torch.onnx.export(
             flat,
             tuple(torch.from_numpy(np.array(array)).to(device) for array in arrays.values()),

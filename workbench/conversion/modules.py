@@ -19,6 +19,12 @@ from workbench.errors import UsageError, class_and_line_of, line_of
 from workbench.model import TensorSpec
 from workbench.tensor import Array
 
+OF_A_PROGRAM = (
+    "a program of torch.export is served as ONNX: torch.onnx.export(program, f='m.onnx'), "
+    "then wb.serve('m.onnx')"
+)
+"""The cure for a program, and for its module, whose mode cannot be changed any more."""
+
 
 def offer_of_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> Offer:
     """What *module* can be served as, in eval mode. Raises ``UsageError``.
@@ -27,6 +33,11 @@ def offer_of_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> 
     """
     module = getattr(module, "_orig_mod", module)  # of one that was compiled
     kind = type(module).__name__
+    try:
+        with in_eval_mode(module):
+            pass
+    except NotImplementedError:  # of ``program.module()``
+        raise UsageError(OF_A_PROGRAM) from None
     if example is None:
         raise UsageError(
             f"{kind} does not say what it takes: pass example=, such as torch.randn(2, 3, 224, 224)"

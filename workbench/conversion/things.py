@@ -65,10 +65,9 @@ def offer_of(thing: Any, example: Any, inputs: Declared | None = None) -> Offer 
             hints = {} if inputs is None else declared_hints("input", inputs)
             return offer_of_module(thing, example, hints)
         case "torch program":
-            raise UsageError(
-                "a program of torch.export is served as ONNX: torch.onnx.export(program, "
-                "f='m.onnx'), then wb.serve('m.onnx')"
-            )
+            from workbench.conversion.modules import OF_A_PROGRAM
+
+            raise UsageError(OF_A_PROGRAM)
         case "transformers":
             from workbench.conversion.pipelines import offer_of_pipeline
 
