@@ -1,5 +1,6 @@
 """What /metrics tells, read by Prometheus's own parser."""
 
+import gc
 import shutil
 import threading
 from collections.abc import Iterator
@@ -123,6 +124,16 @@ def test_what_is_told_of_a_model_in_memory(core: ServerCore) -> None:
         "nv_inference_pending_request_count",
         "nv_model_load_duration_secs",
     }
+
+
+def test_samples_are_made_one_at_a_time() -> None:
+    """Objects for all of them would have Python look for garbage while every thread waits."""
+    status = ModelStatus(ModelId("m", 1), ModelState.READY, requests=RequestStatistics().read())
+    now = snapshot_of(*(replace(status, id=ModelId(f"m{number}", 1)) for number in range(200)))
+    before = len(gc.get_objects())
+    made = list(families(now))
+    assert len(gc.get_objects()) - before < 200 * 5
+    assert write(made).count(b"m199") > 50
 
 
 def test_batches_and_microseconds() -> None:

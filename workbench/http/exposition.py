@@ -7,8 +7,7 @@ it is imported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import NamedTuple
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -29,14 +28,17 @@ class Sample(NamedTuple):
     suffix: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """The samples of one *name*, of a *kind*, with a *help_text* line for people."""
+class Family(NamedTuple):
+    """The samples of one *name*, of a *kind*, with a *help_text* line for people.
+
+    The samples may be made as they are written. If all of a thousand models were there at once,
+    Python would look through the whole process for garbage, with all other threads waiting.
+    """
 
     name: str
     kind: str
     help_text: str
-    samples: tuple[Sample, ...]
+    samples: Iterable[Sample]
 
 
 def label_text(**labels: str) -> str:
@@ -46,14 +48,18 @@ def label_text(**labels: str) -> str:
 
 def write(families: Iterable[Family]) -> bytes:
     """The lines of all *families* that have samples."""
-    lines = (line for family in families if family.samples for line in _lines(family))
-    return "".join(lines).encode()
+    return b"".join(map(_lines, families))
 
 
-def _lines(family: Family) -> Iterator[str]:
+def _lines(family: Family) -> bytes:
     name = family.name
-    yield f"# HELP {name} {family.help_text.translate(_IN_HELP)}\n"
-    yield f"# TYPE {name} {family.kind}\n"
-    for labels, value, suffix in family.samples:
-        braced = f"{{{labels}}}" if labels else ""
-        yield f"{name}{suffix}{braced} {value!r}\n"
+    lines = "".join(
+        [
+            f"{name}{suffix}{{{labels}}} {value!r}\n" if labels else f"{name}{suffix} {value!r}\n"
+            for labels, value, suffix in family.samples
+        ]
+    )
+    if not lines:
+        return b""
+    told = family.help_text.translate(_IN_HELP)
+    return f"# HELP {name} {told}\n# TYPE {name} {family.kind}\n{lines}".encode()

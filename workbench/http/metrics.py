@@ -70,7 +70,7 @@ def families(now: Snapshot) -> Iterator[Family]:
 def _each(figure: Figure[S], rows: Iterable[tuple[str, S]]) -> Family:
     """The *figure* of all *rows*, by the text of their labels; unknown ones have no sample."""
     values = ((labels, figure.read(row)) for labels, row in rows)
-    samples = tuple(Sample(labels, value) for labels, value in values if value is not None)
+    samples = (Sample(labels, value) for labels, value in values if value is not None)
     return Family(figure.name, figure.kind, figure.help_text, samples)
 
 
@@ -83,7 +83,7 @@ def _failures(models: _Labelled) -> Family:
         for reason in FailureReason
     )
     help_text = "Requests that ended in an error"
-    return Family("nv_inference_request_failure", COUNTER, help_text, tuple(samples))
+    return Family("nv_inference_request_failure", COUNTER, help_text, samples)
 
 
 def _states(models: _Labelled) -> Family:
@@ -93,13 +93,13 @@ def _states(models: _Labelled) -> Family:
         for state in ModelState
     )
     help_text = "1 for the state that the model is in, 0 for the others"
-    return Family("workbench_model_state", GAUGE, help_text, tuple(samples))
+    return Family("workbench_model_state", GAUGE, help_text, samples)
 
 
 def _durations(models: _Labelled) -> Family:
     samples = (sample for labels, model in models for sample in _histogram(labels, model.requests))
     help_text = "Seconds from the arrival of the answered requests to their answers"
-    return Family("workbench_request_duration_seconds", HISTOGRAM, help_text, tuple(samples))
+    return Family("workbench_request_duration_seconds", HISTOGRAM, help_text, samples)
 
 
 def _histogram(labels: str, requests: RequestCounts) -> Iterator[Sample]:
