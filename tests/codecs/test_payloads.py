@@ -272,7 +272,9 @@ def test_other_threads_run_meanwhile(body: str, kind: str, datatype: str) -> Non
     assert turns_of_others(read) > 12  # not the 3 to 5 of a read that lets none run
 
 
-@pytest.mark.parametrize("row", ["1,2,{}3", '1,"2",{}""', '"a,b",{}c', "{},", "1,{}x"])
+@pytest.mark.parametrize(
+    "row", ["1,2,{}3", '1,"2",{}""', '"a,b",{}c', "{},", "1,{}x", "1", '"2",3']
+)
 @pytest.mark.parametrize("newline", ["\n", "\r", "\r\n"])
 @pytest.mark.parametrize("datatype", ["FP32", "INT64", "BYTES"])
 def test_long_rows(row: str, newline: str, datatype: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,8 @@ _OF_OTHERS = re.compile(rb"[\[\]]|\r(?!\n)|-0(?![.0-9])")
 _RANK = 2
 _EXACT = 2**53  # below this, each whole number is a double
 _CELL = re.compile(r"\S+")
-# What is read in one step, during which no other thread runs: characters of a row, and cells
+# What is read in one step, during which no other thread runs: characters, at most twice as many,
+# and cells
 _PIECE = 2**15
 _MANY = 2**12
 
@@ -111,13 +112,23 @@ def _numbers(text: str, dtype: np.dtype[Any]) -> Array:
 
 def _of_lines(text: str, dtype: np.dtype[Any]) -> Array:
     """The numbers of *text*. numpy lets no other thread run until it asks Python for a line."""
-    lines = io.StringIO(text, newline=None)
-    if any(len(line) > _PIECE for line in lines):
+    pieces = _pieces(text)
+    if pieces is None:
         return _table(text, dtype)
-    lines.seek(0)
-    return np.loadtxt(
-        (line for line in lines), dtype, comments=None, delimiter=",", ndmin=2, quotechar='"'
-    )
+    lines = chain.from_iterable(io.StringIO(piece, newline=None) for piece in pieces)
+    return np.loadtxt(lines, dtype, comments=None, delimiter=",", ndmin=2, quotechar='"')
+
+
+def _pieces(text: str) -> list[str] | None:
+    """*text*, cut after ends of lines; ``None`` where a line is too long for one step."""
+    pieces, start = [], 0
+    while len(text) - start > 2 * _PIECE:
+        end = text.find("\n", start + _PIECE, start + 2 * _PIECE) + 1
+        if not end:
+            return None
+        pieces.append(text[start:end])
+        start = end
+    return [*pieces, text[start:]]
 
 
 def _table(text: str, dtype: np.dtype[Any]) -> Array:
