@@ -167,7 +167,11 @@ def test_its_lines_are_those_that_were_asked_for(width: int) -> None:
 
 
 def test_a_model_that_failed_is_broken(tmp_path: Path) -> None:
-    """The screen says so, and why in a line that is cut; one that was unloaded since is not."""
+    """The screen says so, and why in a line that is cut; one that was unloaded since is not.
+
+    What is wrong is within the line, however long the path of the file is.
+    """
+    tmp_path /= "a-long-name-of-a-folder" * 4
     for name in ("bad", "worse"):
         (tmp_path / name / "1").mkdir(parents=True)
         (tmp_path / name / "1" / "model.onnx").write_bytes(b"no model")
@@ -183,5 +187,9 @@ def test_a_model_that_failed_is_broken(tmp_path: Path) -> None:
         lines = shown(server, scrapes, History(), 1000.0, width=80).splitlines()
     assert any(re.match(r"bad:1 +broken ", line) for line in lines)
     assert any(re.match(r"worse:1 +not loaded ", line) for line in lines)
-    assert [line[-1] for line in lines if line.startswith("bad:1 broken: ")] == ["…"]
+    (told,) = [line for line in lines if line.startswith("bad:1 broken: ")]
+    assert told.endswith("…")
+    assert "bad/1/model.onnx' is not an ONNX model" in told
+    (event,) = [line for line in lines if " failed    bad:1: " in line]
+    assert "bad/1/model.onnx' is " in event
     assert not any(line.startswith("worse:1 not loaded: ") for line in lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,12 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from workbench.core.status.snapshot import ModelStatus
 from workbench.views.columns import Column
 from workbench.views.states import state_words
-from workbench.views.text import aligned, cut
+from workbench.views.text import aligned, cut, without_middles
 
 if TYPE_CHECKING:
     from workbench.views.picture import Picture
 
-_LONG_WORD = re.compile(r"(\S{40})\S{40,}(\S{20})")
 _POINTED = 1000  # characters that a pointer shows
 
 
@@ -122,7 +120,7 @@ def short_words(text: str, most: int | None = None) -> str:
 
     Names and paths that are longer than a line lack their middle.
     """
-    shown = _LONG_WORD.sub(r"\1...\2", text)
+    shown = without_middles(text, 40, 20)
     if most is not None:
         shown = cut(shown, most)
     if shown == text:

@@ -16,7 +16,7 @@ from workbench.nbytes import show_nbytes
 from workbench.views.board import gpu_words
 from workbench.views.history import History
 from workbench.views.states import place, state_words
-from workbench.views.text import event_row, folded, shortened
+from workbench.views.text import event_row, folded, shortened, without_middles
 from workbench.views.times import show_age, show_seconds
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -53,12 +53,20 @@ def screen(
     others = max(0, len(ordered) - rows) + snapshot.left_out.models
     if others:
         parts.append(Text(f"{others} more models", style="dim"))
-    parts += [_line(f"{model.id} {state_words(model).word}: {model.reason}") for model in told]
+    parts += [
+        _line(f"{model.id} {state_words(model).word}: {_short_words(model.reason)}")
+        for model in told
+    ]
     for latest, *before in folded(entries)[:_EVENTS]:
         at, kind, text = event_row(latest)
         more = f" ({len(before)} before it)" if before else ""
-        parts.append(_line((at, "dim"), f" {kind:<9} ", text, (more, "dim")))
+        parts.append(_line((at, "dim"), f" {kind:<9} ", _short_words(text), (more, "dim")))
     return Group(*parts)
+
+
+def _short_words(text: str) -> str:
+    """*text* with paths that leave room, in a line of 80 characters, for what is wrong there."""
+    return without_middles(text, 10, 20)
 
 
 def _line(*words: str | tuple[str, str]) -> Text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from pathlib import Path
 
@@ -105,6 +106,11 @@ def events_text(entries: Sequence[Entry]) -> str:
 def cut(text: str, most: int) -> str:
     """The *text*, or its beginning if it is longer than *most* characters."""
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def without_middles(text: str, first: int, last: int) -> str:
+    """*text*, but of each long name and path only its *first* and *last* characters."""
+    return re.sub(rf"(\S{{{first}}})\S{{{first},}}(\S{{{last}}})", r"\1...\2", text)
 
 
 def shortened(name: str, most: int) -> str:
