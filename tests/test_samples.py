@@ -112,8 +112,8 @@ def test_overwrite(tmp_path: Path) -> None:
     ("count", "size_nbytes", "line"),
     [
         (0, MIB, "count must be at least 1, not 0"),
-        (1, SIZE_MIN_NBYTES - 1, "size must be 131072 to 2097152000 bytes, not 131071"),
-        (1, SIZE_MAX_NBYTES + 1, "size must be 131072 to 2097152000 bytes, not 2097152001"),
+        (1, SIZE_MIN_NBYTES - 1, "size must be 128KiB to 2000MiB, not 131,071 bytes"),
+        (1, SIZE_MAX_NBYTES + 1, "size must be 128KiB to 2000MiB, not 2,097,152,001 bytes"),
     ],
 )
 def test_refused(tmp_path: Path, count: int, size_nbytes: int, line: str) -> None:

@@ -70,8 +70,8 @@ def write_models(out: str | Path, count: int = 8, size_nbytes: int = 100 * 2**20
     if count < 1:
         raise ValueError(f"count must be at least 1, not {count}")
     if not SIZE_MIN_NBYTES <= size_nbytes <= SIZE_MAX_NBYTES:
-        bounds = f"{SIZE_MIN_NBYTES} to {SIZE_MAX_NBYTES} bytes"
-        raise ValueError(f"a model's size must be {bounds}, not {size_nbytes}")
+        bounds = f"{SIZE_MIN_NBYTES // 2**10}KiB to {SIZE_MAX_NBYTES // 2**20}MiB"
+        raise ValueError(f"a model's size must be {bounds}, not {size_nbytes:,} bytes")
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; name a folder to write the models in")

@@ -53,6 +53,8 @@ def test_commands_of_a_notebook(verb: str) -> None:
     assert told.exit_code == 2
     start = f"workbench: {verb} is for notebooks and Python: %workbench {verb}, or wb.{verb}"
     assert told.output.startswith(start)
+    shown = CliRunner().invoke(main, [verb, "--help"])
+    assert f"wb.{verb}, in the process" in " ".join(shown.output.split())
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])

@@ -278,14 +278,15 @@ def stop(url: str | None) -> None:
 
 def _elsewhere(verb: str) -> click.Command:
     """Tells where *verb* is, which the notebook and Python have, and the command line has not."""
+    where = (
+        f"{verb} is for notebooks and Python: %workbench {verb}, or wb.{verb}, in the process of "
+        "the server"
+    )
 
-    @click.command(verb, hidden=True, context_settings={"ignore_unknown_options": True})
+    @click.command(verb, hidden=True, help=where, context_settings={"ignore_unknown_options": True})
     @click.argument("_given", nargs=-1, type=click.UNPROCESSED)
     def told(_given: tuple[str, ...]) -> None:
-        raise UsageError(
-            f"{verb} is for notebooks and Python: %workbench {verb}, or wb.{verb}, in the process "
-            "of the server"
-        )
+        raise UsageError(where)
 
     return told
 
