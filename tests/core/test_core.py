@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from doubles import Clock, FakeFiles, FakeLoader, FakeSession, fake_core, unwatched
-from workbench.core import ServerCore, runtime
+from workbench.core import Describe, ServerCore, runtime
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -294,6 +294,25 @@ def test_all_at_start(tmp_path: Path) -> None:
         kinds = {entry.event.kind for entry in core.events.since(0)}
     assert "evict" not in kinds
     assert "refused" in kinds
+
+
+def test_a_file_that_cannot_be_read_is_a_failed_load(tmp_path: Path) -> None:
+    """Also for a request that is made from the signature: its model is broken from then on."""
+    (tmp_path / "a" / "1").mkdir(parents=True)
+    (tmp_path / "a" / "1" / "model.onnx").write_bytes(b"no model")
+
+    def read(describe: Describe) -> InferRequest:
+        raise AssertionError(f"there is no {describe()}")
+
+    for load, told in (("on-demand", ["failed"]), ("explicit", [])):
+        core = ServerCore(Settings.of(tmp_path, environ={}, device="cpu", load=load))
+        with inside.opened(core):
+            with pytest.raises(LoadFailed, match="is not an ONNX model"):
+                core.ask("a", None, read)
+            events = [each.event.kind for each in core.events.since()]
+            assert [kind for kind in events if kind == "failed"] == told
+            absence = core.status("a").absence
+            assert (absence is not None and absence.failed) is bool(told)
 
 
 def test_a_broken_model_does_not_stop_the_start(tmp_path: Path) -> None:

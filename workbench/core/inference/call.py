@@ -16,6 +16,7 @@ from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.errors import (
     InvalidRequest,
+    LoadFailed,
     RequestStopped,
     ServerNotRunning,
     WaitedTooLong,
@@ -223,6 +224,9 @@ class Call(Generic[T]):
         except InvalidRequest:  # if there is no such model, say that instead
             needs.names.find(asked.name, asked.version)
             raise
+        except LoadFailed:  # its files cannot be read: that is a failed load, in all views
+            if not needs.leases.on_demand:
+                raise
         return needs.leases.acquire_by_name(asked.name, asked.version, needs.runs)
 
     def _came_lease(self, coming: Future[Lease]) -> None:
