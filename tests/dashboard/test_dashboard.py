@@ -195,9 +195,13 @@ def test_a_model_that_works_is_chosen_at_first(tmp_path: Path) -> None:
 
 def test_broken_models_that_nobody_asked_for(tmp_path: Path) -> None:
     """They are listed as soon as the dashboard knows their names, until a request tells more."""
-    for name in ("a", "b", "c"):
-        identity(tmp_path / name / "1" / "model.onnx")
-        (tmp_path / name / "config.pbtxt").write_text("max_batch_size: many")
+
+    def make(*names: str) -> None:
+        for name in names:
+            identity(tmp_path / name / "1" / "model.onnx")
+            (tmp_path / name / "config.pbtxt").write_text("max_batch_size: many")
+
+    make("a", "b", "c")
     with Workbench(tmp_path, device="cpu", port=0) as server:
         dashboard = server.dashboard()
         dashboard.draw()
@@ -207,11 +211,12 @@ def test_broken_models_that_nobody_asked_for(tmp_path: Path) -> None:
         assert dashboard._live.value.count(">broken<") == 1
         dashboard._controls.find.value = ""
         (tmp_path / "a" / "config.pbtxt").unlink()
+        make("d", "e")
         server.load("a")
         dashboard.draw()
         server.unload("a")
         dashboard.draw()
-        assert dashboard._live.value.count(">broken<") == 2
+        assert dashboard._live.value.count(">broken<") == 4
 
 
 def test_a_failed_order_is_one_line(server: Workbench) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -200,13 +200,13 @@ class StatusVerbs(Lifetime):
         """Every served version of every model, by name; broken ones with the reason."""
         return self._statuses().index(self._repository.versions())
 
-    def broken(self) -> dict[str, ModelStatus]:
-        """The models of which no version can be read, by name; loaded ones too.
+    def broken(self, names: Sequence[str] | None = None) -> dict[str, ModelStatus]:
+        """The models, of all or of these *names*, of which no version can be read; loaded ones too.
 
-        Reads the folders of all models, 0.2 ms each. Raises ``RepositoryError`` when the repository
-        can no longer be read.
+        Reads the folder of each, in 0.2 ms. Raises ``RepositoryError`` when the repository can no
+        longer be read.
         """
-        versions = self._repository.versions()
+        versions = self._repository.versions(names)
         errors = ((name, found) for name, found in versions if isinstance(found, WorkbenchError))
         return {name: broken_status(name, str(error)) for name, error in errors}
 

@@ -258,8 +258,9 @@ class Dashboard:
     def _show_controls(self) -> str:
         if time.monotonic() >= self._names_until_s:
             names = self._server.names  # lists the folders of the repository
-            if names != self._names:
-                self._names, self._broken = names, self._core().broken()
+            known, self._names = {*self._names}, names
+            fresh = self._core().broken([name for name in names if name not in known])
+            self._broken = {n: m for n, m in (self._broken | fresh).items() if n in names}
             self._names_until_s = time.monotonic() + IDLE_S
         devices = self._snapshot.devices
         self._controls.show(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -59,13 +59,15 @@ class ModelRepository:
             names |= folder.names()
         return tuple(sorted(names))
 
-    def versions(self) -> Iterator[tuple[str, tuple[int, ...] | WorkbenchError]]:
-        """The served versions of all models by name; of broken ones, the error.
+    def versions(
+        self, names: Sequence[str] | None = None
+    ) -> Iterator[tuple[str, tuple[int, ...] | WorkbenchError]]:
+        """The served versions of all models, or of these *names*; of broken ones, the error.
 
         In large repositories, configurations that were not needed yet are not all read. Raises as
         ``names`` does.
         """
-        names = self.names()
+        names = self.names() if names is None else names
         for name in names:
             try:
                 special = name in self._functions or name in self._overrides
