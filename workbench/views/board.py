@@ -59,7 +59,7 @@ STYLE = f"""<style>
   color:var(--jp-ui-font-color1, var(--vscode-foreground, #222))}}
 .wbd a {{color:inherit; text-decoration:underline}}
 .wbd small, .wbd .q {{font-size:12px; color:var(--jp-ui-font-color1, inherit); opacity:.78}}
-.wbd table.m {{width:100%; min-width:680px; table-layout:fixed; border-collapse:collapse;
+.wbd table.m {{width:100%; min-width:700px; table-layout:fixed; border-collapse:collapse;
   font-size:12px}}
 .wbd table.m td, .wbd table.m th {{text-align:left; padding:3px 4px; overflow:hidden;
   text-overflow:ellipsis; white-space:nowrap; vertical-align:middle; line-height:18px;
@@ -299,13 +299,13 @@ def _columns(
     rates = tuple(_recent(row.traffic, spark(row.traffic.recent)) for row in rows)
     return [
         (12 if several else 19, Column("model", names)),
-        (13, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
+        (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
         *([(8, Column("device", devices))] if several else ()),
         (10, Column(memory, tuple(sizes), numbers=True)),
         (7, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
         (17, Column("requests/s", rates, numbers=True)),
         (8, Column(p99, tuple(row.p99 for row in rows), numbers=True)),
-        (9, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
+        (10, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
         (7, count_column("loads", [each.loads for each in loads])),
         (9, count_column("evicted", [each.evictions for each in loads])),
     ]
@@ -443,7 +443,7 @@ def pill(text: str, shade: str, title: str = "") -> str:
     """A word in white on *shade*, which is dark enough for it."""
     pointed = f' title="{escape(title)}"' if title else ""
     return (
-        f'<span{pointed} style="background:{shade};color:#fff;border-radius:9px;padding:0 7px;'
+        f'<span{pointed} style="background:{shade};color:#fff;border-radius:9px;padding:0 6px;'
         f'font-size:12px;white-space:nowrap">{escape(text)}</span>'
     )
 
