@@ -137,6 +137,22 @@ def test_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
     assert statistics.last_at_s == statistics.read().last_at_s == 200.0
 
 
+def test_a_clock_that_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last request is the last one to end, also when the clock was later before."""
+    statistics = RequestStatistics()
+    statistics.succeeded(0.0, 0.0, 0.0, 0.0, at_s=9000.0)
+    statistics.succeeded(0.0, 0.0, 0.0, 0.0, at_s=100.0)
+    assert statistics.last_at_s == statistics.read().last_at_s == 100.0
+    statistics.succeeded(0.0, 0.0, 0.0, 0.0, at_s=110.0)
+    monkeypatch.setattr(module.time, "time", lambda: 50.0)
+    statistics.failed(FailureReason.OTHER, 0.0)
+    assert statistics.last_at_s == statistics.read().last_at_s == 50.0
+    statistics.succeeded(0.0, 0.0, 0.0, 0.0, at_s=60.0)
+    monkeypatch.setattr(module.time, "time", lambda: 40.0)
+    statistics.hit(0.0, 0.0)
+    assert statistics.last_at_s == statistics.read().last_at_s == 40.0
+
+
 def test_a_reading_stays_as_it_is() -> None:
     """What was read does not change with the requests that come after."""
     statistics = RequestStatistics()

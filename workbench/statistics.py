@@ -177,7 +177,7 @@ class RequestStatistics:
             )
         if count:
             self._queue_s += all_queue_s
-            self._last_at_s = max(self._last_at_s, at_s)
+            self._last_at_s = at_s
             self._known = None
 
     def cached(self) -> None:
@@ -188,6 +188,7 @@ class RequestStatistics:
     def hit(self, queue_s: float, lookup_s: float) -> None:
         """Count a request that the response cache answered after the sum of these seconds."""
         with self._lock:
+            self._add_up()
             self._known = None
             self._hits = (self._hits[0] + 1, self._hits[1] + lookup_s)
             self._queue_s += queue_s
@@ -203,6 +204,7 @@ class RequestStatistics:
     def failed(self, reason: FailureReason, duration_s: float) -> None:
         """Count a request that ended in an error after *duration_s*."""
         with self._lock:
+            self._add_up()
             self._known = None
             self._failures[reason] = self._failures.get(reason, 0) + 1
             if reason is FailureReason.BACKEND:
@@ -213,7 +215,7 @@ class RequestStatistics:
     def last_at_s(self) -> float:
         """When the last request ended (Unix seconds), 0.0 if none did; cheaper than ``read``."""
         try:
-            return max(self._last_at_s, self._recent[-1][-1])
+            return self._recent[-1][-1]
         except IndexError:
             return self._last_at_s
 

@@ -134,6 +134,18 @@ def test_history_begins_again_after_a_gap() -> None:
     assert [sample.at_s for sample in history.samples("cpu")] == [100.0, 103.0]
 
 
+def test_a_clock_that_is_set_back() -> None:
+    """The history begins again: later samples and requests would hide the present for as long."""
+    at = (9000.0, 9010.0, 100.0, 103.0, 104.0)
+    history = seen(*(snapshot(ready("a", ended=int(at_s)), at_s=at_s) for at_s in at[:2]))
+    for ended, at_s in enumerate(at[2:], 9012):
+        history.add(snapshot(replace(ready("a"), requests=counts(ended, at_s)), at_s=at_s))
+    assert [sample.at_s for sample in history.samples("cpu")] == [100.0, 103.0]
+    assert history.all_traffic.rate == 2 / 4
+    assert len(history.all_traffic.recent) == len(history.traffic(ModelId("a", 1)).recent) == 30
+    assert history.colour("a:1") == seen(snapshot(ready("a"))).colour("a:1")
+
+
 @pytest.mark.parametrize(
     ("second", "changed"),
     [

@@ -132,6 +132,10 @@ class History:
     """Remembers what charts and rates need of the snapshots that it was given; for one thread."""
 
     def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._begin()
+
+    def _begin(self) -> None:
         self._devices: dict[str, deque[DeviceSample]] = {}
         self._seen: dict[ModelId, _Count] = {}
         self._meters: dict[ModelId, _Counters] = {}
@@ -139,16 +143,17 @@ class History:
         self._all: _Counters | None = None
         self._last_s = 0.0
         self._ends_s: dict[ModelId, float] = {}
-        self._numbers: dict[str, int] = {}
 
     def add(self, snapshot: Snapshot, entries: Sequence[Entry] = ()) -> bool:
-        """Take *snapshot* into account, which is later than those before.
+        """Take *snapshot* into account; one from before the last begins the history again.
 
         Where there is no sample of the minutes before it, *entries* say what models held: the last
         events. Whether the charts changed: they have a sample each second, and whenever the models
         hold more or less.
         """
         is_new = False
+        if snapshot.at_s < self._last_s:  # the system's clock was set back
+            self._begin()
         at_s, before_s = snapshot.at_s, self._last_s
         ends_s = self._ends_s
         changed = [m for m in snapshot.models if ends_s.get(m.id) != m.requests.last_at_s]
