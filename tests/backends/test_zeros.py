@@ -1,6 +1,7 @@
 """Sizes and numbers, above all zeros, that end the process in the engine."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from elsewhere import Elsewhere
 from onnx_models import source, written
 
-from workbench.backends.onnx import backend
+from workbench.backends.onnx import backend, runtime
 from workbench.backends.onnx.header.file import read_onnx_file
+from workbench.backends.onnx_tiers.write import MODEL, write_prepared
 from workbench.errors import LoadFailed
 
 _RANDOM = {name: np.ones((1, 6, size), np.float32) for name, size in (("w6", 1), ("r6", 2))}
@@ -76,6 +78,12 @@ CASES = {
         "float[1, 1, d, e, f] v", "a = Slice (v, one, end, two) y = ConvTranspose (a, k)",
         {"v": [1, 1, 1, 2, 2]}, f"ConvTranspose 'y' {_EMPTY}", {"v": [1, 1, 2, 2, 2]},
     ),
+    "a batch that is not first": (
+        "float[n, b, k] v, float[b, k, m] w",
+        "y = com.microsoft.FusedMatMul <transBatchA = 1> (v, w)",
+        {"v": [0, 2, 3], "w": [2, 3, 4]}, f"FusedMatMul 'y' {_EMPTY}",
+        {"v": [5, 2, 3], "w": [2, 3, 4]},
+    ),
     "a matrix": (
         "float[n, m] v", "y = com.microsoft.Inverse (v)", {"v": [2, 3]}, _OBLONG, {"v": [3, 3]}
     ),
@@ -140,7 +148,43 @@ def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
     path = written(tmp_path / "m.onnx", f"({inputs}) => (float y) {{ {nodes} }}", weights=used)
     file = read_onnx_file(path)
     assert file.guards == ()
-    assert backend.runnable(file, None) == str(path)
+    assert backend.runnable(file, runtime.engine().SessionOptions()) == str(path)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "given", "y"),
+    [
+        (
+            "a = Transpose <perm = [1, 0, 2]> (x) y = MatMul (a, w)",
+            {"x": [0, 2, 3], "w": [2, 3, 4]}, (2, 0, 4),
+        ),
+        (
+            "a = Transpose <perm = [1, 2, 0]> (x) y = MatMul (a, w)",
+            {"x": [0, 2, 3], "w": [2, 0, 4]}, (2, 3, 4),
+        ),
+        (
+            "a = Transpose <perm = [1, 0, 2]> (w) y = MatMul (x, a)",
+            {"x": [2, 5, 0], "w": [0, 2, 4]}, (2, 5, 4),
+        ),
+        (
+            """a = Transpose <perm = [2, 0, 1]> (x) b = Transpose <perm = [2, 1, 0]> (a)
+            y = MatMul (b, w)""", {"x": [0, 2, 3], "w": [2, 3, 4]}, (2, 0, 4)
+        ),
+    ],
+)  # fmt: skip
+def test_batches_that_are_turned(
+    elsewhere: Elsewhere, tmp_path: Path, nodes: str, given: dict[str, object], y: tuple[int, ...]
+) -> None:
+    """They may be empty: the engine's fused product, which would end the process, is not used."""
+    graph = f"(float[a, b, c] x, float[d, e, f] w) => (float[g, h, i] y) {{ {nodes} }}"
+    path = written(tmp_path / "m.onnx", graph)
+    assert elsewhere.run(path, given) == str(y)
+    prepared = tmp_path / "prepared"
+    prepared.mkdir()
+    with suppress(LoadFailed):  # its trial has no inputs that fit each other
+        write_prepared(read_onnx_file(path), prepared)
+    used = {node.op_type for node in onnx.load(prepared / MODEL).graph.node}
+    assert used == {"Transpose", "MatMul"}
 
 
 def test_a_circle_of_nodes(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ ONNX Runtime's defaults that do not suit a server of many models, each measured 
   session alive. None of them leaves this package.
 - It folds constants of any size (``header`` sets a limit).
 - It ends the process when the least INT32 or INT64 is divided by -1, and for some inputs that are
-  empty or 0 (``guarded``).
+  empty or 0 (``guarded``). One of its optimizers brings such a node in (``turns_batches``).
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from workbench.model import (
 from workbench.stamps import stamps
 from workbench.stop import CancellationToken
 
+_LEFT_OUT = "optimization.disable_specified_optimizers"
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 
 
@@ -219,10 +220,12 @@ class OnnxBackend:
 
 
 def runnable(file: OnnxFile, options: Any) -> str | bytes:
-    """The path of *file*; its bytes with guards, and an entry in *options*, if it needs guards.
+    """The path of *file*; its bytes with guards if it needs guards. Sets *options* for it.
 
     Raises ``LoadFailed``.
     """
+    if file.turns_batches:
+        options.add_session_config_entry(_LEFT_OUT, "MatmulTransposeFusion")
     if not file.guards:
         return str(file.path)
     options.add_session_config_entry(_WEIGHTS_FOLDER, str(file.path.parent))

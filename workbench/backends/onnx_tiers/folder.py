@@ -29,7 +29,7 @@ from workbench.stamps import stamp
 MODEL, WEIGHTS = "model.onnx", "weights.bin"
 
 _MANIFEST = "entry.json"
-_FORMAT = 4
+_FORMAT = 5
 _DISK_FACTOR = 2.1  # an entry has the weights twice: as they are, and packed
 _DISK_SHARE = 10  # entries take at most this part of the disk space that would be free without them
 _STALE_S = 86400.0

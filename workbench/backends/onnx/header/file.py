@@ -28,6 +28,7 @@ from workbench.backends.onnx.header.zeros import (
     divisors,
     fragile_nodes,
     takes_no_empty,
+    turns_batches,
 )
 from workbench.errors import LoadFailed, reason_of
 from workbench.stamps import Stamp, stamps
@@ -59,7 +60,8 @@ class OnnxFile:
     *by_value*: the memory of a run may depend on the numbers in its inputs, not only on their
     shapes (see ``is_steady``). *takes_no_empty*: an empty input could end the process. So could a
     0 in *divisors*: an input, and which of its dimensions. *stamps* change when one of its files
-    does. *guards*: nodes that could end the process, and must be guarded.
+    does. *guards*: nodes that could end the process, and must be guarded. *turns_batches*: see the
+    function.
     """
 
     path: Path
@@ -78,6 +80,7 @@ class OnnxFile:
     stamps: tuple[Stamp, ...] = ()
     defaults: tuple[ValueInfo, ...] = ()
     guards: tuple[Division | Fragile, ...] = ()
+    turns_batches: bool = False
 
 
 def read_onnx_file(path: Path) -> OnnxFile:
@@ -195,6 +198,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         takes_no_empty=any(map(takes_no_empty, (graph, *functions))),
         divisors=tuple(divisors(graph, given)),
         guards=(*divisions, *fragile),
+        turns_batches=any(map(turns_batches, (graph, *functions))),
     )
 
 

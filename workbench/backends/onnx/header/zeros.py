@@ -16,6 +16,7 @@ from workbench.backends.onnx.header.graph import Graph, Node, Value
 from workbench.backends.onnx.header.steady import BY_SHAPE
 
 _INVERSE = b"com.microsoft", b"Inverse"
+_TURNED = b"transBatchA", b"transBatchB"
 _RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
 _VOLUME = (1, 1, 1)
 
@@ -77,6 +78,22 @@ def takes_no_empty(graph: Graph) -> bool:
     return any(
         _needs_full(graph, node) or any(map(takes_no_empty, node.graphs)) for node in graph.nodes
     )
+
+
+def turns_batches(graph: Graph) -> bool:
+    """Whether a ``Transpose`` may move the first of three dimensions or more.
+
+    ONNX Runtime makes a ``FusedMatMul`` of it and a ``MatMul``, which takes no empty batch then.
+    """
+    return any(
+        (node.op == b"Transpose" and _moves_first(node.ints.get(b"perm", (2, 1, 0))))
+        or any(map(turns_batches, node.graphs))
+        for node in graph.nodes
+    )
+
+
+def _moves_first(perm: Sequence[int]) -> bool:
+    return perm[:1] != (0,) and len(perm) != 2
 
 
 def divisors(graph: Graph, inputs: Sequence[str]) -> Iterator[Divisor]:
@@ -153,6 +170,8 @@ class _Scope:
                     yield index, need
         elif (node.domain, node.op) == _INVERSE and node.inputs:
             yield 0, Need.SQUARES
+        elif node.op == b"FusedMatMul" and any(map(node.ints.get, _TURNED)):
+            yield from ((index, Need.ELEMENTS) for index in range(len(node.inputs)))
         elif node.inputs and _needs_full(self._graph, node) and not self._is_full(node.inputs[0]):
             yield 0, Need.ELEMENTS
 
