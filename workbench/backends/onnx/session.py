@@ -82,8 +82,7 @@ class OnnxSession(Runnable):
         bindable = {} if _has("BYTES", signature.inputs) else signature.outputs
         specs = (*signature.inputs.values(), *signature.outputs.values())
         plain = not any(spec.datatype in ("BF16", "BYTES") for spec in specs)
-        # a kept binding takes any elements: runs whose elements must be looked at have none
-        binds = steady and on_cpu and plain and not file.divisors
+        binds = steady and on_cpu and plain  # no run on empty inputs is bound
         self._bound = BoundRuns(ort, self._engine, self._run_with) if binds else None
         # A GPU's output is copied into its buffer, and only its size is compared.
         self._buffers = OutputBuffers(bindable, steady=steady, exact=on_cpu)
@@ -165,13 +164,13 @@ class OnnxSession(Runnable):
                 )
 
     def _refuse_zeros(self, inputs: Mapping[str, Tensor]) -> None:
-        """Refuse sizes of 0 by which a kernel would divide, which would end the process."""
+        """Refuse sizes of 0 that would end the process, or let a run never end."""
         for name, axis in self._divisors:
             tensor = inputs.get(name)
             if tensor is not None and tensor.shape[axis:][:1] == (0,):
                 raise InvalidRequest(
                     f"input {name!r} of {self._model} has the shape {list(tensor.shape)}, and the "
-                    "engine would divide by that 0"
+                    "engine cannot take that 0"
                 )
 
     def _run_into(

@@ -17,19 +17,28 @@ from workbench.backends.onnx.header.steady import BY_SHAPE
 
 _INVERSE = b"com.microsoft", b"Inverse"
 _TURNED = b"transBatchA", b"transBatchB"
-_RECURRENT = frozenset((b"GRU", b"LSTM", b"RNN"))
+_RECURRENT = frozenset(b"AttnLSTM DynamicQuantizeLSTM GRU LSTM RNN".split())
 _VOLUME = (1, 1, 1)
 
-# Kernels that divide by a size of an input which a request may give: domain, operator, index of
-# the input, and the dimension.
+# Kernels that divide by a size of an input which a request may give, read beyond it or never end:
+# domain, operator, index of the input, and the dimension.
 _DIVISORS = (
     (b"", b"Attention", 1, -3),
+    (b"", b"Conv", 0, 1),
     (b"com.microsoft", b"DecoderMaskedMultiHeadAttention", 0, -1),
+    (b"com.microsoft", b"DynamicQuantizeMatMul", 0, -1),
+    (b"com.microsoft", b"FusedConv", 0, 1),
     (b"com.microsoft", b"GroupQueryAttention", 0, 0),
     (b"com.microsoft", b"GroupQueryAttention", 0, -1),
     (b"com.microsoft", b"GroupQueryAttention", 3, 0),
+    (b"com.microsoft", b"LinearAttention", 0, -1),
+    (b"com.microsoft", b"LinearAttention", 1, -1),
     (b"com.microsoft", b"MoE", 0, -1),
     (b"com.microsoft", b"MultiHeadAttention", 0, -1),
+    (b"com.microsoft", b"MultiHeadAttention", 2, -1),
+    (b"com.microsoft", b"QAttention", 0, 0),
+    (b"com.microsoft", b"QMoE", 0, -1),
+    (b"com.microsoft", b"RotaryEmbedding", 0, -1),
 )
 Divisor = tuple[str, int]
 
