@@ -187,6 +187,19 @@ def test_batches_that_are_turned(
     assert used == {"Transpose", "MatMul"}
 
 
+def test_an_empty_batch_beside_another(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    """Batches of one name are of one size if one is empty: the engine relies on it, and divides."""
+    nodes = "a = Add (x, v) y = LayerNormalization (a, w)"
+    graph = f"(float[n, s, 8] x, float[n, s, 8] v) => (float[n, s, 8] y) {{ {nodes} }}"
+    path = written(tmp_path / "m.onnx", graph, weights={"w": np.ones(8, np.float32)})
+    full, empty = [2, 3, 8], [0, 3, 8]
+    told = "inputs 'x', 'v' of m:1 have batches of different sizes, one of them 0"
+    assert elsewhere.run(path, {"x": full, "v": empty}).startswith(told)
+    assert elsewhere.run(path, {"x": empty, "v": full}).startswith(told)
+    assert elsewhere.run(path, {"x": empty, "v": empty}) == "(0, 3, 8)"
+    assert elsewhere.run(path, {"x": full, "v": [1, 3, 8]}) == "(2, 3, 8)"
+
+
 def test_a_circle_of_nodes(tmp_path: Path) -> None:
     """A file whose nodes read each other is refused at its load."""
     nodes = "f = Identity (g) g = Identity (f) y = STFT (x, step, , f)"

@@ -75,6 +75,7 @@ class OnnxSession(Runnable):
         self._stoppable: set[Any] = set()
         self._takes_no_empty = file.takes_no_empty
         self._divisors = file.divisors
+        self._batches = _batches(file)
         datatypes = {name: spec.datatype for name, spec in signature.outputs.items()}
         self._datatype_of = datatypes.__getitem__
         self._gives_bf16 = _has("BF16", signature.outputs)
@@ -129,6 +130,8 @@ class OnnxSession(Runnable):
             self._refuse_empty(inputs)
         if self._divisors:
             self._refuse_zeros(inputs)
+        if self._batches:
+            self._refuse_empty_batches(inputs)
         if into or self._gives_bf16:
             placed = {name: _aligned(tensor) for name, tensor in inputs.items()}
             return self._run_into(options, placed, outputs, into or {})
@@ -171,6 +174,20 @@ class OnnxSession(Runnable):
                 raise InvalidRequest(
                     f"input {name!r} of {self._model} has the shape {list(tensor.shape)}, and the "
                     "engine cannot take that 0"
+                )
+
+    def _refuse_empty_batches(self, inputs: Mapping[str, Tensor]) -> None:
+        """Refuse an empty batch beside a full one of the same name.
+
+        ONNX Runtime makes a ``SkipLayerNormalization`` of their sum, which divides by its size.
+        """
+        for names in self._batches:
+            sizes = {inputs[name].shape[0] for name in names if name in inputs}
+            if 0 in sizes and len(sizes) > 1:
+                listed = ", ".join(map(repr, names))
+                raise InvalidRequest(
+                    f"inputs {listed} of {self._model} have batches of different sizes, one of "
+                    "them 0, which the engine cannot take"
                 )
 
     def _run_into(
@@ -249,6 +266,15 @@ class OnnxSession(Runnable):
 
 def _has(datatype: str, specs: Mapping[str, TensorSpec]) -> bool:
     return any(spec.datatype == datatype for spec in specs.values())
+
+
+def _batches(file: OnnxFile) -> list[list[str]]:
+    """The inputs whose first dimensions have one name, by that name."""
+    by_name: dict[str, list[str]] = {}
+    for info in (*file.inputs, *file.defaults):
+        if info.dims and isinstance(info.dims[0], str):
+            by_name.setdefault(info.dims[0], []).append(info.name)
+    return [names for names in by_name.values() if len(names) > 1]
 
 
 def _aligned(tensor: Tensor) -> Tensor:
