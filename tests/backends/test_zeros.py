@@ -187,6 +187,16 @@ def test_batches_that_are_turned(
     assert used == {"Transpose", "MatMul"}
 
 
+@pytest.mark.parametrize("where", ["NODE", _BRANCH.replace("a, b, c, d", "n, 8")])
+def test_a_normalization_without_a_bias(elsewhere: Elsewhere, tmp_path: Path, where: str) -> None:
+    """An empty name in place of the bias is left out, as the load would end the process."""
+    node = "LayerNormalization (x, w,,)"
+    graph = f"(float[n, 8] x, bool yes) => (float[n, 8] y) {{ y = {where.replace('NODE', node)} }}"
+    path = written(tmp_path / "m.onnx", graph, weights={"w": np.ones(8, np.float32)})
+    assert elsewhere.run(path, {"x": [2, 8], "yes": True}) == "(2, 8)"
+    onnx.checker.check_model(onnx.load_from_string(backend.guarded(read_onnx_file(path))))
+
+
 def test_an_empty_batch_beside_another(elsewhere: Elsewhere, tmp_path: Path) -> None:
     """Batches of one name are of one size if one is empty: the engine relies on it, and divides."""
     nodes = "a = Add (x, v) y = LayerNormalization (a, w)"

@@ -8,7 +8,7 @@ remainder 0, as ONNX Runtime answers for INT8 and INT16, and NumPy for all integ
 Before a node that takes no zero (``header.zeros``), that number or the count of elements is divided
 by itself, which ONNX Runtime refuses for 0; the node's input is multiplied by the quotient, 1, or
 reshaped to its own shape times that. So is the input that must have square matrices, by whether it
-has.
+has. The empty name of an input may end the process at the load; as the last one it is left out.
 """
 
 from __future__ import annotations
@@ -81,6 +81,9 @@ class _Guard:
         """Let the run fail if one of *inputs* of *node* is not as it is needed."""
         told = f"{node.op_type.decode()} {_name(node)!r}"
         for index, need in inputs:
+            if need is Need.NAME:
+                del node.input[index:]
+                continue
             if index >= len(node.input) or not node.input[index]:
                 raise LoadFailed("the file changed while it was loaded")
             given = node.input[index]

@@ -59,6 +59,7 @@ class Need(Enum):
     NUMBER = "0 as its frame_length"
     ELEMENTS = "an empty tensor"
     SQUARES = "matrices that are not square"
+    NAME = "an empty name, and is left out"
 
 
 _STFT = ((2, Need.ELEMENTS), (3, Need.NUMBER))
@@ -179,6 +180,8 @@ class _Scope:
                     yield index, need
         elif (node.domain, node.op) == _INVERSE and node.inputs:
             yield 0, Need.SQUARES
+        elif node.op == b"LayerNormalization" and node.inputs[-1:] == [b""]:  # of the bias
+            yield len(node.inputs) - 1, Need.NAME
         elif node.op == b"FusedMatMul" and any(map(node.ints.get, _TURNED)):
             yield from ((index, Need.ELEMENTS) for index in range(len(node.inputs)))
         elif node.inputs and _needs_full(self._graph, node) and not self._is_full(node.inputs[0]):
