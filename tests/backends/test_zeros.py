@@ -197,6 +197,26 @@ def test_a_normalization_without_a_bias(elsewhere: Elsewhere, tmp_path: Path, wh
     onnx.checker.check_model(onnx.load_from_string(backend.guarded(read_onnx_file(path))))
 
 
+@pytest.mark.parametrize(
+    ("node", "lacks"),
+    [
+        ("com.microsoft.Attention <num_heads = 2> (x, x)", "bias"),
+        ("com.microsoft.AttnLSTM <hidden_size = 2> (x, x, x)", "QW"),
+        ("com.microsoft.QMoE (x, x, x, x, x, x,,)", "fc2_scales"),
+    ],
+)
+@pytest.mark.parametrize("where", ["NODE", _BRANCH])
+def test_an_input_without_which_the_process_ends(
+    tmp_path: Path, node: str, lacks: str, where: str
+) -> None:
+    """A file whose node lacks an input that the kernel reads all the same is not loaded."""
+    nodes = where.replace("NODE", node)
+    path = written(tmp_path / "m.onnx", f"(float[n, m] x, bool yes) => (float y) {{ y = {nodes} }}")
+    told = rf"^m:1 has a com\.microsoft\.\w+ without {lacks}, which .* reads anyway: give it one$"
+    with pytest.raises(LoadFailed, match=told):
+        backend.OnnxBackend().load(source(path))
+
+
 def test_an_empty_batch_beside_another(elsewhere: Elsewhere, tmp_path: Path) -> None:
     """Batches of one name are of one size if one is empty: the engine relies on it, and divides."""
     nodes = "a = Add (x, v) y = LayerNormalization (a, w)"

@@ -116,6 +116,10 @@ class OnnxBackend:
 
     def _loaded(self, source: ModelSource, stop: CancellationToken) -> Session:
         file = self._files.read(_path(source))
+        if file.lacking and self._cuda_device is None:
+            raise LoadFailed(
+                f"{source.id} has {file.lacking}, which ONNX Runtime reads anyway: give it one"
+            )
         signature = onnx_signature(source, file)
         origin, config = _origin(file, source), source.config
         session, mapped_nbytes = self._load(source, file, stop)

@@ -27,6 +27,7 @@ from workbench.backends.onnx.header.zeros import (
     Fragile,
     divisors,
     fragile_nodes,
+    lacking,
     takes_no_empty,
     turns_batches,
 )
@@ -60,8 +61,8 @@ class OnnxFile:
     *by_value*: the memory of a run may depend on the numbers in its inputs, not only on their
     shapes (see ``is_steady``). *takes_no_empty*: an empty input could end the process. So could a
     0 in *divisors*: an input, and which of its dimensions. *stamps* change when one of its files
-    does. *guards*: nodes that could end the process, and must be guarded. *turns_batches*: see the
-    function.
+    does. *guards*: nodes that could end the process, and must be guarded. *turns_batches*,
+    *lacking*: see the functions.
     """
 
     path: Path
@@ -81,6 +82,7 @@ class OnnxFile:
     defaults: tuple[ValueInfo, ...] = ()
     guards: tuple[Division | Fragile, ...] = ()
     turns_batches: bool = False
+    lacking: str = ""
 
 
 def read_onnx_file(path: Path) -> OnnxFile:
@@ -199,6 +201,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         divisors=tuple(divisors(graph, given)),
         guards=(*divisions, *fragile),
         turns_batches=any(map(turns_batches, (graph, *functions))),
+        lacking=next(filter(None, map(lacking, (graph, *functions))), ""),
     )
 
 

@@ -42,6 +42,13 @@ _DIVISORS = (
 )
 Divisor = tuple[str, int]
 
+# Inputs that the schemas of com.microsoft call optional, and without which kernels of the CPU crash
+_REQUIRED = {
+    b"Attention": {2: "bias"},
+    b"AttnLSTM": {8: "QW", 9: "MW", 10: "V", 11: "M"},
+    b"QMoE": {3: "fc1_scales", 6: "fc2_scales"},
+}
+
 # Operators whose output has its sizes from their inputs
 _KEEPS_SIZES = frozenset((b"Add", b"Cast", b"Div", b"Identity", b"Mul", b"Sub"))
 
@@ -88,6 +95,16 @@ def takes_no_empty(graph: Graph) -> bool:
     return any(
         _needs_full(graph, node) or any(map(takes_no_empty, node.graphs)) for node in graph.nodes
     )
+
+
+def lacking(graph: Graph) -> str:
+    """A node without an input whose absence ends the process on the CPU, in words; else ``""``."""
+    for node in graph.nodes:
+        required = _REQUIRED.get(node.op, {}) if node.domain == b"com.microsoft" else {}
+        for index, name in required.items():
+            if not any(node.inputs[index : index + 1]):
+                return f"a com.microsoft.{node.op.decode()} without {name}"
+    return next(filter(None, map(lacking, (g for node in graph.nodes for g in node.graphs))), "")
 
 
 def turns_batches(graph: Graph) -> bool:
