@@ -30,6 +30,7 @@ _TURNED = "b = Transpose <perm = [1, 0, 2]> (a)"
 _ZERO = "got 0 as its frame_length, which the engine cannot take"
 _EMPTY = "got an empty tensor, which the engine cannot take"
 _OBLONG = "got matrices that are not square, which the engine cannot take"
+_SMALL = "got sizes below those of its window, which the engine cannot take"
 CASES = {
     "an input": (f"{_SOUND}, int64 f", "y = STFT (x, step, , f)", {"f": 0}, _ZERO, {"f": 4}),
     "a product": (
@@ -84,6 +85,16 @@ CASES = {
         {"v": [0, 2, 3], "w": [2, 3, 4]}, f"FusedMatMul 'y' {_EMPTY}",
         {"v": [5, 2, 3], "w": [2, 3, 4]},
     ),
+    "an image below the window": (
+        "float[n, 1, d, e] v",
+        "a = Relu (v) y = AveragePool <kernel_shape = [3, 3], strides = [2, 2]> (a)",
+        {"v": [1, 1, 1, 5]}, f"AveragePool 'y' {_SMALL}", {"v": [1, 1, 2, 5]},
+    ),
+    "a sound below the window": (
+        "float[n, 1, d] v",
+        "y = MaxPool <kernel_shape = [4], dilations = [2], pads = [1, 2]> (v)",
+        {"v": [1, 1, 3]}, f"MaxPool 'y' {_SMALL}", {"v": [1, 1, 4]},
+    ),
     "a matrix": (
         "float[n, m] v", "y = com.microsoft.Inverse (v)", {"v": [2, 3]}, _OBLONG, {"v": [3, 3]}
     ),
@@ -134,6 +145,18 @@ HARMLESS = {
         "float[n, s, 1] v",
         f"""a = Relu (v) {_TURNED} g, h = GRU <hidden_size = 2> (b, w6, r6)
         c = Reshape (g, shape) y, i, j = LSTM <hidden_size = 2> (c, w8, r8)""",
+    ),
+    "an image of one size": (
+        "float[n, 1, 9, 9] v", "y = MaxPool <kernel_shape = [3, 3], strides = [2, 2]> (v)"
+    ),
+    "a window as large as its step": (
+        "float[n, 1, d, e] v", "y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (v)"
+    ),
+    "a padded window": (
+        "float[n, 1, d, e] v", "y = AveragePool <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (v)"
+    ),
+    "a window padded by itself": (
+        "float[n, 1, d, e] v", 'y = MaxPool <kernel_shape = [3, 3], auto_pad = "SAME_UPPER"> (v)'
     ),
     "an image": ("float[1, 1, d, e] v", "a = Slice (v, one, end) y = ConvTranspose (a, k2)"),
 }  # fmt: skip

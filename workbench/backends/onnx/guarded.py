@@ -8,7 +8,8 @@ remainder 0, as ONNX Runtime answers for INT8 and INT16, and NumPy for all integ
 Before a node that takes no zero (``header.zeros``), that number or the count of elements is divided
 by itself, which ONNX Runtime refuses for 0; the node's input is multiplied by the quotient, 1, or
 reshaped to its own shape times that. So is the input that must have square matrices, by whether it
-has. The empty name of an input may end the process at the load; as the last one it is left out.
+has, and that of a pooling window, by how often each of its least sizes fits. The empty name of an
+input may end the process at the load; as the last one it is left out.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def guarded(file: OnnxFile) -> bytes:
             raise LoadFailed("the file changed while it was loaded") from None
         guard = _Guard(nodes, index, number)
         if isinstance(each, Fragile):
-            guard.add_to_inputs(node, each.inputs)
+            guard.add_to_inputs(node, each)
         else:
             guard.add_to_division(node, each.elem_type, file.opset)
     content: bytes = message.SerializeToString()
@@ -77,17 +78,17 @@ class _Guard:
         self._index = index
         self._prefix = f"{GUARDS}/{number}"
 
-    def add_to_inputs(self, node: Any, inputs: Sequence[tuple[int, Need]]) -> None:
-        """Let the run fail if one of *inputs* of *node* is not as it is needed."""
+    def add_to_inputs(self, node: Any, fragile: Fragile) -> None:
+        """Let the run fail if one of the inputs of *node* is not as it is needed."""
         told = f"{node.op_type.decode()} {_name(node)!r}"
-        for index, need in inputs:
+        for index, need in fragile.inputs:
             if need is Need.NAME:
                 del node.input[index:]
                 continue
             if index >= len(node.input) or not node.input[index]:
                 raise LoadFailed("the file changed while it was loaded")
             given = node.input[index]
-            count = self._count(given, need)
+            count = self._count(given, need, fragile.least)
             one = self._node(b"Div", count, count, name=f"{told} got {need.value}")
             if need is Need.NUMBER:
                 node.input[index] = self._node(b"Mul", given, one)
@@ -95,13 +96,19 @@ class _Guard:
                 shape = self._node(b"Mul", self._node(b"Shape", given), one)
                 node.input[index] = self._node(b"Reshape", given, shape)
 
-    def _count(self, given: bytes, need: Need) -> bytes:
+    def _count(self, given: bytes, need: Need, least: Sequence[int]) -> bytes:
         """A number that is 0 if *given* is not as it is needed."""
         if need is Need.NUMBER:
             return given
         if need is Need.ELEMENTS:
             return self._node(b"Size", given)
         shape = self._node(b"Shape", given)
+        if need is Need.WINDOW:
+            places = self._constants(range(2, 2 + len(least)))
+            rounds = self._node(
+                b"Div", self._node(b"Gather", shape, places), self._constants(least)
+            )
+            return self._node(b"ReduceProd", rounds)
         sizes = [self._node(b"Gather", shape, self._constant(_INT64, at)) for at in (-2, -1)]
         return self._node(b"Cast", self._node(b"Equal", *sizes), to=_INT64)
 
@@ -126,6 +133,14 @@ class _Guard:
         name = self._node(b"Constant")
         value = self._nodes[self._index - 1].attribute.add(name=b"value", type=_TENSOR).t
         value.data_type, value.raw_data = elem_type, struct.pack(_FORMS[elem_type], number)
+        return name
+
+    def _constants(self, numbers: Sequence[int]) -> bytes:
+        """A vector of INT64."""
+        name = self._constant(_INT64, 0)
+        value = self._nodes[self._index - 1].attribute[0].t
+        value.dims.append(len(numbers))
+        value.raw_data = struct.pack(f"<{len(numbers)}q", *numbers)
         return name
 
     def _node(self, op: bytes, *inputs: bytes, to: int = 0, name: str = "") -> bytes:

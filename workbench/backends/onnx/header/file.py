@@ -182,6 +182,9 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
     divisions = dangerous_divisions(reader, graph, functions, overridable)
     given = [info.name for info in (*inputs, *defaults)]
     fragile = _fragile(path, graph, functions, given) if opset >= _OPSET_OF_GUARDS else ()
+    dims = [("", "") if info.dims is None else info.dims for info in (*inputs, *defaults)]
+    if all(isinstance(dim, int) for each in dims for dim in each[1:]):  # only the batch is free
+        fragile = tuple(each for each in fragile if not each.least)
     guards_nbytes = len(divisions + fragile) * _GUARD_NBYTES
     rewritten_nbytes = _REWRITTEN_FACTOR * nbytes if guards_nbytes else 0
     return OnnxFile(

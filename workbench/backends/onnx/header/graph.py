@@ -77,6 +77,7 @@ class Node:
     ints: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
     values: list[Value] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
+    is_same_size: bool = False  # it pads by itself
 
 
 @dataclass(slots=True)
@@ -241,6 +242,8 @@ def _attribute(reader: Reader, at: int, end: int, node: Node, depth: int) -> Non
             node.values.append(_sparse(reader, start, stop))
         elif key in (0x32, 0x5A):
             node.graphs.append(read_graph(reader, start, stop, depth + 1))
+        elif key == 0x22 and name == b"auto_pad":
+            node.is_same_size = reader.data[start:stop].startswith(b"SAME")
         else:
             lists.append((key, start, stop))
     if name.startswith(b"value_"):  # value_floats and its like, of Constant only

@@ -16,6 +16,7 @@ from workbench.backends.onnx.header.graph import Graph, Node, Value
 from workbench.backends.onnx.header.steady import BY_SHAPE
 
 _INVERSE = b"com.microsoft", b"Inverse"
+_POOLS = b"AveragePool", b"MaxPool"
 _TURNED = b"transBatchA", b"transBatchB"
 _RECURRENT = frozenset(b"AttnLSTM DynamicQuantizeLSTM GRU LSTM RNN".split())
 _VOLUME = (1, 1, 1)
@@ -66,6 +67,7 @@ class Need(Enum):
     NUMBER = "0 as its frame_length"
     ELEMENTS = "an empty tensor"
     SQUARES = "matrices that are not square"
+    WINDOW = "sizes below those of its window"
     NAME = "an empty name, and is left out"
 
 
@@ -80,11 +82,13 @@ class EmptyFrames(Exception):
 class Fragile:
     """A node that ends the process if one of its *inputs* is not as it needs it.
 
-    *path*: as ``Division.path``. *inputs*: their indices, and what is needed.
+    *path*: as ``Division.path``. *inputs*: their indices, and what is needed. *least*: the sizes
+    from the third on that an input needs for a window.
     """
 
     path: tuple[int, ...]
     inputs: tuple[tuple[int, Need], ...]
+    least: tuple[int, ...] = ()
 
 
 def takes_no_empty(graph: Graph) -> bool:
@@ -186,6 +190,8 @@ class _Scope:
             path = (*self._path, index)
             if found := tuple(self._open(node)):
                 yield Fragile(path, found)
+            if max(least := _least_sizes(node), default=1) > 1:
+                yield Fragile(path, ((0, Need.WINDOW),), least)
             for number, inner in enumerate(node.graphs):
                 yield from _Scope(inner, self.given, (*path, number), self).fragile()
 
@@ -247,6 +253,22 @@ def _sources(made: Mapping[bytes, Node], name: bytes, *, is_batch: bool) -> list
         found.update(dict.fromkeys(new))
         waiting += new
     return list(found)
+
+
+def _least_sizes(node: Node) -> tuple[int, ...]:
+    """The sizes, from the third on, with which the result of a pooling *node* is not empty."""
+    if node.op not in _POOLS or node.is_same_size:
+        return ()
+    kernel = node.ints.get(b"kernel_shape", ())
+    ones = (1,) * len(kernel)
+    steps, spread = (node.ints.get(name, ones) for name in (b"strides", b"dilations"))
+    pads = node.ints.get(b"pads", (0,) * 2 * len(kernel))
+    return tuple(
+        max(1, spread * (size - 1) + 2 - step - before - after)
+        for size, step, spread, before, after in zip(
+            kernel, steps, spread, pads, pads[len(kernel) :], strict=False
+        )
+    )
 
 
 def _needs_full(graph: Graph, node: Node) -> bool:
