@@ -240,6 +240,17 @@ def test_an_input_without_which_the_process_ends(
         backend.OnnxBackend().load(source(path))
 
 
+def test_empty_operands_of_einsum(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    """They are refused, since the engine would divide by their sizes in some equations."""
+    graph = """(float[a, b] x, float[c, d] v) => (float[a, c] y) {
+        y = Einsum <equation = "ab,cb->ac"> (x, v)
+    }"""
+    path = written(tmp_path / "m.onnx", graph)
+    told = "input 'x' of m:1 is empty, shape [2, 0], which the engine cannot take in an Einsum, a "
+    assert elsewhere.run(path, {"x": [2, 0], "v": [3, 0]}).startswith(told)
+    assert elsewhere.run(path, {"x": [2, 4], "v": [3, 4]}) == "(2, 3)"
+
+
 def test_an_empty_batch_beside_another(elsewhere: Elsewhere, tmp_path: Path) -> None:
     """Batches of one name are of one size if one is empty: the engine relies on it, and divides."""
     nodes = "a = Add (x, v) y = LayerNormalization (a, w)"

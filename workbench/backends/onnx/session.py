@@ -163,7 +163,8 @@ class OnnxSession(Runnable):
             if not tensor.array.size:
                 raise InvalidRequest(
                     f"input {name!r} of {self._model} is empty, shape {list(tensor.shape)}, which "
-                    "the engine cannot take in a recurrent model or a transposed convolution"
+                    "the engine cannot take in an Einsum, a recurrent model or a transposed "
+                    "convolution"
                 )
 
     def _refuse_zeros(self, inputs: Mapping[str, Tensor]) -> None:

@@ -94,10 +94,13 @@ class Fragile:
 def takes_no_empty(graph: Graph) -> bool:
     """Whether a node is of a kind that ends the process if its input is empty.
 
-    These are the recurrent ones, and a ``ConvTranspose`` of three dimensions.
+    These are the recurrent ones, an ``Einsum``, and a ``ConvTranspose`` of three dimensions.
     """
     return any(
-        _needs_full(graph, node) or any(map(takes_no_empty, node.graphs)) for node in graph.nodes
+        _needs_full(graph, node)
+        or (node.op == b"Einsum" and len(node.inputs) > 1)
+        or any(map(takes_no_empty, node.graphs))
+        for node in graph.nodes
     )
 
 
