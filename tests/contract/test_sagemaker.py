@@ -101,7 +101,7 @@ def test_nothing_waits_for_a_load(
     """While all threads for loads are taken, and more loads wait, the platform's polls go on."""
     load(container, "a", artifact)
     gate = threading.Event()
-    loads = [server._core.soon(gate.wait, waits=True) for _ in range(100)]
+    loads = [server._core.soon(gate.wait, waits=True) for _ in range(600)]
     try:
         assert container.get("/ping").status_code == 200
         assert listed(container) == ["a"]

@@ -19,9 +19,11 @@ from workbench.core import ServerCore
 from workbench.core.inference.call import Call
 from workbench.core.inference.execution import _StepTurn
 from workbench.core.inference.waits import Waits
+from workbench.core.lifecycle import loads
 from workbench.errors import (
     DeadlineExceeded,
     MemoryExhausted,
+    ModelNotReady,
     RequestStopped,
     ServerNotRunning,
     ThreadsExhausted,
@@ -207,6 +209,77 @@ def test_a_load_that_takes_long_is_waited_for_by_hand(rig: Rig) -> None:
             core.infer(request("a"))
         gate.set()
         assert loading.result(30).id == ModelId("a", 1)
+
+
+def test_several_loads_by_hand_wait_no_longer_than_one(rig: Rig) -> None:
+    """One that waits for another load of its model is told in time who holds the room."""
+    core = rig.open(wait="50ms")
+    rig.serve(core, "holds", nbytes=50)
+    told = "'a', which others load too, waited 50 ms for room: holds:1 holds 50 B"
+    with (
+        ThreadPoolExecutor(1) as pool,
+        inside.lease(core, "holds"),
+        core._running().loads._one_at_a_time("a"),
+        pytest.raises(WaitedTooLong, match=told),
+    ):
+        pool.submit(core.load_all, "a").result(30)
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set once a load by hand waits for another one of its model."""
+    loading, looked = loads.are_loading, threading.Event()
+
+    def look(*given: Any) -> bool:
+        looked.set()
+        return loading(*given)
+
+    monkeypatch.setattr(loads, "are_loading", look)
+    return looked
+
+
+def test_a_load_that_takes_long_is_waited_for_by_other_loads(
+    rig: Rig, looked: threading.Event
+) -> None:
+    """What is loading will come, for all who load it by hand."""
+    core = rig.open(wait="50ms")
+    gate = rig.loader.gates["a"] = threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(core.load_all, "a")
+        inside.until(lambda: rig.loader.live_nbytes == 60)
+        second = pool.submit(core.load_all, "a")
+        assert looked.wait(30)
+        gate.set()
+        first.result(30)
+        second.result(30)
+
+
+class Gate(threading.Event):
+    """Lets one through each time."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        is_open = super().wait(timeout)
+        self.clear()
+        return is_open
+
+
+def test_an_unload_waits_for_no_load(rig: Rig, looked: threading.Event) -> None:
+    """It ends the load that goes on; the next one begins then, and is not waited for."""
+    core = rig.open(wait="50ms")
+    gate = rig.loader.gates["a"] = Gate()
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(core.load_all, "a")
+        inside.until(lambda: rig.loader.live_nbytes == 60)
+        second = pool.submit(core.load_all, "a")
+        assert looked.wait(30)
+        unloading = pool.submit(core.unload, "a")
+        with pytest.raises(ModelNotReady, match="a:1 was unloaded while it was loading"):
+            first.result(30)
+        try:
+            unloading.result(30)
+        finally:
+            gate.set()
+        second.result(30)
 
 
 @pytest.mark.parametrize("instances", [0, 1])

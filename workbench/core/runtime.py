@@ -57,7 +57,7 @@ _LOOKING_THREADS = 4
 _CLOSING_THREADS = 4
 _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
-_WAITING_THREADS = 32  # they mostly sleep
+_WAITING_THREADS = 512  # they mostly sleep; an unload must not wait for loads that wait for room
 _TELLING_THREADS = 1
 _BATCHING_THREADS = 256  # one for each busy instance of a model that has a queue
 

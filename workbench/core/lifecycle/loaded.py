@@ -34,8 +34,8 @@ def loaded(
     try:
         with stop.calls(partial(abandon, coming)) if stop else nullcontext():
             while not _is_done(coming, wait_s):
-                if not _are_loading(residency, models):
-                    raise _too_long(models, residency, wait_s)
+                if not are_loading(residency, models):
+                    raise too_long(", ".join(map(str, models)), residency, wait_s)
         if stop is not None and stop.error is not None:  # then the lease was given back
             raise stop.error
         return coming.result()
@@ -48,7 +48,7 @@ def loaded(
         raise
 
 
-def _are_loading(residency: Residency, models: Sequence[ModelId]) -> bool:
+def are_loading(residency: Residency, models: Sequence[ModelId]) -> bool:
     """Whether the load of any of *models* has begun."""
     residents = residency.snapshot().residents
     found = [residents[model] for model in models if model in residents]
@@ -64,11 +64,11 @@ def _is_done(coming: Future[Lease], timeout_s: float) -> bool:
     return True
 
 
-def _too_long(models: Sequence[ModelId], residency: Residency, wait_s: float) -> WaitedTooLong:
-    named = ", ".join(map(str, models))
+def too_long(waiting: str, residency: Residency, wait_s: float) -> WaitedTooLong:
+    """The error for the models *waiting*: who holds the room that they did not get."""
     held = holders(residency)
     because = f": {held}" if held else ""
-    return WaitedTooLong(f"{named} waited {show_duration(wait_s)} for room{because}")
+    return WaitedTooLong(f"{waiting} waited {show_duration(wait_s)} for room{because}")
 
 
 def holders(residency: Residency) -> str:

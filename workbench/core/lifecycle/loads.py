@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakValueDictionary
@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 from workbench.backends.base import Runnable, Session
 from workbench.core.inference.call import UnderWay
 from workbench.core.leases import REPLACED
-from workbench.core.lifecycle.loaded import loaded
+from workbench.core.lifecycle.loaded import are_loading, loaded, too_long
 from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
@@ -45,6 +45,14 @@ _END_S = 1.0  # and so long to end after they were stopped
 
 
 @dataclass(eq=False)
+class _Place:
+    """Where one thread at a time replaces a model; *depth* is how often it has entered."""
+
+    lock: Any = field(default_factory=threading.RLock)
+    depth: int = 0
+
+
+@dataclass(eq=False)
 class Loads:
     """Loads and unloads the models of *repository*.
 
@@ -69,12 +77,14 @@ class Loads:
     """Models that are unloaded, but a run that cannot be ended goes on."""
     _by_hand: set[str] = field(default_factory=set, init=False)
     """Models that are loaded for themselves, not only as parts of others."""
-    _replacing: WeakValueDictionary[str, Any] = field(
+    _replacing: WeakValueDictionary[str, _Place] = field(
         default_factory=WeakValueDictionary, init=False
     )
-    """The lock of each model that is being replaced, by name."""
+    """Of each model that is being replaced, by name."""
+    _unloaded: set[str] = field(default_factory=set, init=False)
+    """Models that were unloaded, and are to be forgotten once nothing replaces them."""
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    """For these locks."""
+    """For ``_replacing``."""
 
     def load_at_start(self, *, everything: bool) -> set[str]:
         """Load the functions, and with *everything* all other models, as far as they fit.
@@ -335,17 +345,35 @@ class Loads:
     def _forget(self, name: str) -> None:
         """Forget what is known of *name*; if no version is left, also its override.
 
-        Not during a load with an override: that keeps it, or takes it back if it fails.
+        Not during a load with an override: that keeps it, or takes it back if it fails. So what
+        replaces *name* now does it at its end, and an unload waits for no other load.
         """
-        with self._one_at_a_time(name):
-            self.names.forget(name)
-            here = self.here(name)
-            self.sources.keep_only(name, here)
-            states = map(self.residency.state, here)
-            if all(state is ModelState.UNLOADING for state in states):  # or if there are none
-                self._by_hand.discard(name)
-                if self.repository.drop_override(name):
-                    self.gone(name)
+        self._unloaded.add(name)
+        self._forget_if_free(name)
+
+    def _forget_if_free(self, name: str) -> None:
+        place = self._place_of(name)
+        while name in self._unloaded and place.lock.acquire(blocking=False):
+            try:
+                if place.depth:  # this thread itself is in it
+                    return
+                self._forget_unloaded(name)
+            finally:
+                place.lock.release()
+
+    def _forget_unloaded(self, name: str) -> None:
+        """Forget *name*, under its lock, if it was unloaded."""
+        if name not in self._unloaded:
+            return
+        self._unloaded.discard(name)
+        self.names.forget(name)
+        here = self.here(name)
+        self.sources.keep_only(name, here)
+        states = map(self.residency.state, here)
+        if all(state is ModelState.UNLOADING for state in states):  # or if there are none
+            self._by_hand.discard(name)
+            if self.repository.drop_override(name):
+                self.gone(name)
 
     def _wait_until_gone(
         self, gone: Mapping[ModelId, Future[None]], grace_s: float | None = None
@@ -436,11 +464,32 @@ class Loads:
         self.sources.follow_policy(model, self.residency.session(model))
         return model
 
-    def _one_at_a_time(self, name: str) -> AbstractContextManager[object]:
-        """A context for replacing the model *name*, which one thread at a time is in."""
+    def _place_of(self, name: str) -> _Place:
         with self._lock:
-            lock: Any = self._replacing.setdefault(name, threading.RLock())
-        return lock  # type: ignore[no-any-return]  # a lock is a context
+            return self._replacing.setdefault(name, _Place())
+
+    @contextmanager
+    def _one_at_a_time(self, name: str) -> Iterator[None]:
+        """A context for replacing the model *name*, which one thread at a time is in.
+
+        Raises ``WaitedTooLong`` if another one is in it after ``wait_s``, and loads nothing yet.
+        """
+        place = self._place_of(name)
+        while not place.lock.acquire(timeout=self.wait_s):
+            if not are_loading(self.residency, self.here(name)):
+                told = f"{shown_name(name)!r}, which others load too,"
+                raise too_long(told, self.residency, self.wait_s)
+        place.depth += 1
+        try:
+            yield
+        finally:
+            place.depth -= 1
+            try:
+                if not place.depth:
+                    self._forget_unloaded(name)
+            finally:
+                place.lock.release()
+            self._forget_if_free(name)
 
     def _is_outdated(self, model: ModelId) -> bool:
         """Whether *model* is loaded and its files have changed since."""
