@@ -366,6 +366,24 @@ def test_no_key_waits_for_another() -> None:
     pool.close()
 
 
+def test_a_key_that_has_taken_all_threads_leaves_others_their_share() -> None:
+    """Half of the size if there are two, a third if there are three; never less than one job."""
+    pool, held = SharedPool(4, "test"), Held()
+    jobs = [do(pool, held.work("slow"), "slow") for _ in range(5)]
+    for _ in range(4):
+        assert held.inside.acquire(timeout=30)
+    jobs += [do(pool, held.work("a"), "a") for _ in range(3)]
+    for _ in range(2):
+        assert held.inside.acquire(timeout=30)
+    jobs += [do(pool, held.work("b"), "b") for _ in range(2)]
+    assert held.inside.acquire(timeout=30)
+    assert held.begun[4:] == ["a", "a", "b"]
+    held.gate.release(len(jobs))
+    for job in jobs:
+        job.told.result(30)
+    pool.close()
+
+
 def test_who_has_least_under_way_is_next() -> None:
     """A place that becomes free goes to the key that has the fewest; else in order."""
     pool, held = SharedPool(2, "test"), Held()

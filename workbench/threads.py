@@ -296,9 +296,10 @@ class Job(Protocol):
 class SharedPool:
     """Threads that are shared by jobs of several keys, such as the runs of several models.
 
-    Up to *size* threads run jobs; the key with the fewest running jobs goes first. A key with no
-    running job does not wait for the others: it gets an extra thread, up to 512 threads in all.
-    So work that never ends delays only work of its own key.
+    Up to *size* threads run jobs; the key with the fewest running jobs goes first. No key waits
+    for the others while it has fewer running jobs than its share, *size* divided by the number of
+    keys, and at least one: it gets extra threads, up to 512 threads in all. So work that never ends
+    delays only work of its own key, and leaves others their share.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -307,6 +308,7 @@ class SharedPool:
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, deque[Job]] = {}  # in the order of their coming
         self._running: dict[Hashable, int] = {}  # jobs of each key
+        self._jobs: dict[Hashable, int] = {}  # likewise, waiting ones too
         self._busy = 0  # threads that work,
         self._coming = 0  # and those that were started or woken, and look for a job next
         self._threads = 0
@@ -328,15 +330,28 @@ class SharedPool:
                 self._waiting[key] = deque((job,))
             else:
                 jobs.append(job)
-            # each key of which nothing runs has a thread that is coming for it
-            is_new = key not in self._running and self._coming < len(self._waiting)
-            if is_new or self._busy + self._coming < self.size:
+            self._jobs[key] = self._jobs.get(key, 0) + 1
+            if self._busy + self._coming < self.size or self._is_owed(key):
                 if self._idle:
                     self._idle -= 1
                     self._wakes.put(None)
                     self._coming += 1
                 elif self._threads < _MOST_THREADS:
                     self._start_thread(key)
+
+    def _share(self) -> int:
+        """How many jobs of each key may run if the others have taken all threads."""
+        return max(1, self.size // len(self._jobs))
+
+    def _is_owed(self, key: Hashable) -> bool:
+        """Whether a job of *key* may run whatever others do, and too few threads are coming."""
+        if key not in self._running and self._coming < len(self._waiting):
+            return True
+        share, running = self._share(), self._running
+        if self._jobs[key] > share:
+            return False
+        lacking = (min(len(jobs), share - running.get(k, 0)) for k, jobs in self._waiting.items())
+        return self._coming < sum(count for count in lacking if count > 0)
 
     def withdraw(self, job: Job) -> bool:
         """Take *job* out of the queue; returns whether it was there, and so will not run."""
@@ -348,6 +363,7 @@ class SharedPool:
             jobs.remove(job)
             if not jobs:
                 del self._waiting[job.key]
+            self._count_out(job.key)
             return True
 
     def close(self, *, finish: bool = False) -> None:
@@ -358,6 +374,7 @@ class SharedPool:
             if not finish:
                 left = [job for jobs in self._waiting.values() for job in jobs]
                 self._waiting.clear()
+                self._jobs = self._running.copy()
             for _ in range(self._idle):
                 self._wakes.put(None)
         for job in left:  # which may have more done
@@ -370,6 +387,7 @@ class SharedPool:
             if self._threads:  # those that there are will do it
                 return
             del self._waiting[key]
+            del self._jobs[key]
             raise
         self._threads += 1
         self._coming += 1
@@ -408,9 +426,11 @@ class SharedPool:
     def _choose(self) -> Hashable | None:
         """Of the keys with jobs that may begin, the one with the fewest running jobs."""
         chosen, fewest = None, math.inf
+        if self._waiting and self._busy >= self.size:
+            fewest = self._share()
         for key in self._waiting:
             count = self._running.get(key, 0)
-            if count < fewest and (not count or self._busy < self.size):
+            if count < fewest:
                 if not count:
                     return key
                 chosen, fewest = key, count
@@ -430,3 +450,9 @@ class SharedPool:
         left = self._running.pop(key) - 1
         if left:
             self._running[key] = left
+        self._count_out(key)
+
+    def _count_out(self, key: Hashable) -> None:
+        left = self._jobs.pop(key) - 1
+        if left:
+            self._jobs[key] = left
