@@ -1,10 +1,11 @@
 """A restart changes what it is told to, and nothing else; nothing at all if it cannot."""
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
@@ -203,21 +204,58 @@ def test_no_request_comes_before_the_core_is_open(
     assert answered == [200]
 
 
-def test_what_clients_set_ends(sample_models: Path, tmp_path: Path) -> None:
-    """Trace settings and regions of shared memory end with the server, as after a stop."""
-    settings = {"device": "cpu", "shared_memory": "on", "trace_file": tmp_path / "trace.json"}
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_clients_set_stays(
+    sample_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+) -> None:
+    """Trace settings and regions of shared memory, also if the restart fails; no trace is lost."""
+    file = tmp_path / "trace.json"
     memory = SharedMemory(create=True, size=64)
     region = {"key": f"/{memory.name}", "offset": 0, "byte_size": 64}
+    settings = {"device": "cpu", "shared_memory": "on", "trace_file": file}
     with Workbench(sample_models, port=0, **settings) as workbench, closing(memory):
         regions = f"{workbench.url}/v2/systemsharedmemory"
         trace = f"{workbench.url}/v2/trace/setting"
-        usual = httpx.get(trace).json()
         httpx.post(f"{regions}/region/r/register", json=region).raise_for_status()
+        chosen = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}
+        wanted = httpx.post(trace, json=chosen).json()
+        workbench.infer("wine", np.zeros((1, 13), np.float32))
+        failures, start = iter([PortInUse("scripted")] * fails), ServerHost.start
+
+        def fail_first(host: ServerHost, given: socket.socket) -> None:
+            for failure in failures:
+                raise failure
+            start(host, given)
+
+        monkeypatch.setattr(ServerHost, "start", fail_first)
+        with pytest.raises(PortInUse) if fails else nullcontext():
+            workbench.restart(budget="32MiB")
+        assert [row["name"] for row in httpx.get(f"{regions}/status").json()] == ["r"]
+        assert httpx.get(trace).json() == wanted
+        workbench.infer("wine", np.zeros((1, 13), np.float32))
+        workbench.stop()
+        traces = json.loads(file.read_text())
+        assert len([each for each in traces if "model_name" in each]) == 2
+        workbench.start()
+        assert httpx.get(f"{workbench.url}/v2/systemsharedmemory/status").json() == []
+        memory.unlink()
+
+
+def test_a_restart_may_turn_off_what_clients_set(sample_models: Path, tmp_path: Path) -> None:
+    """Without the setting shared_memory the regions end; a new trace_file begins with no traces."""
+    memory = SharedMemory(create=True, size=64)
+    region = {"key": f"/{memory.name}", "offset": 0, "byte_size": 64}
+    settings = {"device": "cpu", "shared_memory": "on", "trace_file": tmp_path / "trace.json"}
+    with Workbench(sample_models, port=0, **settings) as workbench, closing(memory):
+        trace = f"{workbench.url}/v2/trace/setting"
+        httpx.post(
+            f"{workbench.url}/v2/systemsharedmemory/region/r/register", json=region
+        ).raise_for_status()
         httpx.post(trace, json={"trace_level": ["TIMESTAMPS"]}).raise_for_status()
-        assert len(httpx.get(f"{regions}/status").json()) == 1
-        workbench.restart(budget="32MiB")
-        assert httpx.get(f"{regions}/status").json() == []
-        assert httpx.get(trace).json() == usual
+        workbench.restart(shared_memory="off", trace_file=tmp_path / "other.json")
+        assert httpx.get(trace).json()["trace_level"] == ["OFF"]
+        workbench.restart(shared_memory="on")
+        assert httpx.get(f"{workbench.url}/v2/systemsharedmemory/status").json() == []
         memory.unlink()
 
 

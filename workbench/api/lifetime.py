@@ -121,9 +121,9 @@ class Lifetime:
     def restart(self, repository: Folders = None, **settings: Any) -> Self:
         """Restart with changed options; options that are not given stay as they are.
 
-        The address, functions, pins, files given with loads, statistics, events and log settings
-        stay; trace settings and registered shared memory do not. Clients that connect meanwhile
-        wait. Models are loaded again. Raises as the constructor and
+        The address, functions, pins, files given with loads, statistics, events, log and trace
+        settings, and registered shared memory stay. Clients that connect meanwhile wait. Models
+        are loaded again. Raises as the constructor and
         ``start`` do; then the server runs on as before.
         """
         self._serving.restart(repository, **settings)

@@ -60,6 +60,7 @@ class Lifetime:
         self.tracing = Tracing(settings.trace_file, partial(setattr, self._runs, "tracing"))
         self._placements: tuple[Placement, ...] = ()
         self._why_closed = _STOPPED
+        self._given_away: list[object] = []  # what another core goes on with
         self._pinned: tuple[ModelId, ...] = ()  # while it is closed
         self._runtime: Runtime | None = None
         self.draining = CancellationToken()  # set when the server begins to stop
@@ -146,9 +147,10 @@ class Lifetime:
         self._pinned = self.pinned
         self._runtime = None
         self.draining = CancellationToken()
-        self._regions.close()
         runtime.close(timeout_s)
-        self.tracing.close()
+        for each in (self._regions, self.tracing):
+            if each not in self._given_away:
+                each.close()
         self._repository.close()
 
     @property
@@ -161,14 +163,23 @@ class Lifetime:
         return pinned if runtime.has_started else tuple(dict.fromkeys((*self._pinned, *pinned)))
 
     def hand_over(self, to: Lifetime) -> None:
-        """Give *to*, which is closed, the pins, log settings, added models and files of loads.
+        """Give *to*, which is closed, what outlasts a restart; this core must be closed next.
 
-        This core no longer owns those files; it must be closed next.
+        That is the pins, log settings, added models, files of loads, and, unless the settings of
+        *to* differ in that, registered shared memory and the settings of traces.
         """
         to.log_settings = self.log_settings
         to._pinned = self.pinned
         to._repository.take_over(self._repository)
         to._urls |= self._urls
+        self._given_away, to._given_away = [], []
+        if to.settings.shared_memory:
+            to._regions = self._regions
+            self._given_away.append(self._regions)
+        if to.settings.trace_file == self.settings.trace_file:
+            to.tracing = self.tracing
+            to.tracing.follow(partial(setattr, to._runs, "tracing"))
+            self._given_away.append(self.tracing)
 
     def forget_in_child(self) -> None:
         """After a fork, in the child: drop the runtime, whose threads the child does not have.

@@ -127,6 +127,12 @@ class Tracing:
         for sampler in left:
             sampler.end()
 
+    def follow(self, switch: Callable[[Tracing | None], object]) -> None:
+        """Tell *switch* from now on, and at once."""
+        with self._lock:
+            self._switch = switch
+            self._turn(self.is_on)
+
     def _turn(self, is_on: bool) -> None:
         """Trace from now on, or do not; under the lock."""
         self.is_on = is_on
