@@ -67,6 +67,11 @@ def test_a_replay_gives_the_same_effects(policy: str, asked: list[ModelId]) -> N
     assert list(map(repr, replay(journal.dump()))) == list(map(repr, applied))
 
 
+def test_a_replay_reads_the_same_in_every_process() -> None:
+    """What is told of a changed policy has no address of this process."""
+    assert " at 0x" not in repr([events.PolicyChanged(policy) for policy in POLICIES.values()])
+
+
 def test_the_last_use_is_replayed() -> None:
     """Of models that were leased in turns since the last event, the last one leaves last."""
     machine = Machine([100], POLICIES["lru"])

@@ -102,6 +102,28 @@ def test_those_that_come_count(rig: Rig) -> None:
     assert (rig.on(0), rig.on(1)) == ({D}, {A, B, C})
 
 
+def test_what_fits_beside_those_that_wait_goes_there(rig: Rig) -> None:
+    """Where an earlier one waits for a run's end, a model may go if it needs none of that room.
+
+    Another device, on which less is wanted but nothing fits before a run's end, comes later.
+    """
+    rig.resize(100, 1)
+    for name, nbytes in {"f": 80, "g": 90, "small": 15, "large": 60}.items():
+        rig.loader.sizes[name] = rig.loaders[1].sizes[name] = nbytes
+    rig.loaders[0].callers.update("fg")
+    rig.loaders[1].callers.update("fg")
+    running = [rig.acquire(ModelId(name, 1)).result(0) for name in "fg"]
+    assert [rig.residency.device(each.model) for each in running] == [0, 1]
+    waiting = rig.acquire(ModelId("large", 1))
+    assert not waiting.done()
+    rig.acquire(ModelId("small", 1)).result(0).release()
+    assert rig.on(0) == {ModelId("f", 1), ModelId("small", 1)}
+    running[0].release()
+    rig.jobs.run_all()
+    waiting.result(0).release()
+    running[1].release()
+
+
 def test_others_on_a_device_count(rig: Rig) -> None:
     """What other programs took of a device is no room, and what nobody says does not count."""
     rig.system = [90, 50]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 Key = Callable[[float, float, int], float]
 """Of a loaded model's frequency (see ``Usage``), its seconds to load it again, and its bytes."""
@@ -21,7 +21,7 @@ class EvictionPolicy:
 
     name: str
     reason: str
-    key: Key | None = None
+    key: Key | None = field(default=None, repr=False)
     evicts: bool = True
     decays: bool = False
 

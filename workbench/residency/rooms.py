@@ -306,8 +306,9 @@ def choose_devices(
     A model stays where it is, or where another of the *requests* waits for it. After these the
     others get theirs, the largest first: the device with the most room. Room is the lesser of two
     numbers. By the books: free bytes, less the needs of *requests* that have no room promised yet.
-    By the *system*: free bytes, ``None`` if unknown. A device that can never hold the model
-    together with the other models of the request comes last. Of equal devices the first is chosen.
+    By the *system*: free bytes, ``None`` if unknown. A device where the model fits now, in what
+    these *requests* do not need, comes first. A device that can never hold the model together with
+    the other models of the request comes last. Of equal devices the first is chosen.
     """
     devices, needs = residents.devices, request.needs
     if len(devices) == 1:
@@ -315,10 +316,12 @@ def choose_devices(
     homes = dict(request.homes)
     budgets = [device.budget_nbytes for device in devices]
     free = [device.free_nbytes for device in devices]
+    now = list(free)
     coming = {model: (home, r.needs[model]) for r in requests for model, home in r.homes.items()}
-    for model, (home, nbytes) in coming.items():
-        if residents.find(model) is None:
-            free[home.number] -= nbytes
+    waiting = [where for model, where in coming.items() if residents.find(model) is None]
+    ahead = _ahead(waiting)
+    for home, nbytes in waiting:
+        free[home.number] -= nbytes
 
     def place(model: ModelId, device: DeviceBooks, nbytes: int) -> None:
         homes[model] = device
@@ -334,17 +337,30 @@ def choose_devices(
         else:
             absent.append(model)
 
-    def room(device: DeviceBooks) -> tuple[bool, int]:
-        number = device.number
+    def room(device: DeviceBooks) -> tuple[bool, bool, int]:
+        number, nbytes = device.number, needs[model]
         by_system = system[number] if number < len(system) else None
-        free_nbytes = free[number] if by_system is None else min(free[number], by_system)
-        return budgets[number] >= needs[model], free_nbytes
+        now_nbytes, free_nbytes = now[number], free[number]
+        if by_system is not None:
+            now_nbytes, free_nbytes = min(now_nbytes, by_system), min(free_nbytes, by_system)
+        passes = device not in ahead or ahead[device].lets_pass(nbytes)
+        return budgets[number] >= nbytes, passes and nbytes <= now_nbytes, free_nbytes
 
     for model in sorted(absent, key=lambda model: -needs[model]):
         device = max(devices, key=room)
         place(model, device, needs[model])
         free[device.number] -= needs[model]
+        now[device.number] -= needs[model]
     return homes
+
+
+def _ahead(waiting: Iterable[tuple[DeviceBooks, int]]) -> Queue:
+    """The requests ahead, of models that are *waiting* for so many bytes each."""
+    ahead = Queue()
+    for device, nbytes in waiting:
+        if device not in ahead or ahead[device].lets_pass(0):  # else nothing passes any more
+            ahead.wait(device, nbytes, device.room())
+    return ahead
 
 
 def candidates(device: DeviceBooks, kept: Container[ModelId]) -> Iterator[Resident]:
