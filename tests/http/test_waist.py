@@ -3,7 +3,11 @@
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
+import pytest
+
+import workbench.grpc
 import workbench.http
 
 _HIDDEN = {"Lease", "Session", "Schedule", "ThreadPool", "SharedPool", "Residency", "Thread"}
@@ -20,10 +24,12 @@ def _names(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-def test_no_adapter_sees_how_the_core_works() -> None:
-    """No module of workbench.http names a lease, a session, a schedule or threads."""
-    modules = list(Path(workbench.http.__file__).parent.rglob("*.py"))
-    assert len(modules) > 20
+@pytest.mark.parametrize(("adapter", "count"), [(workbench.http, 20), (workbench.grpc, 10)])
+def test_no_adapter_sees_how_the_core_works(adapter: ModuleType, count: int) -> None:
+    """No module of an adapter names a lease, a session, a schedule or a thread pool."""
+    assert adapter.__file__
+    modules = list(Path(adapter.__file__).parent.rglob("*.py"))
+    assert len(modules) > count
     for module in modules:
         named = set(_names(ast.parse(module.read_text())))
         assert not named & _HIDDEN, module
