@@ -228,6 +228,8 @@ def test_inputs_by_keyword(wb: Workbench) -> None:
     assert wb.infer("odd", inputs=[1]).tolist() == [1]
     with pytest.raises(UsageError, match=r"not both: timeout; did you mean timeout_s=\?"):
         wb.infer("odd", [1], timeout=3)
+    with pytest.raises(UsageError, match="not both: timeout_s; stream takes no timeout_s="):
+        wb.stream("odd", [1], timeout_s=3)
 
 
 @pytest.mark.parametrize("model", [np.ones((1, 2)), Graph(ROWS), {"x": 1}, 3])

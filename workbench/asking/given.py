@@ -49,6 +49,8 @@ def inputs_of(model: object, inputs: object, by_keyword: Mapping[str, object]) -
         names = ", ".join(by_keyword)
         meant = [near for name in by_keyword for near in get_close_matches(name, _OPTIONS, 1)]
         hint = f"; did you mean {meant[0]}=?" if meant else ""
+        if meant and meant[0] in by_keyword:  # it is no misspelling
+            hint = f"; stream takes no {meant[0]}="
         raise UsageError(f"give the inputs as one value or by keyword, not both: {names}{hint}")
     return inputs
 
