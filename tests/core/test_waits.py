@@ -255,23 +255,36 @@ def test_a_load_that_takes_long_is_waited_for_by_other_loads(
 
 
 class Gate(threading.Event):
-    """Lets one through each time."""
+    """Lets one load through for each time that it is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._times = threading.Semaphore(0)
+
+    def set(self) -> None:
+        self._times.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        is_open = super().wait(timeout)
-        self.clear()
-        return is_open
+        return self._times.acquire(timeout=timeout)
 
 
-def test_an_unload_waits_for_no_load(rig: Rig, looked: threading.Event) -> None:
+def test_an_unload_waits_for_no_load(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """It ends the load that goes on; the next one begins then, and is not waited for."""
-    core = rig.open(wait="50ms")
+    core = rig.open()
     gate = rig.loader.gates["a"] = Gate()
+    place_of, came = loads.Loads._place_of, threading.Semaphore(0)
+
+    def come(self: loads.Loads, name: str) -> Any:
+        came.release()
+        return place_of(self, name)
+
+    monkeypatch.setattr(loads.Loads, "_place_of", come)
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(core.load_all, "a")
         inside.until(lambda: rig.loader.live_nbytes == 60)
+        assert came.acquire(timeout=30)
         second = pool.submit(core.load_all, "a")
-        assert looked.wait(30)
+        assert came.acquire(timeout=30)
         unloading = pool.submit(core.unload, "a")
         with pytest.raises(ModelNotReady, match="a:1 was unloaded while it was loading"):
             first.result(30)
