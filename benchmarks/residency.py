@@ -13,13 +13,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from workbench.backends.base import NO_PARTS, Session
+from workbench.backends.base import Session
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
-from workbench.model import Footprint, ModelId, Need, Schedule, Signature
+from workbench.model import Footprint, ModelId, Need
 from workbench.residency import Estimated, Job, Lease, Loaded, OnDevice, Residency, Work
 from workbench.stop import CancellationToken
-from workbench.tensor import Tensor
 
 COUNTS = (20, 200, 1000)
 ROUNDS, CALLS, LOADS = 9, 400, 40
@@ -27,34 +26,12 @@ LARGE = ModelId("large", 1)
 FUNCTION = ModelId("function", 1)
 
 
-class Model:
+class Model(Session):
     """A loaded model of one byte, or of as many as it is told to be."""
-
-    origin: object = None
-    steady = recovers = divisible = True
-    signature = Signature("benchmark", {}, {})
-    schedule: Schedule | None = None
-    parts = NO_PARTS
 
     def __init__(self, nbytes: int, *, may_call: bool) -> None:
         self.footprint = Footprint(other_nbytes=nbytes)
         self.may_call = may_call
-
-    def run(
-        self,
-        _inputs: Mapping[str, Tensor],
-        _outputs: Sequence[str],
-        _into: Mapping[str, memoryview] | None = None,
-        _stop: CancellationToken | None = None,
-    ) -> list[Tensor]:
-        """No model runs here."""
-        raise NotImplementedError
-
-    def cancel(self) -> None:
-        """Nothing runs."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class AtOnce(Work):
