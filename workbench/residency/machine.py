@@ -46,9 +46,10 @@ from workbench.residency.effects import (
 )
 from workbench.residency.failures import Failures
 from workbench.residency.residents import Residents, is_tied
-from workbench.residency.rooms import Queue, Rejected, Rooms, calling, choose_devices
+from workbench.residency.rooms import Queue, Rejected, Rooms, choose_devices
 from workbench.residency.state import (
     ABORTING,
+    ADMITTED,
     COMING,
     DRAINING,
     LOADED,
@@ -206,15 +207,15 @@ class Machine:
             resident.leases += 1
             resident.waiting += 1
             if resident.phase in COMING:
-                request.outstanding += 1
                 resident.requests[request.number] = None
             else:
                 resident.device.recount(resident)
-        if not request.outstanding:
-            self._hand_over(request)
+        self._hand_over(request)
 
     def _hand_over(self, request: WaitingRequest) -> None:
-        """All models of *request* are READY: it gets its leases."""
+        """Give *request* its leases, once none of its models is still to be loaded."""
+        if any(resident.phase in COMING for resident in request.residents):
+            return
         residents, now_s = self.residents, self.residents.now_s
         del self.requests[request.number]
         tied, counts = is_tied(request.residents), request.purpose is not events.PRELOAD
@@ -258,10 +259,7 @@ class Machine:
             self._failures.pop(model.plain, None)
         numbers, resident.requests = resident.requests, {}
         for number in numbers:
-            request = self.requests[number]
-            request.outstanding -= 1
-            if not request.outstanding:
-                self._hand_over(request)
+            self._hand_over(self.requests[number])
         if resident.unload_wanted:
             self.residents.go_on(resident)
         self._changed = True
@@ -281,8 +279,7 @@ class Machine:
 
     def _try_again(self, resident: Resident) -> bool:
         """Whether *resident*, for which memory ran out, will be loaded when others have left."""
-        purposes = {request.purpose for request in self._waiting_for(resident)}
-        evicts = bool(purposes - {events.PRELOAD})
+        evicts = any(r.purpose is not events.PRELOAD for r in self._waiting_for(resident))
         return evicts and not resident.retried and self._rooms.retry(resident)
 
     def _closed(self, event: events.Closed) -> None:
@@ -323,7 +320,7 @@ class Machine:
             return
         resident.waiters.append((event.waiter, event.until_gone))
         resident.unload_wanted = event.reason
-        awaited = any(request.runs for request in self._waiting_for(resident))
+        awaited = any(request.purpose is events.RUN for request in self._waiting_for(resident))
         if resident.phase in COMING and not awaited:
             self._abort(resident, "unloaded while it was loading")
         residents.go_on(resident)
@@ -332,7 +329,8 @@ class Machine:
         """Refuse requests that only load *model* and have no room yet."""
         error = ModelNotReady(f"{model} was unloaded before it was loaded")
         for request in tuple(self.requests.values()):
-            if model in request.models and not (request.runs or request.residents):
+            runs = request.purpose is events.RUN
+            if model in request.models and not (runs or request.residents):
                 self._refuse(request, error)
 
     def _expire(self, event: events.Expire) -> None:
@@ -444,7 +442,7 @@ class Machine:
         there = request.residents
         request.needs = {r.id: r.claimed_nbytes for r in there} | dict(request.needs)
         request.homes = {r.id: r.device for r in there} | dict(request.homes)
-        request.residents, request.outstanding = (), 0
+        request.residents = ()
         self._queue[request.number] = request
 
     def _serve(self) -> Queue:
@@ -465,8 +463,12 @@ class Machine:
     def _calling(self, request: WaitingRequest) -> set[ModelId]:
         """The models whose runs wait for room: before *request*, or for what they are promised."""
         before = takewhile(lambda each: each is not request, self._queue.values())
-        placed = [each for each in self.requests.values() if each.residents]
-        return calling((*before, *placed))
+        promised = [
+            each
+            for each in self.requests.values()
+            if any(resident.phase is ADMITTED for resident in each.residents)
+        ]
+        return {parent for each in (*before, *promised) for parent in each.parents}
 
     def _calls_leaving(self, request: WaitingRequest) -> bool:
         """Refuse a run's *request* for a model that is leaving.

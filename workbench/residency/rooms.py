@@ -28,9 +28,9 @@ from workbench.residency.decision import (
 from workbench.residency.events import PRELOAD
 from workbench.residency.residents import Residents
 from workbench.residency.state import (
-    ADMITTED,
     GOING,
     NOW,
+    STAYING,
     Admission,
     DeviceBooks,
     DeviceRoom,
@@ -131,7 +131,7 @@ class Rooms:
         shares = self._shares(request, here)
         if rejected := _never_fits(shares):
             return rejected
-        if here and not all(resident.stays for resident in here):
+        if here and any(resident.phase not in STAYING for resident in here):
             return False  # wait until that model has left
         taken: list[tuple[Share, Claim]] = []
         for share in shares:
@@ -220,7 +220,7 @@ class Rooms:
             for resident in coming:
                 self._residents.load(resident)
             return
-        device.admissions.append(Admission(coming, share.need_nbytes, victims))
+        device.admissions.append(Admission(coming, victims))
         if passes:
             device.passed.update(coming)
 
@@ -231,8 +231,7 @@ class Rooms:
         if victims:
             resident.retried = True
             self._residents.readmit(resident)
-            admission = Admission([resident], resident.claimed_nbytes, victims, all_gone=True)
-            resident.device.admissions.append(admission)
+            resident.device.admissions.append(Admission([resident], victims, all_gone=True))
         return bool(victims)
 
     def leave(self, resident: Resident) -> None:
@@ -240,7 +239,6 @@ class Rooms:
         admissions = resident.device.admissions
         for admission in [each for each in admissions if resident in each.residents]:
             admission.residents.remove(resident)
-            admission.need_nbytes -= resident.claimed_nbytes
             if not admission.residents:
                 admissions.remove(admission)
 
@@ -273,7 +271,7 @@ class Rooms:
         """Begin the loads whose room is free now, without the room of earlier admissions."""
         taken_nbytes = device.held_nbytes
         for admission in tuple(device.admissions):
-            need_nbytes = admission.need_nbytes
+            need_nbytes = sum([resident.claimed_nbytes for resident in admission.residents])
             waits = admission.all_gone and any(v.phase in GOING for v in admission.victims)
             if taken_nbytes + need_nbytes <= device.budget_nbytes and not waits:
                 taken_nbytes += need_nbytes
@@ -368,19 +366,3 @@ def candidates(device: DeviceBooks, kept: Container[ModelId]) -> Iterator[Reside
     for resident in device.residents if device.order is None else device.order.read():
         if resident.kind is NOW and resident.id not in kept:
             yield resident
-
-
-def calling(requests: Iterable[WaitingRequest]) -> set[ModelId]:
-    """The models whose runs wait for room: they are not evicted before they get it."""
-    return {
-        model
-        for request in requests
-        if request.parents and _waits_for_room(request)
-        for model in request.parents
-    }
-
-
-def _waits_for_room(request: WaitingRequest) -> bool:
-    if request.residents:  # it has its leases: are these models promised room that is not free?
-        return any(resident.phase is ADMITTED for resident in request.residents)
-    return bool(request.homes)  # else its memory is still being estimated

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import EvictionPolicy, Usage
 from workbench.model import Footprint, ModelId, ModelState
-from workbench.residency.events import Purpose, Requested
+from workbench.residency.events import Requested
 
 
 class Phase(Enum):
@@ -50,7 +50,7 @@ STEPS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
 
 COMING = frozenset({ADMITTED, LOADING})
 GOING = frozenset({ABORTING, DRAINING, CLOSING})
-STAYING = COMING | {READY}
+STAYING = COMING | {READY}  # loaded or will be, and not begun to leave
 LOADED = frozenset({READY, DRAINING, CLOSING})
 
 STATES: Mapping[Phase, ModelState] = MappingProxyType(
@@ -125,11 +125,6 @@ class Resident:
         self.waiters: list[tuple[int, bool]] = []  # see ``events.Unload``
 
     @property
-    def stays(self) -> bool:
-        """Whether it is loaded or will be, and has not begun to leave."""
-        return self.phase in STAYING
-
-    @property
     def busy(self) -> bool:
         """Whether the end of a lease on it may itself wait for other models."""
         return self.waiting > 0 or self.tied > 0 or (self.leases > 0 and self.may_call)
@@ -151,26 +146,19 @@ class WaitingRequest:
     loading: Mapping[ModelId, int] = MappingProxyType({})  # see ``events.Estimated``
     homes: Mapping[ModelId, DeviceBooks] = MappingProxyType({})  # set with *needs*
     residents: Sequence[Resident] = ()  # set when all its models have room
-    outstanding: int = 0  # how many of these are not loaded
 
     def __init__(self, asked: Requested) -> None:
         self.number, self.models, self.parents, self.purpose, self.counted, self.needs = asked
 
-    @property
-    def runs(self) -> bool:
-        """Whether the request will run the models, not only load them."""
-        return self.purpose is Purpose.RUN
-
 
 @dataclass(slots=True, eq=False)
 class Admission:
-    """Models that were promised *need_nbytes* together, and the *victims* that leave for them.
+    """Models that were promised room together, and the *victims* that leave for them.
 
     Their loads begin when the room is really free; if *all_gone*, not before all victims are.
     """
 
     residents: list[Resident]
-    need_nbytes: int
     victims: Sequence[Resident]
     all_gone: bool = False
 
