@@ -76,9 +76,9 @@ def test_a_life(rig: Rig) -> None:
     assert rig.apply(events.Requested(1, (A,))) == [Estimate(1, (A,))]
     assert rig.apply(events.Estimated(1, {A: 60})) == [Load(A, 0, 60)]
     assert rig.came(A, 40) == [Tell(ModelLoaded, (A, 40, 1.0), 1.0, 60), Grant(1, (A,))]
-    assert rig.apply(events.Unload(A, "by hand", 2)) == [Tell(ModelUnloading, (A, "by hand", 1))]
+    assert rig.apply(events.Unload(A, "by hand")) == [Tell(ModelUnloading, (A, "by hand", 1))]
     assert rig.apply(events.Released((A,))) == [Close(A, 0, 40)]
-    assert Left(2, A) in rig.apply(events.Closed(A))
+    assert Left(A) in rig.apply(events.Closed(A))
 
 
 def test_a_request_whose_needs_are_known_asks_for_no_estimate() -> None:
@@ -180,9 +180,9 @@ def test_a_failed_load(rig: Rig) -> None:
 def test_an_aborted_load(rig: Rig) -> None:
     """An unload ends the load: it is to stop, its room is promised back, and held until then."""
     rig.ask(A, purpose=Purpose.LOAD)
-    refused, left, stop = rig.apply(events.Unload(A, "by hand", 7))
+    refused, left, stop = rig.apply(events.Unload(A, "by hand"))
     assert isinstance(refused, Refuse)
-    assert left == Left(7, A)
+    assert left == Left(A, holds=True)
     assert isinstance(stop, StopLoad)
     device = rig.machine.residents.devices[0]
     assert (device.claimed_nbytes, device.held_nbytes) == (0, 60)
@@ -196,7 +196,7 @@ def test_a_model_that_leaves_and_grows(rig: Rig, may_call: bool, claimed: int) -
     """What its runs keep is claimed as long as its claim lasts, and held in any case."""
     rig.ask(A)
     rig.came(A, 60, may_call=may_call)
-    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Unload(A, "by hand"))
     rig.apply(events.Grew(A, 10))
     device = rig.machine.residents.devices[0]
     assert (device.claimed_nbytes, device.held_nbytes) == (claimed, 70)
@@ -217,7 +217,7 @@ def test_how_long_a_victim_was_idle(rig: Rig) -> None:
         told += [e.event for e in rig.apply(events.Closed(A)) if isinstance(e, Tell)][:1]
         rig.came(B, 50)
         rig.apply(events.Released((B,)))
-        rig.apply(events.Unload(B, "by hand", 1))
+        rig.apply(events.Unload(B, "by hand"))
         rig.apply(events.Closed(B))
     assert [each.idle_s for each in told] == [5.0, None]
 
@@ -245,7 +245,7 @@ def test_the_claim_of_a_function_lasts_until_its_run_ends(rig: Rig) -> None:
     """Nobody is promised room that a run gives back only when it has what it waits for."""
     rig.ask(A)
     rig.came(A, 60, may_call=True)
-    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Unload(A, "by hand"))
     device = rig.machine.residents.devices[0]
     assert (rig.resident(A).phase, device.claimed_nbytes) == (Phase.DRAINING, 60)
     rig.ask(B)
@@ -288,7 +288,7 @@ def test_an_unload_ends_a_pin(rig: Rig) -> None:
     """A pinned model that was unloaded may leave for others when it is loaded again."""
     rig.load(A, 60)
     rig.apply(events.Pin(A, pinned=True))
-    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Unload(A, "by hand"))
     rig.apply(events.Closed(A))
     rig.load(A, 60)
     assert not rig.resident(A).pinned
@@ -300,7 +300,7 @@ def test_one_that_retries_can_be_unloaded(rig: Rig) -> None:
     rig.ask(A, purpose=Purpose.LOAD)
     rig.apply(events.NotLoaded(A, MemoryExhausted("full")))
     assert rig.resident(A).phase is Phase.ADMITTED
-    assert Left(9, A) in rig.apply(events.Unload(A, "by hand", 9))
+    assert Left(A) in rig.apply(events.Unload(A, "by hand"))
     assert rig.machine.residents.find(A) is None
     assert not rig.machine.waits
     assert rig.machine.residents.devices[0].held_nbytes == 30
@@ -388,7 +388,7 @@ def test_the_end_of_a_call_lets_a_model_leave_that_others_use(rig: Rig) -> None:
 def test_a_load_that_was_done_before_it_could_be_ended(rig: Rig) -> None:
     """What it took is closed, and the books have that until then, no longer the estimate."""
     rig.ask(A, purpose=Purpose.LOAD)
-    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Unload(A, "by hand"))
     assert rig.came(A, 40) == [Close(A, 0, 40)]
     assert rig.machine.residents.devices[0].held_nbytes == 40
 
@@ -400,7 +400,7 @@ def test_a_load_that_succeeds_ends_the_pause_after_one_that_failed(rig: Rig) -> 
     rig.apply(events.NotLoaded(A, LoadFailed("broken")))
     rig.apply(events.Estimated(100, {A: 60, B: 40}))
     rig.came(A, 60)
-    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Unload(A, "by hand"))
     rig.came(B, 40)
     rig.apply(events.Released((A, B)))
     rig.apply(events.Closed(A))
@@ -424,16 +424,16 @@ def test_a_model_is_idle_from_the_end_of_its_lease_on(rig: Rig, purpose: Purpose
 def test_an_unload_of_a_load_that_nobody_awaits_any_more(rig: Rig) -> None:
     """It waited for the run that the load was for; once that is given up, the end of the load."""
     asked = rig.ask(A)
-    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Unload(A, "by hand"))
     rig.apply(events.Withdrawn(asked))
     assert rig.came(A, 60)[-1] == Close(A, 0, 60)
-    assert Left(7, A) in rig.apply(events.Closed(A))
+    assert Left(A) in rig.apply(events.Closed(A))
 
 
 def test_a_call_of_a_model_that_is_being_closed_waits(rig: Rig) -> None:
     """No run holds that model any more, as one would whose end the call might wait for."""
     rig.load(A, 60)
-    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Unload(A, "by hand"))
     assert rig.apply(events.Requested(100, (A,), (B,), needs={A: 60})) == []
     assert Load(A, 0, 60) in rig.apply(events.Closed(A))
 
@@ -558,7 +558,7 @@ def test_what_runs_took_of_a_model_that_loads_anew(rig: Rig) -> None:
 def test_what_is_removed_is_forgotten(rig: Rig) -> None:
     """A model that comes by that name later has no uses, and no place."""
     rig.load(A, 60)
-    rig.apply(events.Unload(A, "by hand", 7))
+    rig.apply(events.Unload(A, "by hand"))
     rig.apply(events.Closed(A))
     rig.apply(events.Removed("a"))
     residents = rig.machine.residents
@@ -611,7 +611,7 @@ def test_leases_decide_nothing_while_others_wait(
 ) -> None:
     """A lease that comes and goes makes no room, so that nothing is decided anew."""
     rig, models = full(300)
-    rig.apply(events.Unload(models[0], "by hand", 1))
+    rig.apply(events.Unload(models[0], "by hand"))
     rig.apply(events.Closed(models[0]))
     rig.ask(A, 1)
     rig.came(A, 1, may_call=True)

@@ -27,6 +27,8 @@ from workbench.events import (
 )
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency import Books, Lease, Purpose, ResidentSnapshot, abandon
+from workbench.residency.effects import Effect
+from workbench.residency.events import Event
 
 A, B, C, D, BIG = (ModelId(name, 1) for name in ("a", "b", "c", "d", "big"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -325,16 +327,16 @@ def test_a_load_that_ends_just_before_it_is_ended(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An unload of it goes on, if the load has ended after the decision to end it."""
-    do = rig.residency._do
+    step = rig.residency._step
     rig.residency.acquire(A, purpose=Purpose.LOAD)
 
-    def do_late(effects: Any) -> None:
+    def do_late(event: Event) -> list[Effect]:
         monkeypatch.undo()
-        rig.jobs.run_all()
-        do(effects)
+        rig.residency._deciding.jobs.append(rig.jobs.run_all)
+        return step(event)
 
     rig.jobs.run_one()
-    monkeypatch.setattr(rig.residency, "_do", do_late)
+    monkeypatch.setattr(rig.residency, "_step", do_late)
     gone = rig.residency.unload(A, until_gone=True)
     rig.jobs.run_all()
     assert gone.done()
@@ -348,7 +350,7 @@ def test_nothing_is_kept_of_what_came_and_went(rig: Rig) -> None:
     rig.jobs.run_all()
     assert gone.done()
     kept = rig.residency
-    assert [kept._asked, kept._waiters, kept._loans, kept._stops] == [{}, {}, {}, {}]
+    assert [kept._asked, kept._leaving, kept._loans, kept._stops] == [{}, {}, {}, {}]
 
 
 def test_a_load_that_is_given_up_too_late(rig: Rig) -> None:

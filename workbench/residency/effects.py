@@ -65,10 +65,10 @@ class Refuse:
 
 @dataclass(slots=True)
 class Left:
-    """*model* has left; the *waiter* was waiting for that."""
+    """*model*, for which somebody waits, has left; it *holds* memory until its load has ended."""
 
-    waiter: int
     model: ModelId
+    holds: bool = False
 
 
 @dataclass(slots=True)

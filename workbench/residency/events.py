@@ -1,8 +1,7 @@
 """The events that the machine takes: requests, commands, and the results of its effects.
 
-They are values: the journal keeps them, and a replay applies them again. The executor gives out two
-kinds of numbers: *request*, for a request for leases, and *waiter*, for a caller that waits until a
-model has left.
+They are values: the journal keeps them, and a replay applies them again. The executor numbers the
+requests for leases (*request*).
 """
 
 from __future__ import annotations
@@ -99,16 +98,10 @@ class Withdrawn(NamedTuple):
 
 
 class Unload(NamedTuple):
-    """Unload *model*. The *waiter* waits until its memory is free again.
-
-    If the model is still loading, the waiter waits for the end of that load only if *until_gone* is
-    set. Until the load has ended, its memory counts as held.
-    """
+    """Unload *model*; ``Left`` follows, also if it is not in memory."""
 
     model: ModelId
     reason: str
-    waiter: int
-    until_gone: bool = False
 
 
 class Expire(NamedTuple):
@@ -118,12 +111,11 @@ class Expire(NamedTuple):
 
 
 class MakeRoom(NamedTuple):
-    """A run of *model* needs *nbytes* more; the *waiter* waits for each model that is evicted."""
+    """A run of *model* needs *nbytes* more; ``Left`` follows for each model that is evicted."""
 
     model: ModelId
     nbytes: int
     all_of_it: bool
-    waiter: int
 
 
 class Grew(NamedTuple):

@@ -11,14 +11,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 
 from workbench.backends.base import Session
-from workbench.errors import LoadFailed, RequestStopped, ServerNotRunning, WorkbenchError
+from workbench.errors import LoadFailed, ServerNotRunning, WorkbenchError
 from workbench.events import EventLog
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, ModelState, Need
@@ -32,6 +32,7 @@ from workbench.residency.effects import (
     Load,
     Refuse,
     StopLoad,
+    Tell,
     TellFailed,
 )
 from workbench.residency.events import Purpose
@@ -41,7 +42,7 @@ from workbench.residency.machine import Machine
 from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, books_of, snapshot_of
 from workbench.residency.state import ABSENT, READY, STATES, Resident
 from workbench.residency.telemetry import Telemetry
-from workbench.residency.work import CannotEstimate, Work
+from workbench.residency.work import CannotEstimate, Job, Work
 from workbench.stop import CancellationToken
 
 
@@ -55,6 +56,23 @@ class OnDevice:
     budget_nbytes: int
     work: Work
     available: Callable[[], int | None] = lambda: None
+
+
+class _Deciding:
+    """Holds the *lock* as a context, and does the *jobs* of the decision after releasing it."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._lock = lock
+        self.jobs: list[Job] = []
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        jobs, self.jobs = self.jobs, []
+        self._lock.release()
+        for job in jobs:
+            job()
 
 
 class Residency:
@@ -78,16 +96,16 @@ class Residency:
         self._devices = tuple(devices)
         self._clock = clock
         self._lock = threading.Lock()
+        self._deciding = _Deciding(self._lock)
         self._machine = Machine([device.budget_nbytes for device in devices], policy)
         self._residents = self._machine.residents
         self._journal = Journal(self._machine)
         self._telemetry = telemetry or Telemetry(log)
         self._numbers = count(1)
         self._asked: dict[int, Future[Lease]] = {}
-        self._waiters: dict[tuple[int, ModelId], Future[None]] = {}
+        self._leaving: dict[tuple[ModelId, bool], Future[None]] = {}  # and if *until_gone*
         self._loans: dict[Resident, Loan] = {}  # of those that are loaded
         self._stops: dict[ModelId, CancellationToken] = {}  # of the loads
-        self._stopping: dict[RequestStopped, CancellationToken] = {}  # of those to be told so
 
     # ── leases ──
 
@@ -124,8 +142,7 @@ class Residency:
         with self._lock:
             if self._machine.release(loan.resident, clock(), uses):
                 return
-            effects = self._step(events.Released((loan.model,)))
-        self._do(effects)
+        self._apply(events.Released((loan.model,)))
 
     def session(self, model: ModelId) -> Session | None:
         """The session of *model* if it is READY, for reading only; this does not count as a use."""
@@ -154,20 +171,20 @@ class Residency:
         Raises ``ServerNotRunning``.
         """
         wanted = tuple(dict.fromkeys(models))
-        with self._lock:
+        with self._deciding:
             if self._machine.closed:
                 raise ServerNotRunning("the server is stopping: it loads nothing any more")
             number = next(self._numbers)
             future = self._asked[number] = Future[Lease]()
-            effects = self._step(events.Requested(number, wanted, parents, purpose, counted))
-        future.add_done_callback(partial(self._withdraw, number))
-        self._do(effects)
+            future.add_done_callback(partial(self._withdraw, number))
+            self._step(events.Requested(number, wanted, parents, purpose, counted))
         return future
 
     def _withdraw(self, number: int, asked: Future[Lease]) -> None:
         if asked.cancelled():
-            self._asked.pop(number, None)
-            self._apply(events.Withdrawn(number))
+            with self._deciding:
+                self._asked.pop(number, None)
+                self._step(events.Withdrawn(number))
 
     def _lease(self, residents: Sequence[Resident], *, counts: bool = False) -> Lease:
         sessions = [self._loans[resident].session for resident in residents]
@@ -177,8 +194,7 @@ class Residency:
         with self._lock:
             if self._machine.release_all(residents, self._clock(), counts):
                 return
-            effects = self._step(events.Released(tuple(r.id for r in residents)))
-        self._do(effects)
+        self._apply(events.Released(tuple(r.id for r in residents)))
 
     # ── verbs ──
 
@@ -192,26 +208,24 @@ class Residency:
         end of such a load only if *until_gone* is set; until then its memory counts as held. If the
         model is not in memory, the future is done at once.
         """
-        future: Future[None] = Future()
-        with self._lock:
-            waiter = next(self._numbers)
-            self._waiters[waiter, model] = future
-            effects = self._step(events.Unload(model, reason, waiter, until_gone))
-        self._do(effects)
-        return future
+        with self._deciding:
+            gone = self._gone(model, until_gone=until_gone)
+            self._step(events.Unload(model, reason))
+        return gone
+
+    def _gone(self, model: ModelId, *, until_gone: bool) -> Future[None]:
+        return self._leaving.setdefault((model, until_gone), Future())
 
     def expire(self, keep_alive_s: float) -> float:
         """Unload the models that were not used for *keep_alive_s*, except pinned ones.
 
         Returns the seconds until the next model may be due.
         """
-        effects: list[Effect] = []
-        with self._lock:
+        with self._deciding:
             latest_s, since_s = self._clock() - keep_alive_s, self._residents.idle_since_s()
             if since_s <= latest_s:
-                effects = self._step(events.Expire(keep_alive_s))
+                self._step(events.Expire(keep_alive_s))
                 since_s = self._residents.idle_since_s()
-        self._do(effects)
         return min(since_s - latest_s, keep_alive_s)
 
     def make_room(
@@ -222,15 +236,10 @@ class Residency:
         If *all_of_it* is set and idle models do not add up to *nbytes*, none is evicted. Returns a
         future for each evicted model, done when its memory is free again.
         """
-        waiter = next(self._numbers)
-        with self._lock:
-            effects = self._step(events.MakeRoom(model, nbytes, all_of_it, waiter))
-            leaving = [r.id for r in self._residents.all() if (waiter, True) in r.waiters]
-            gone = tuple(Future[None]() for _ in leaving)
-            for victim, future in zip(leaving, gone, strict=True):
-                self._waiters[waiter, victim] = future
-        self._do(effects)
-        return gone
+        with self._deciding:
+            effects = self._step(events.MakeRoom(model, nbytes, all_of_it))
+            victims = [effect.model for effect in effects if type(effect) is Close]
+            return tuple(self._gone(victim, until_gone=True) for victim in victims)
 
     def grow(self, model: ModelId, nbytes: int) -> None:
         """Book *nbytes* more for *model*, which is leased: its runs took them and keep them."""
@@ -278,13 +287,12 @@ class Residency:
         Returns False, and books nothing, if that is more than before and not free, or if requests
         wait for room.
         """
-        with self._lock:
+        with self._deciding:
             there = self._residents.devices[0]
             more_nbytes = nbytes - there.reserved_nbytes
             if more_nbytes > 0 and (self._machine.waits or more_nbytes > there.free_nbytes):
                 return False
-            effects = self._step(events.Reserved(0, nbytes))
-        self._do(effects)
+            self._step(events.Reserved(0, nbytes))
         return True
 
     def free_nbytes(self) -> int:
@@ -381,13 +389,11 @@ class Residency:
 
     def _apply(self, event: events.Event) -> list[Effect]:
         """Apply *event* and do its effects; return them. Call it without the lock."""
-        with self._lock:
-            effects = self._step(event)
-        self._do(effects)
-        return effects
+        with self._deciding:
+            return self._step(event)
 
     def _step(self, event: events.Event) -> list[Effect]:
-        """The effects of *event*, to be done after the lock is released.
+        """The effects of *event*, to be done at the end of the decision.
 
         Telemetry gets them at once.
         """
@@ -395,49 +401,35 @@ class Residency:
         effects = self._journal.apply(event, now_s)
         self._telemetry.take(effects, now_s)
         for effect in effects:
-            if type(effect) is Load:  # the load may be stopped before it was begun
-                self._stops[effect.model] = CancellationToken()
-            elif type(effect) is StopLoad:  # when this is done, a later load may have begun
-                self._stopping[effect.error] = self._stops[effect.model]
+            if type(effect) is not Tell:
+                self._deciding.jobs += self._jobs(effect)
         return effects
 
-    def _do(self, effects: Iterable[Effect]) -> None:
-        """Do *effects* in their order, never under the lock; telemetry has taken all others."""
-        for effect in effects:
-            match effect:
-                case Grant(number, models):
-                    self._grant(number, models)
-                case Refuse(number, error):
-                    self._refuse(number, error)
-                case Estimate(number, models):
-                    work = self._devices[0].work
-                    work.estimate(models, partial(self._estimated, number))
-                case Load(model, device, _):
-                    work = self._devices[device].work
-                    work.load(model, self._stops[model], partial(self._loaded, model))
-                case StopLoad(_, error):
-                    self._stopping.pop(error).set(error)
-                case Close(model, device, nbytes):
-                    resident = self._residents.get(model)
-                    session, closed = self._loans[resident].session, partial(self._closed, resident)
-                    self._devices[device].work.close(model, session, nbytes, closed)
-                case Left(waiter, model):
-                    self._waiters.pop((waiter, model)).set_result(None)
-
-    def _refuse(self, number: int, error: WorkbenchError) -> None:
-        future = self._asked.pop(number, None)
-        if future is not None and future.set_running_or_notify_cancel():
-            future.set_exception(error)
-
-    def _grant(self, number: int, models: Iterable[ModelId]) -> None:
-        """Hand a lease over, or return it if the caller has given up."""
-        with self._lock:
-            lease = self._lease(self._residents.among(models))
-        future = self._asked.pop(number, None)
-        if future is not None and future.set_running_or_notify_cancel():
-            future.set_result(lease)
-        else:
-            lease.release()
+    def _jobs(self, effect: Effect) -> Iterator[Job]:
+        """What is to be done for *effect*; telemetry has taken all that is not here."""
+        match effect:
+            case Grant(number, models):
+                lease = self._lease(self._residents.among(models))
+                yield partial(_grant, self._asked.pop(number), lease)
+            case Refuse(number, error):
+                yield partial(_refuse, self._asked.pop(number), error)
+            case Estimate(number, models):
+                work, done = self._devices[0].work, partial(self._estimated, number)
+                yield partial(work.estimate, models, done)
+            case Load(model, device, _):
+                stop = self._stops[model] = CancellationToken()
+                work, loaded = self._devices[device].work, partial(self._loaded, model)
+                yield partial(work.load, model, stop, loaded)
+            case StopLoad(model, error):
+                yield partial(self._stops[model].set, error)
+            case Close(model, device, nbytes):
+                resident = self._residents.get(model)
+                session, closed = self._loans[resident].session, partial(self._closed, resident)
+                yield partial(self._devices[device].work.close, model, session, nbytes, closed)
+            case Left(model, holds):  # while it holds memory, not all are told
+                for until_gone in {False, not holds}:
+                    if gone := self._leaving.pop((model, until_gone), None):
+                        yield partial(gone.set_result, None)
 
     # ── results of the effects (in any thread, without the lock) ──
 
@@ -452,19 +444,29 @@ class Residency:
         self._apply(events.Estimated(number, nbytes, free, loading))
 
     def _loaded(self, model: ModelId, outcome: Session | WorkbenchError, seconds: float) -> None:
-        with self._lock:
+        with self._deciding:
             self._stops.pop(model, None)
             if isinstance(outcome, WorkbenchError):
-                effects = self._step(events.NotLoaded(model, outcome))
+                self._step(events.NotLoaded(model, outcome))
             else:
                 resident = self._residents.get(model)
                 self._loans[resident] = Loan(resident.id, outcome, resident)
-                came = events.Loaded(model, outcome.footprint, outcome.may_call, seconds)
-                effects = self._step(came)
-        self._do(effects)
+                self._step(events.Loaded(model, outcome.footprint, outcome.may_call, seconds))
 
     def _closed(self, resident: Resident) -> None:
-        with self._lock:
+        with self._deciding:
             del self._loans[resident]
-            effects = self._step(events.Closed(resident.id))
-        self._do(effects)
+            self._step(events.Closed(resident.id))
+
+
+def _refuse(asked: Future[Lease], error: WorkbenchError) -> None:
+    if asked.set_running_or_notify_cancel():
+        asked.set_exception(error)
+
+
+def _grant(asked: Future[Lease], lease: Lease) -> None:
+    """Hand *lease* over, or return it if the caller has given up."""
+    if asked.set_running_or_notify_cancel():
+        asked.set_result(lease)
+    else:
+        lease.release()

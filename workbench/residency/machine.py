@@ -315,11 +315,11 @@ class Machine:
         self._pin(events.Pin(model, pinned=False))
         self._refuse_loads(model)
         resident = residents.find(model)
-        if resident is None or (resident.phase is ABORTING and not event.until_gone):
-            residents.out.append(Left(event.waiter, model))
+        if resident is None or resident.phase is ABORTING:
+            residents.out.append(Left(model, holds=resident is not None))
+        if resident is None:
             return
-        resident.waiters.append((event.waiter, event.until_gone))
-        resident.unload_wanted = event.reason
+        resident.awaited, resident.unload_wanted = True, event.reason
         awaited = any(request.purpose is events.RUN for request in self._waiting_for(resident))
         if resident.phase in COMING and not awaited:
             self._abort(resident, "unloaded while it was loading")
@@ -349,7 +349,7 @@ class Machine:
             device, event.nbytes, why, keep=model, all_of_it=event.all_of_it
         )
         for victim in victims:
-            victim.waiters.append((event.waiter, True))
+            victim.awaited = True
 
     def _grew(self, event: events.Grew) -> None:
         resident = self.residents.find(event.model)

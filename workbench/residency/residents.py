@@ -299,10 +299,8 @@ class Residents:
         """End the load of *resident*: its claim ends now, its memory is held until the end."""
         resident.leaves = reason
         resident.device.book(resident, 0, resident.held_nbytes, ABORTING)
-        for waiter, until_gone in resident.waiters:
-            if not until_gone:
-                self.out.append(Left(waiter, resident.id))
-        resident.waiters = [each for each in resident.waiters if each[1]]
+        if resident.awaited:
+            self.out.append(Left(resident.id, holds=True))
 
     def leave(self, resident: Resident) -> None:
         """*resident* is not in memory any more; tell the callers that wait for that."""
@@ -310,8 +308,8 @@ class Residents:
         device.book(resident, 0, 0, ABSENT)
         del self._residents[model], device.residents[resident]
         device.passed.discard(resident)
-        for waiter, _ in resident.waiters:
-            self.out.append(Left(waiter, model))
+        if resident.awaited:
+            self.out.append(Left(model))
 
 
 def is_tied(residents: Sequence[Resident]) -> bool:

@@ -103,6 +103,7 @@ class Resident:
     waiting: int = 0  # leases of requests that wait for other models' loads
     tied: int = 0  # leases whose holder may wait for other models
     retried: bool = False
+    awaited: bool = False  # whether somebody waits until it has left
     unload_wanted: str = ""  # why it must leave as soon as it can
     leaves: str = ""  # why it began to leave, which was at *leaves_since_s*
     leaves_since_s: float = 0.0
@@ -122,7 +123,6 @@ class Resident:
         self.pinned = pinned
         self.last_used_s = self.busy_since_s = now_s
         self.requests: dict[int, None] = {}  # waiting for its load
-        self.waiters: list[tuple[int, bool]] = []  # see ``events.Unload``
 
     @property
     def busy(self) -> bool:
