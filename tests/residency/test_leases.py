@@ -7,7 +7,7 @@ import pytest
 from doubles import FakeSession
 from workbench.errors import LoadFailed
 from workbench.model import ModelId
-from workbench.residency import Lease, abandon
+from workbench.residency import Lease, Loan, abandon
 from workbench.residency.leases import give_back
 from workbench.residency.state import DeviceBooks, Resident
 
@@ -20,13 +20,13 @@ class Lender:
     def __init__(self) -> None:
         self.back: list[bool] = []
 
-    def take_back(self, residents: object, counts: bool) -> None:
+    def take_back(self, loans: object, counts: bool) -> None:
         self.back.append(counts)
 
     def lease(self, *, counts: bool = False) -> Lease:
         resident = Resident(A, DeviceBooks(0, 100), None, 0.0, pinned=False)  # type: ignore[arg-type]
         session = FakeSession(A, 1, lambda: None)
-        return Lease([resident], [session], self.take_back, counts=counts)
+        return Lease([Loan(A, session, resident)], self.take_back, counts=counts)
 
 
 @pytest.mark.parametrize("counts", [True, False])

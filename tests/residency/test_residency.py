@@ -78,7 +78,7 @@ def test_which_lease_is_a_use(rig: Rig, how: dict[str, Any], leaves: ModelId) ->
 def test_a_model_that_is_named_twice(rig: Rig) -> None:
     """It is leased once, as a part that an ensemble uses by its number and without."""
     lease = rig.acquire(A, A).result(0)
-    assert (len(lease.residents), rig.leases()) == (1, 1)
+    assert (len(lease.loans), rig.leases()) == (1, 1)
 
 
 def test_a_wait_that_is_cancelled_leaves_nothing(rig: Rig) -> None:

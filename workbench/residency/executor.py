@@ -187,14 +187,15 @@ class Residency:
                 self._step(events.Withdrawn(number))
 
     def _lease(self, residents: Sequence[Resident], *, counts: bool = False) -> Lease:
-        sessions = [self._loans[resident].session for resident in residents]
-        return Lease(residents, sessions, self._take_back, counts=counts)
+        loans = [self._loans[resident] for resident in residents]
+        return Lease(loans, self._take_back, counts=counts)
 
-    def _take_back(self, residents: Sequence[Resident], counts: bool) -> None:
+    def _take_back(self, loans: Sequence[Loan], counts: bool) -> None:
         with self._lock:
-            if self._machine.release_all(residents, self._clock(), counts):
-                return
-        self._apply(events.Released(tuple(r.id for r in residents)))
+            now_s, release = self._clock(), self._machine.release
+            held = [each.model for each in loans if not release(each.resident, now_s, counts)]
+        if held:
+            self._apply(events.Released(tuple(held)))
 
     # ── verbs ──
 

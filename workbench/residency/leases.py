@@ -28,35 +28,33 @@ class Loan:
 class Lease:
     """Borrowed use of loaded models: until it is released, none of them is unloaded.
 
-    *model* and *session* belong to the first model; *residents* are all models, empty after the
+    *model* and *session* belong to the first model; *loans* are all models, empty after the
     release, which gives them to *take_back*. *counts*: whether the release counts as a use of the
     models. A context manager; releasing twice does nothing.
     """
 
     def __init__(
         self,
-        residents: Sequence[Resident],
-        sessions: Sequence[Session],
-        take_back: Callable[[Sequence[Resident], bool], object],
+        loans: Sequence[Loan],
+        take_back: Callable[[Sequence[Loan], bool], object],
         *,
         counts: bool = False,
     ) -> None:
-        self.residents = residents
-        self._all = sessions
+        self.loans = loans
         self._take_back = take_back
         self.counts = counts
-        self.model = residents[0].id
-        self.session = sessions[0]
+        self.model = loans[0].model
+        self.session = loans[0].session
 
     @property
     def sessions(self) -> dict[ModelId, Session]:
-        return {r.id: session for r, session in zip(self.residents, self._all, strict=False)}
+        return {loan.model: loan.session for loan in self.loans}
 
     def release(self) -> None:
-        residents = self.residents
-        if residents:
-            self.residents = ()
-            self._take_back(residents, self.counts)
+        loans = self.loans
+        if loans:
+            self.loans = ()
+            self._take_back(loans, self.counts)
 
     def __enter__(self) -> Self:
         return self

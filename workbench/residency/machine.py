@@ -95,12 +95,13 @@ class Machine:
         """End a lease on *resident* if nothing else follows; returns whether it was ended.
 
         So many *uses* are counted first. This is not an event, see
-        ``Residents.lease``. If more follows, the caller applies ``Released``.
+        ``Residents.lease``. If more follows, the caller applies ``Released``; one event for all
+        models of a lease that remain.
         """
         residents = self.residents
         if uses:
             residents.use(resident, uses)
-        if resident.phase is not READY or resident.device.free_nbytes < 0:
+        if resident.phase is not READY or resident.tied or resident.device.free_nbytes < 0:
             return False
         if resident.may_call and self.waits:  # its end may make room
             return False
@@ -110,21 +111,6 @@ class Machine:
             resident.device.recount(resident)
         if not resident.touched:
             residents.touch(resident)
-        return True
-
-    def release_all(self, residents: Sequence[Resident], now_s: float, counts: bool) -> bool:
-        """As ``release``, for one lease on all of *residents*."""
-        if len(residents) == 1:
-            return self.release(residents[0], now_s, counts)
-        if counts:
-            for resident in residents:
-                self.residents.use(resident)
-        if is_tied(residents) or any(r.phase is not READY for r in residents):
-            return False
-        if any(r.device.free_nbytes < 0 for r in residents):
-            return False
-        for resident in residents:
-            self.release(resident, now_s)
         return True
 
     # ── requests ──

@@ -94,12 +94,8 @@ class Residents:
 
     def missing(self, models: Iterable[ModelId]) -> list[ModelId]:
         """Those of *models* that neither are loaded nor will be, or that have begun to leave."""
-        missing = []
-        for model in models:
-            resident = self._residents.get(model)
-            if resident is None or resident.phase not in STAYING:
-                missing.append(model)
-        return missing
+        find = self._residents.get
+        return [m for m in models if (found := find(m)) is None or found.phase not in STAYING]
 
     def home(self, model: ModelId) -> DeviceBooks:
         """The device that *model* is on, or was last; the first one if it never was on any."""
