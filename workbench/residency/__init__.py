@@ -13,14 +13,13 @@ from workbench.residency.snapshot import (
     ResidentSnapshot,
 )
 from workbench.residency.telemetry import Telemetry
-from workbench.residency.work import CannotEstimate, Estimated, Job, Loaded, Work
+from workbench.residency.work import Estimated, Job, Loaded, Work
 
 __all__ = [
     "NOTHING",
     "Absence",
     "AbsenceKind",
     "Books",
-    "CannotEstimate",
     "Estimated",
     "Job",
     "Lease",

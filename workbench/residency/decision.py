@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from workbench.errors import MemoryExhausted, ModelTooLarge
+from workbench.errors import ModelTooLarge
 from workbench.memory.eviction import EvictionPolicy
-from workbench.model import ModelId, Need
+from workbench.model import Need
 from workbench.nbytes import budget_of, show_nbytes
 from workbench.residency.state import DeviceRoom, Resident
 
@@ -113,52 +114,34 @@ def spare(
     """
     if not policy.evicts:
         return []
-    idle: list[Resident] = []
-    idle_nbytes = 0
-    for resident in in_order:
-        if size(resident) and not resident.leases:
-            idle.append(resident)
-            idle_nbytes += size(resident)
-            if 0 < nbytes <= idle_nbytes:
-                break
-    enough = _fewest(nbytes, idle, size)
+    lacking_nbytes = nbytes if nbytes > 0 else math.inf
+    idle = [r for r in _first(lacking_nbytes, in_order, size) if size(r) and not r.leases]
+    enough = _fewest(lacking_nbytes, idle, size)
     return enough if enough or all_of_it else idle
 
 
-def no_room(
-    models: Sequence[ModelId], need: Need, reject: Reject, room: DeviceRoom
-) -> MemoryExhausted:
-    """The error that says why *models* cannot be loaded."""
-    kind = ModelTooLarge if reject.too_large else MemoryExhausted
-    *others, last = map(str, models)
-    needs = f"{', '.join(others)} and {last} together need" if others else f"{last} needs"
-    return kind(
-        f"{needs} {need}, {reject.reason}",
-        need_nbytes=need.nbytes,
-        free_nbytes=room.free_nbytes,
-        budget_nbytes=room.budget_nbytes,
-    )
-
-
 def _claim(lacking_nbytes: int, in_order: Iterable[Resident]) -> Claim:
-    seen: list[Resident] = []
-    used: list[Resident] = []
-    idle_nbytes = 0
-    for resident in in_order:
-        seen.append(resident)
-        if resident.leases:
-            used.append(resident)
-            continue
-        idle_nbytes += resident.claimed_nbytes
-        if idle_nbytes >= lacking_nbytes:
-            break
-    idle_first = [*(r for r in seen if not r.leases), *used] if used else seen
+    seen = _first(lacking_nbytes, in_order, CLAIMED)
+    idle_first = sorted(seen, key=lambda resident: resident.leases > 0)
     victims = _fewest(lacking_nbytes, idle_first, CLAIMED)
     first = seen[: len(victims)]
     return Claim(victims, victims != first and {*victims} != {*first})
 
 
-def _fewest(lacking_nbytes: int, in_order: Iterable[Resident], size: Size) -> list[Resident]:
+def _first(lacking_nbytes: float, in_order: Iterable[Resident], size: Size) -> list[Resident]:
+    """The first models, until the idle ones of them free enough; all, if those do not."""
+    seen: list[Resident] = []
+    idle_nbytes = 0
+    for resident in in_order:
+        seen.append(resident)
+        if not resident.leases:
+            idle_nbytes += size(resident)
+            if idle_nbytes >= lacking_nbytes:
+                break
+    return seen
+
+
+def _fewest(lacking_nbytes: float, in_order: Iterable[Resident], size: Size) -> list[Resident]:
     """The first models that together free enough, without those that prove unnecessary; or none."""
     chosen: list[Resident] = []
     freed = 0

@@ -42,7 +42,7 @@ from workbench.residency.machine import Machine
 from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, books_of, snapshot_of
 from workbench.residency.state import ABSENT, READY, STATES, Resident
 from workbench.residency.telemetry import Telemetry
-from workbench.residency.work import CannotEstimate, Job, Work
+from workbench.residency.work import Job, Work
 from workbench.stop import CancellationToken
 
 
@@ -434,14 +434,15 @@ class Residency:
 
     # ── results of the effects (in any thread, without the lock) ──
 
-    def _estimated(self, number: int, needs: Mapping[ModelId, Need] | CannotEstimate) -> None:
-        if isinstance(needs, CannotEstimate):
-            self._apply(events.EstimateFailed(number, needs.model, needs.error))
-            return
+    def _estimated(self, number: int, needs: Mapping[ModelId, Need | WorkbenchError]) -> None:
+        nbytes, loading = {}, {}
+        for model, need in needs.items():
+            if isinstance(need, WorkbenchError):
+                self._apply(events.EstimateFailed(number, model, need))
+                return
+            nbytes[model], loading[model] = need.nbytes, need.loading_nbytes
         several = len(self._devices) > 1
         free = tuple(device.available() for device in self._devices) if several else ()
-        nbytes = {model: need.nbytes for model, need in needs.items()}
-        loading = {model: need.loading_nbytes for model, need in needs.items()}
         self._apply(events.Estimated(number, nbytes, free, loading))
 
     def _loaded(self, model: ModelId, outcome: Session | WorkbenchError, seconds: float) -> None:

@@ -28,12 +28,11 @@ from workbench.errors import (
     ServerNotRunning,
     WorkbenchError,
 )
-from workbench.events import MemoryRefused, ModelExpired, ModelLoadCancelled
+from workbench.events import ModelExpired, ModelLoadCancelled
 from workbench.memory.eviction import EvictionPolicy
-from workbench.model import ModelId, Need, drop_name
+from workbench.model import ModelId, drop_name
 from workbench.nbytes import show_nbytes
 from workbench.residency import events
-from workbench.residency.decision import no_room
 from workbench.residency.effects import (
     Effect,
     Estimate,
@@ -46,7 +45,7 @@ from workbench.residency.effects import (
 )
 from workbench.residency.failures import Failures
 from workbench.residency.residents import Residents, is_tied
-from workbench.residency.rooms import Queue, Rejected, Rooms, choose_devices
+from workbench.residency.rooms import Queue, Rooms, choose_devices
 from workbench.residency.state import (
     ABORTING,
     ADMITTED,
@@ -439,8 +438,8 @@ class Machine:
                 continue
             calls = self._calling(request) if request.parents else set()
             outcome = self._rooms.take(request, ahead, calls)
-            if isinstance(outcome, Rejected):
-                self._reject(request, outcome)
+            if isinstance(outcome, MemoryExhausted):
+                self._refuse(request, outcome)
             elif outcome:
                 del self._queue[request.number]
                 self._enlist(request)
@@ -467,19 +466,6 @@ class Machine:
                 self._refuse(request, ModelNotReady(f"{resident.id} {why}"))
                 return True
         return False
-
-    def _reject(self, request: WaitingRequest, rejected: Rejected) -> None:
-        share, reject = rejected
-        models, need_nbytes = share.models, share.need_nbytes
-        if reject.too_large:
-            homes = {r.id: r.device for r in request.residents} or request.homes
-            models = tuple(m for m in request.models if homes[m] is share.device)
-            need_nbytes += share.beside_nbytes
-        need = Need(need_nbytes, sum(request.loading.get(model, 0) for model in share.models))
-        error = no_room(models, need, reject, share.device.room())
-        for model in share.models:
-            self._out(Tell(MemoryRefused, (model, str(error), share.device.number)))
-        self._refuse(request, error)
 
     def _out(self, effect: Effect) -> None:
         self.residents.out.append(effect)

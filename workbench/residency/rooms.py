@@ -6,13 +6,13 @@ needs. A later request goes first only with room that the earlier ones do not ne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from workbench.events import ModelEvicted
+from workbench.errors import MemoryExhausted, ModelTooLarge
+from workbench.events import MemoryRefused, ModelEvicted
 from workbench.memory.eviction import EvictionPolicy
-from workbench.model import ModelId
+from workbench.model import ModelId, Need
 from workbench.nbytes import show_nbytes
 from workbench.residency.decision import (
     CLAIMED,
@@ -25,6 +25,7 @@ from workbench.residency.decision import (
     spare,
     too_large,
 )
+from workbench.residency.effects import Tell
 from workbench.residency.events import PRELOAD
 from workbench.residency.residents import Residents
 from workbench.residency.state import (
@@ -54,13 +55,6 @@ class Share:
     models: tuple[ModelId, ...]
     need_nbytes: int
     beside_nbytes: int
-
-
-class Rejected(NamedTuple):
-    """There is no room for the *share* of a request, and no model may be evicted to make it."""
-
-    share: Share
-    reject: Reject
 
 
 @dataclass(slots=True)
@@ -119,25 +113,27 @@ class Rooms:
             ordered = policy.key is not None
             device.order = LeavingOrder(policy, device.residents) if ordered else None
 
-    def take(self, request: WaitingRequest, ahead: Queue, calling: set[ModelId]) -> Rejected | bool:
-        """Promise *request* room for all its models now; if that is impossible, add it to *ahead*.
+    def take(
+        self, request: WaitingRequest, ahead: Queue, calling: set[ModelId]
+    ) -> MemoryExhausted | bool:
+        """Promise *request* room for all its models now; if it must wait, add it to *ahead*.
 
-        *calling*: the models whose runs wait for room; none of them is evicted for another such
-        run.
+        Returns the error if there will be no room for it. *calling*: the models whose runs wait for
+        room; none of them is evicted for another such run.
         """
         here = self._residents.among(request.models)
         if ahead and not here and self._is_behind(request, ahead):
             return False
         shares = self._shares(request, here)
-        if rejected := _never_fits(shares):
-            return rejected
+        if refused := self._never_fits(request, shares):
+            return refused
         if here and any(resident.phase not in STAYING for resident in here):
             return False  # wait until that model has left
         taken: list[tuple[Share, Claim]] = []
         for share in shares:
             decision = self._decide(share, request, here, ahead, calling)
             if isinstance(decision, Reject):
-                return Rejected(share, decision)
+                return self._refusal(request, share, decision)
             if isinstance(decision, Claim):
                 taken.append((share, decision))
         if len(taken) < len(shares):
@@ -147,6 +143,38 @@ class Rooms:
         for share, claim in taken:
             self._claim(share, claim, request.needs, passes=share.device in ahead)
         return True
+
+    def _never_fits(
+        self, request: WaitingRequest, shares: Sequence[Share]
+    ) -> MemoryExhausted | None:
+        """The error if any of *shares* is too large for its device, however long it waits."""
+        for share in shares:
+            need_nbytes = share.need_nbytes + share.beside_nbytes
+            if share.need_nbytes and need_nbytes > share.device.budget_nbytes:
+                reject = too_large(need_nbytes, share.device.budget_nbytes)
+                return self._refusal(request, share, reject)
+        return None
+
+    def _refusal(self, request: WaitingRequest, share: Share, reject: Reject) -> MemoryExhausted:
+        """The error of *request*, of which the *share* has no room; it is told of its models."""
+        models, need_nbytes, room = share.models, share.need_nbytes, share.device.room()
+        if reject.too_large:
+            homes = {r.id: r.device for r in request.residents} or request.homes
+            models = tuple(m for m in request.models if homes[m] is share.device)
+            need_nbytes += share.beside_nbytes
+        need = Need(need_nbytes, sum(request.loading.get(model, 0) for model in share.models))
+        *others, last = map(str, models)
+        needs = f"{', '.join(others)} and {last} together need" if others else f"{last} needs"
+        error = (ModelTooLarge if reject.too_large else MemoryExhausted)(
+            f"{needs} {need}, {reject.reason}",
+            need_nbytes=need_nbytes,
+            free_nbytes=room.free_nbytes,
+            budget_nbytes=room.budget_nbytes,
+        )
+        for model in share.models:
+            told = Tell(MemoryRefused, (model, str(error), share.device.number))
+            self._residents.out.append(told)
+        return error
 
     def _is_behind(self, request: WaitingRequest, ahead: Queue) -> bool:
         """Whether *request* must clearly wait: a quick test, as there may be a thousand of them."""
@@ -281,16 +309,6 @@ class Rooms:
             else:
                 leaving_nbytes = sum([victim.held_nbytes for victim in admission.victims])
                 taken_nbytes += max(0, need_nbytes - leaving_nbytes)
-
-
-def _never_fits(shares: Iterable[Share]) -> Rejected | None:
-    """The first of *shares* that is too large for its device, however long it waits."""
-    for share in shares:
-        need_nbytes = share.need_nbytes + share.beside_nbytes
-        budget_nbytes = share.device.budget_nbytes
-        if share.need_nbytes and need_nbytes > budget_nbytes:
-            return Rejected(share, too_large(need_nbytes, budget_nbytes))
-    return None
 
 
 def choose_devices(

@@ -7,7 +7,6 @@ clock in the planner.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from workbench.backends.base import Session
@@ -16,23 +15,18 @@ from workbench.model import ModelId, Need
 from workbench.stop import CancellationToken
 
 Job = Callable[[], object]
-Estimated = Callable[["Mapping[ModelId, Need] | CannotEstimate"], object]
+Estimated = Callable[[Mapping[ModelId, Need | WorkbenchError]], object]
 Loaded = Callable[[Session | WorkbenchError, float], object]
-
-
-@dataclass(frozen=True, slots=True)
-class CannotEstimate:
-    """The memory of *model* cannot be estimated."""
-
-    model: ModelId
-    error: WorkbenchError
 
 
 class Work(Protocol):
     """Starts slow work and returns at once. Called without the executor's lock."""
 
     def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
-        """Call *done* with an upper bound of the memory of each of *models*."""
+        """Call *done* with an upper bound of the memory of each of *models*, or why there is none.
+
+        After the first error others need not be estimated.
+        """
         ...
 
     def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:

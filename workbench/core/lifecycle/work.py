@@ -12,7 +12,7 @@ from workbench.core.lifecycle.sources import Sources
 from workbench.errors import LoadFailed, WorkbenchError, class_and_line_of
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Need
-from workbench.residency import CannotEstimate, Estimated, Job, Loaded
+from workbench.residency import Estimated, Job, Loaded
 from workbench.stop import CancellationToken
 
 Submit = Callable[[Job], object]
@@ -48,13 +48,13 @@ class ThreadedWork:
 
         self.submit_close(close)
 
-    def _estimates(self, models: Sequence[ModelId]) -> Mapping[ModelId, Need] | CannotEstimate:
-        needs = {}
+    def _estimates(self, models: Sequence[ModelId]) -> Mapping[ModelId, Need | WorkbenchError]:
+        needs: dict[ModelId, Need | WorkbenchError] = {}
         for model in models:
             try:
                 needs[model] = self.sources.estimate(model)
             except Exception as error:  # the requests that wait for the model must get the error
-                return CannotEstimate(model, _as_failure(error))
+                return {model: _as_failure(error)}
         return needs
 
     def _load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
