@@ -17,7 +17,7 @@ from workbench.backends.base import Session
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId, Need
-from workbench.residency import Estimated, Job, Lease, Loaded, OnDevice, Residency, Work
+from workbench.residency import Estimated, Job, Lease, Loaded, OnDevice, Residency, Telemetry, Work
 from workbench.stop import CancellationToken
 
 COUNTS = (20, 200, 1000)
@@ -60,7 +60,7 @@ class Bench:
     def __init__(self, count: int, policy: str = "lru", *, more: int = 0) -> None:
         sizes = {FUNCTION: count, LARGE: count + count // 2}
         device = OnDevice(count + more, AtOnce(sizes))
-        self.residency = Residency([device], POLICIES[policy], EventLog())
+        self.residency = Residency([device], POLICIES[policy], Telemetry(EventLog()))
         self.models = [ModelId(f"m{number}", 1) for number in range(count)]
         self.next = 0
         for model in self.models:

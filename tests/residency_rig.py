@@ -7,7 +7,7 @@ from doubles import FakeLoader, Jobs, threaded
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Purpose, Residency
+from workbench.residency import Lease, OnDevice, Purpose, Residency, Telemetry
 
 
 class Rig:
@@ -27,7 +27,7 @@ class Rig:
         self.residency = Residency(
             [OnDevice(*device, self._available(n)) for n, device in enumerate(devices)],
             POLICIES[policy],
-            self.log,
+            Telemetry(self.log),
             clock=self._clock,
         )
         self.device = self.residency._machine.residents.devices[0]

@@ -143,7 +143,8 @@ def test_cached_answers_leave_before_models_for_a_smaller_budget(tmp_path: Path)
         free = []
         for budget in (80, 67.5, 50):
             core.adjust(replace(core.settings, budget=int(budget * MIB)))
-            free.append(runtime.residency.free_nbytes() / MIB)
+            books = runtime.residency.books()
+            free.append((books.budget_nbytes - books.claimed_nbytes) / MIB)
         assert free == [12.5, 0, 0]
         assert [cache.find(None, bytes([n])) is not None for n in range(4)] == [False] * 2 + [
             True

@@ -10,7 +10,7 @@ from workbench.errors import RequestStopped
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.residency import OnDevice, Residency
+from workbench.residency import OnDevice, Residency, Telemetry
 from workbench.stop import CancellationToken
 
 A, BIG = ModelId("a", 1), ModelId("big", 1)
@@ -20,7 +20,7 @@ def test_an_interrupted_wait_gives_the_lease_back(monkeypatch: pytest.MonkeyPatc
     """A wait that is interrupted leaves no lease behind: the model can be evicted."""
     jobs = Jobs()
     work = threaded(FakeLoader({"a": 60, "big": 100}), jobs.submit)
-    residency = Residency([OnDevice(100, work)], POLICIES["lru"], EventLog())
+    residency = Residency([OnDevice(100, work)], POLICIES["lru"], Telemetry(EventLog()))
 
     def interrupted(_: object, timeout: float | None = None) -> None:
         raise KeyboardInterrupt
@@ -39,7 +39,7 @@ def test_a_load_that_is_stopped_when_it_is_done_has_no_lease() -> None:
     """What was stopped gave its lease back already: nobody may use the model without one."""
     jobs = Jobs()
     work = threaded(FakeLoader({"a": 60}), jobs.submit)
-    residency = Residency([OnDevice(100, work)], POLICIES["lru"], EventLog())
+    residency = Residency([OnDevice(100, work)], POLICIES["lru"], Telemetry(EventLog()))
     residency.acquire(A)
     jobs.run_all()  # so that the lease is granted at once
     stop = CancellationToken()

@@ -23,7 +23,7 @@ from workbench.memory.activations import Activations
 from workbench.memory.eviction import POLICIES
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, ModelState, TensorSpec
-from workbench.residency import Lease, OnDevice, Residency
+from workbench.residency import Lease, OnDevice, Residency, Telemetry
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
@@ -81,7 +81,7 @@ class Rig:
         self.residency = Residency(
             [OnDevice(100 * MIB, threaded(self.loader, lambda job: job(), self.watch))],
             POLICIES["lru"],
-            self.log,
+            Telemetry(self.log),
         )
         self.room = RunRoom(self.residency, lambda: self.free_nbytes, 3600.0)
         self.memory = RunMemory(self.residency, self.watch, self.room if guarded else None)

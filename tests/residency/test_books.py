@@ -9,7 +9,7 @@ from doubles import FakeLoader, Jobs, threaded
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.residency import OnDevice, Residency
+from workbench.residency import OnDevice, Residency, Telemetry
 
 
 class Rig:
@@ -20,7 +20,7 @@ class Rig:
         loader = FakeLoader({f"m{number}": 10 for number in range(count + 1)})
         nbytes = 10 * count if full else 10 * (count + 1)
         device = OnDevice(nbytes, threaded(loader, self.jobs.submit))
-        self.residency = Residency([device], POLICIES[policy], EventLog())
+        self.residency = Residency([device], POLICIES[policy], Telemetry(EventLog()))
         self.calls = 0
         for number in range(count):
             self.load(number)

@@ -14,7 +14,7 @@ from workbench.errors import LoadFailed, MemoryExhausted, WorkbenchError
 from workbench.events import EventLog, ModelEvicted, ModelLoaded, ModelUnloaded, ModelUnloading
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, OnDevice, Purpose, Residency, abandon, replay
+from workbench.residency import Lease, OnDevice, Purpose, Residency, Telemetry, abandon, replay
 from workbench.residency.effects import Effect
 from workbench.residency.events import Event
 from workbench.residency.state import COMING, Kind
@@ -41,7 +41,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.residency = Residency(
             [self.device(number, budget) for number, budget in enumerate(BUDGETS)],
             POLICIES["lru"],
-            self.log,
+            Telemetry(self.log),
             clock=lambda: self.now_s,
         )
         self.devices = self.residency._machine.residents.devices
@@ -342,7 +342,7 @@ def test_sixteen_threads() -> None:
     log = EventLog()
     with ThreadPoolExecutor(4) as loading:
         residency = Residency(
-            [OnDevice(100, threaded(loader, loading.submit))], POLICIES["lru"], log
+            [OnDevice(100, threaded(loader, loading.submit))], POLICIES["lru"], Telemetry(log)
         )
         applied = recorded(residency)
         answered = _storm(residency, names)
@@ -387,7 +387,9 @@ def test_a_big_model_is_served_under_a_storm() -> None:
     loader = FakeLoader({"big": 100, **{f"s{n}": 30 for n in range(6)}})
     with ThreadPoolExecutor(4) as loading, ThreadPoolExecutor(15) as clients:
         residency = Residency(
-            [OnDevice(100, threaded(loader, loading.submit))], POLICIES["lru"], EventLog()
+            [OnDevice(100, threaded(loader, loading.submit))],
+            POLICIES["lru"],
+            Telemetry(EventLog()),
         )
         served = threading.Event()
         storm = threading.Barrier(16)

@@ -135,9 +135,8 @@ class Runtime:
                 for p, watch in zip(placements, watches, strict=True)
             ],
             POLICIES[settings.evict],
-            events,
+            records.telemetry,
             clock=clock,
-            telemetry=records.telemetry,
         )
         self.devices = tuple(
             ServingDevice(placement, number, watch, self._run_memory(placement, watch))
@@ -226,7 +225,8 @@ class Runtime:
         """Free *nbytes* for models: drop cached answers if less is free."""
         cache = self._responses
         if cache is not None:
-            cache.shrink(max(0, nbytes - self.residency.free_nbytes()))
+            books = self.residency.books()
+            cache.shrink(max(0, nbytes - books.budget_nbytes + books.claimed_nbytes))
 
     def resize(self, budget: int | Share) -> None:
         """Let models take so much of each device from now on: bytes, or a share of the device."""

@@ -19,7 +19,6 @@ from itertools import count
 
 from workbench.backends.base import Session
 from workbench.errors import LoadFailed, ServerNotRunning, WorkbenchError
-from workbench.events import EventLog
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, ModelState, Need
 from workbench.residency import events
@@ -39,7 +38,7 @@ from workbench.residency.events import Purpose
 from workbench.residency.journal import Journal
 from workbench.residency.leases import Lease, Loan, give_back
 from workbench.residency.machine import Machine
-from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, books_of, snapshot_of
+from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, snapshot_of
 from workbench.residency.state import ABSENT, READY, STATES, Resident
 from workbench.residency.telemetry import Telemetry
 from workbench.residency.work import Job, Work
@@ -88,10 +87,9 @@ class Residency:
         self,
         devices: Sequence[OnDevice],
         policy: EvictionPolicy,
-        log: EventLog,
+        telemetry: Telemetry,
         *,
         clock: Callable[[], float] = time.monotonic,
-        telemetry: Telemetry | None = None,
     ) -> None:
         self._devices = tuple(devices)
         self._clock = clock
@@ -100,7 +98,7 @@ class Residency:
         self._machine = Machine([device.budget_nbytes for device in devices], policy)
         self._residents = self._machine.residents
         self._journal = Journal(self._machine)
-        self._telemetry = telemetry or Telemetry(log)
+        self._telemetry = telemetry
         self._numbers = count(1)
         self._asked: dict[int, Future[Lease]] = {}
         self._leaving: dict[tuple[ModelId, bool], Future[None]] = {}  # and if *until_gone*
@@ -296,11 +294,6 @@ class Residency:
             self._step(events.Reserved(0, nbytes))
         return True
 
-    def free_nbytes(self) -> int:
-        """The bytes of the first device promised to no model; below 0 if models outgrew it."""
-        with self._lock:
-            return self._residents.devices[0].free_nbytes
-
     def cancel(self) -> None:
         """Ask all running requests to end soon."""
         with self._lock:
@@ -362,7 +355,8 @@ class Residency:
 
     def books(self, device: int = 0) -> Books:
         with self._lock:
-            return books_of(self._residents.devices[device])
+            of = self._residents.devices[device]
+            return Books(of.budget_nbytes, of.claimed_nbytes, of.held_nbytes, of.reserved_nbytes)
 
     def leases(self) -> Mapping[ModelId, int]:
         """How many requests use each READY model that is in use, by its id without the edition."""

@@ -214,10 +214,6 @@ class Residents:
         device.book(resident, need_nbytes, 0, ADMITTED)
         return resident
 
-    def readmit(self, resident: Resident) -> None:
-        """Promise *resident* its room again: its load failed for want of memory and is repeated."""
-        resident.device.book(resident, resident.claimed_nbytes, 0, ADMITTED)
-
     def load(self, resident: Resident) -> None:
         device, nbytes = resident.device, resident.claimed_nbytes
         device.book(resident, nbytes, nbytes, LOADING)

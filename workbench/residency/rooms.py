@@ -29,7 +29,9 @@ from workbench.residency.effects import Tell
 from workbench.residency.events import PRELOAD
 from workbench.residency.residents import Residents
 from workbench.residency.state import (
+    ADMITTED,
     GOING,
+    LATER,
     NOW,
     STAYING,
     Admission,
@@ -96,7 +98,7 @@ class Queue(dict[DeviceBooks, Ahead]):
         if not need_nbytes:
             return
         if device not in self:
-            self[device] = Ahead(device.passed_nbytes())
+            self[device] = Ahead(sum([r.claimed_nbytes for r in device.passed if r.kind is LATER]))
         self[device].wait(need_nbytes, room)
 
 
@@ -258,7 +260,7 @@ class Rooms:
         victims = self.spare(resident.device, resident.claimed_nbytes, why, keep=resident.id)
         if victims:
             resident.retried = True
-            self._residents.readmit(resident)
+            resident.device.book(resident, resident.claimed_nbytes, 0, ADMITTED)
             resident.device.admissions.append(Admission([resident], victims, all_gone=True))
         return bool(victims)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.leases import Loan
-from workbench.residency.state import STATES, DeviceBooks, Resident
+from workbench.residency.state import STATES, Resident
 
 
 class LoadStatistics(NamedTuple):
@@ -118,13 +118,6 @@ class ResidencySnapshot:
     residents: Mapping[ModelId, ResidentSnapshot]
     load_statistics: Mapping[ModelId, LoadStatistics]
     pending: Mapping[ModelId, int]
-
-
-def books_of(device: DeviceBooks) -> Books:
-    """The memory of *device* as a value."""
-    return Books(
-        device.budget_nbytes, device.claimed_nbytes, device.held_nbytes, device.reserved_nbytes
-    )
 
 
 def snapshot_of(resident: Resident, loan: Loan | None, now_s: float) -> ResidentSnapshot:

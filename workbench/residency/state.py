@@ -336,7 +336,3 @@ class DeviceBooks:
         now, later, leaving = totals[NOW], totals[LATER], totals[LEAVING]
         stay, loads = totals[KEPT], self.coming > 0
         return DeviceRoom(self.budget_nbytes, self.free_nbytes, now, later, stay, leaving, loads)
-
-    def passed_nbytes(self) -> int:
-        """The claims of models that went before waiting requests and cannot leave now."""
-        return sum([r.claimed_nbytes for r in self.passed if r.kind is LATER])

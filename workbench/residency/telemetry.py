@@ -48,8 +48,8 @@ class ThrashWatch:
 
     def __init__(self) -> None:
         self._evicted: dict[ModelId, tuple[float, int]] = {}  # when, and of how many bytes
-        self._loads: deque[tuple[ModelId, int, bool]] = deque()
-        self._back = 0  # how many of them loaded again what had been evicted soon before
+        # the last ones, and whether they loaded again what had been evicted soon before
+        self._loads: deque[tuple[ModelId, int, bool]] = deque(maxlen=_WINDOW)
         self._told = False
 
     def evicted(self, model: ModelId, nbytes: int, now_s: float) -> None:
@@ -66,12 +66,8 @@ class ThrashWatch:
         *free_nbytes*: what is left of the budget.
         """
         left_s, _ = self._evicted.pop(model, (-math.inf, 0))
-        soon = now_s - left_s < _SOON_S
-        self._loads.append((model, nbytes, soon))
-        self._back += soon
-        if len(self._loads) > _WINDOW:
-            self._back -= self._loads.popleft()[2]
-        back = self._back
+        self._loads.append((model, nbytes, now_s - left_s < _SOON_S))
+        back = sum([soon for _, _, soon in self._loads])
         if self._told:
             self._told = back > _CALM
             return None
