@@ -1,7 +1,7 @@
 """Which models are in memory, and which must leave."""
 
 from workbench.residency.events import Purpose
-from workbench.residency.executor import OnDevice, Residency
+from workbench.residency.executor import Estimated, Job, Loaded, OnDevice, Residency, Work
 from workbench.residency.journal import replay
 from workbench.residency.leases import Lease, Loan, abandon, give_back
 from workbench.residency.snapshot import (
@@ -13,7 +13,6 @@ from workbench.residency.snapshot import (
     ResidentSnapshot,
 )
 from workbench.residency.telemetry import Telemetry
-from workbench.residency.work import Estimated, Job, Loaded, Work
 
 __all__ = [
     "NOTHING",

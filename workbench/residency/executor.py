@@ -16,6 +16,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import Protocol
 
 from workbench.backends.base import Session
 from workbench.errors import LoadFailed, ServerNotRunning, WorkbenchError
@@ -41,8 +42,33 @@ from workbench.residency.machine import Machine
 from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, snapshot_of
 from workbench.residency.state import ABSENT, READY, STATES, Resident
 from workbench.residency.telemetry import Telemetry
-from workbench.residency.work import Job, Work
 from workbench.stop import CancellationToken
+
+Job = Callable[[], object]
+Estimated = Callable[[Mapping[ModelId, Need | WorkbenchError]], object]
+Loaded = Callable[[Session | WorkbenchError, float], object]
+
+
+class Work(Protocol):
+    """Starts slow work and returns at once. Called without the executor's lock."""
+
+    def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
+        """Call *done* with an upper bound of the memory of each of *models*, or why there is none.
+
+        After the first error others need not be estimated.
+        """
+        ...
+
+    def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
+        """Load *model*; call *done* with the result and the seconds that it took.
+
+        Once *stop* is set the load is not wanted any more: it may end with any error, or continue.
+        """
+        ...
+
+    def close(self, model: ModelId, session: Session, nbytes: int, done: Job) -> None:
+        """Close the *session* of *model*, which holds *nbytes*; call *done* once they are free."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +215,14 @@ class Residency:
         return Lease(loans, self._take_back, counts=counts)
 
     def _take_back(self, loans: Sequence[Loan], counts: bool) -> None:
+        held: tuple[ModelId, ...] = ()
         with self._lock:
-            now_s, release = self._clock(), self._machine.release
-            held = [each.model for each in loans if not release(each.resident, now_s, counts)]
+            now_s = self._clock()
+            for loan in loans:
+                if not self._machine.release(loan.resident, now_s, counts):
+                    held = (*held, loan.model)
         if held:
-            self._apply(events.Released(tuple(held)))
+            self._apply(events.Released(held))
 
     # ── verbs ──
 
