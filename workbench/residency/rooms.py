@@ -6,7 +6,7 @@ needs. A later request goes first only with room that the earlier ones do not ne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.errors import MemoryExhausted, ModelTooLarge
