@@ -122,7 +122,8 @@ def spare(
 
 def _claim(lacking_nbytes: int, in_order: Iterable[Resident]) -> Claim:
     seen = _first(lacking_nbytes, in_order, CLAIMED)
-    idle_first = sorted(seen, key=lambda resident: resident.leases > 0)
+    used = [resident for resident in seen if resident.leases]
+    idle_first = [*(r for r in seen if not r.leases), *used] if used else seen
     victims = _fewest(lacking_nbytes, idle_first, CLAIMED)
     first = seen[: len(victims)]
     return Claim(victims, victims != first and {*victims} != {*first})

@@ -188,19 +188,23 @@ class Machine:
     def _enlist(self, request: WaitingRequest) -> None:
         """Count the leases of *request* now; grant them when all its models are READY."""
         request.residents = self.residents.among(request.models)
+        waits = False
         for resident in request.residents:
             resident.leases += 1
             resident.waiting += 1
             if resident.phase in COMING:
                 resident.requests[request.number] = None
+                waits = True
             else:
                 resident.device.recount(resident)
-        self._hand_over(request)
+        if not waits:
+            self._hand_over(request)
 
     def _hand_over(self, request: WaitingRequest) -> None:
         """Give *request* its leases, once none of its models is still to be loaded."""
-        if any(resident.phase in COMING for resident in request.residents):
-            return
+        for resident in request.residents:
+            if resident.phase in COMING:
+                return
         residents, now_s = self.residents, self.residents.now_s
         del self.requests[request.number]
         tied, counts = is_tied(request.residents), request.purpose is not events.PRELOAD

@@ -301,7 +301,9 @@ class Rooms:
         """Begin the loads whose room is free now, without the room of earlier admissions."""
         taken_nbytes = device.held_nbytes
         for admission in tuple(device.admissions):
-            need_nbytes = sum([resident.claimed_nbytes for resident in admission.residents])
+            need_nbytes = 0
+            for resident in admission.residents:
+                need_nbytes += resident.claimed_nbytes
             waits = admission.all_gone and any(v.phase in GOING for v in admission.victims)
             if taken_nbytes + need_nbytes <= device.budget_nbytes and not waits:
                 taken_nbytes += need_nbytes
