@@ -33,8 +33,7 @@ PLACES = {
     "known_text": SMALL,
     "known_reply": SMALL,
     "known_head": SMALL,
-    "asking": SMALL,
-    "sending": SMALL,
+    "round": SMALL,
     "linger": ONE,
 }
 

@@ -34,8 +34,7 @@ def without(place: str) -> None:
         "known_text": (v2_known.KnownTexts, "decode", _read_whole),
         "known_reply": (v2_known_reply.KnownReply, "encode", _write_whole),
         "known_head": (short_cut, "head_pieces", lambda _: None),
-        "asking": (round_.Round, "ask", _answer_alone),
-        "sending": (round_.Round, "reply", lambda _, transport, text: transport.write(text)),
+        "round": (round_.Round, "ask", _answer_alone),
         "linger": (linger.Linger, "replied", lambda _: None),
     }
     if place in patches:

@@ -1,4 +1,4 @@
-"""Collects what one pass of the event loop brings: its requests, and their replies."""
+"""Collects the requests of one pass of the event loop."""
 
 from __future__ import annotations
 
@@ -15,59 +15,42 @@ _MOST = 64  # requests that are held at a time
 class Asking(Protocol):
     """A connection with a request."""
 
+    @property
+    def transport(self) -> asyncio.Transport: ...
+
     def replied(self, asked: Asked, reply: Reply | None) -> None:
-        """Pass the *reply* on, or, if there is none, answer the request in time."""
+        """Send the *reply*; if there is none, answer the request in time."""
         ...
 
 
 class Round:
-    """Answers the requests of many connections together, then sends their replies together.
+    """Answers the requests of many connections together: reads all, runs all, then writes all.
 
     What is done for one request after the other finds its code, and the engine's, displaced from
-    the processor's caches by the steps between. And each send may wake a client, which displaces
-    the server's. Requests that are answered one by one take X % to Y % more CPU time, and replies
-    that are sent one by one 19 % to 53 % (16 clients, ``benchmarks/without.py asking sending``).
+    the processor's caches by the steps between; and each send may wake a client, which displaces
+    the server's. Answered one by one, requests take 34 % to 73 % more CPU time (16 clients,
+    ``benchmarks/without.py round``).
     """
 
     def __init__(self, short_cut: ShortCut) -> None:
         self._short_cut = short_cut
         self._asking: list[Asking] = []
         self._asked: list[Asked] = []
-        self._replies: list[tuple[asyncio.WriteTransport, bytes]] = []
-        self.is_due = False  # whether anything waits for its end
 
     def ask(self, connection: Asking, asked: Asked) -> None:
         """Answer the request at the end of this pass."""
+        if not self._asked:
+            asyncio.get_running_loop().call_soon(self.end)
         self._asking.append(connection)
         self._asked.append(asked)
-        if not self.is_due:
-            self._end_soon()
-        elif len(self._asked) == _MOST:
+        if len(self._asked) == _MOST:
             self.end()
 
-    def reply(self, transport: asyncio.WriteTransport, text: bytes) -> None:
-        """Send *text* at the end of this pass."""
-        self._replies.append((transport, text))
-        if not self.is_due:
-            self._end_soon()
-
-    def _end_soon(self) -> None:
-        self.is_due = True
-        asyncio.get_running_loop().call_soon(self._end)
-
-    def _end(self) -> None:
-        self.end()
-        self.is_due = False
-
     def end(self) -> None:
-        """Answer and send now: other bytes follow on a connection, or it ends."""
+        """Answer now: other bytes follow on a connection, or it ends."""
         asking, self._asking = self._asking, []
         asked, self._asked = self._asked, []
-        if asked:
-            answers = self._short_cut.answer_all(asked)
-            for connection, each, reply in zip(asking, asked, answers, strict=True):
+        answers = self._short_cut.answer_all(asked) if asked else ()
+        for connection, each, reply in zip(asking, asked, answers, strict=True):
+            if not connection.transport.is_closing():  # else the client went away
                 connection.replied(each, reply)
-        replies, self._replies = self._replies, []
-        for transport, text in replies:
-            if not transport.is_closing():
-                transport.write(text)

@@ -232,8 +232,7 @@ class ShortCutProtocol(Protocol):
         """Answer the known head and *body*: now, at the end of the round, or later."""
         head, begun_s = self._head, self._begun_s
         asked = head, body, begun_s
-        is_alone = len(self.connections) == 1 and not self._round.is_due
-        if is_alone or len(body) > _LARGE_NBYTES:
+        if len(self.connections) == 1 or len(body) > _LARGE_NBYTES:
             self.replied(asked, self._short_cut.answer(head, body, begun_s))
         else:
             self._waits = True
@@ -252,8 +251,6 @@ class ShortCutProtocol(Protocol):
             self._wait_for_idleness(self.timeout_keep_alive)
 
     def _answer_later(self, asked: Asked) -> None:
-        if self.transport.is_closing():  # the client went away
-            return
         self._unset_keepalive_if_required()
         cycle = _Cycle()
         self.cycle = self._answering = cycle  # type: ignore[assignment]  # all that uvicorn asks of it
@@ -274,12 +271,11 @@ class ShortCutProtocol(Protocol):
         if not self.transport.is_closing():
             self._write(reply)
             if not cycle.keep_alive:
-                self._round.end()
                 self.transport.close()
         self.on_response_complete()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Send the replies that wait, before the connection may close."""
+        """Answer the request that waits, before the connection may close."""
         self._round.end()
         return super().eof_received()
 
@@ -326,15 +322,11 @@ class ShortCutProtocol(Protocol):
             nbytes += len(part)
         parts = (b"%b%d\r\n\r\n" % (lines, nbytes), *reply.parts)
         if nbytes > _LARGE_NBYTES:
-            self._round.end()
             self.transport.writelines(parts)
             return
-        text = b"".join(parts)
-        if len(self.connections) == 1 and not self._round.is_due:
-            self.transport.write(text)
+        self.transport.write(b"".join(parts))
+        if len(self.connections) == 1:
             self._linger.replied()
-        else:
-            self._round.reply(self.transport, text)
 
     def _lines(self, reply: Reply) -> bytes:
         """The status line and the headers of *reply*, up to the digits of its length."""
