@@ -37,6 +37,10 @@ def answer_now(core: ServerCore, target: Target, call: InlineCall) -> Reply | No
 def answer_all_now(
     core: ServerCore, target: Target, calls: Sequence[InlineCall]
 ) -> list[Reply | None]:
-    """As ``answer_now`` for each of *calls*, all to the same model."""
-    answers = core.infer_all_now(*target, [call.read for call in calls])
+    """As ``answer_now`` for each of *calls*, all to the same model. Never raises."""
+    answers: Sequence[InferResponse | BaseException | None]
+    try:
+        answers = core.infer_all_now(*target, [call.read for call in calls])
+    except Exception as error:  # the clients must hear of it, whatever it is
+        answers = [error] * len(calls)
     return [call.reply(answer) for call, answer in zip(calls, answers, strict=True)]
