@@ -85,6 +85,23 @@ def test_what_is_answered_at_once(name: str, core: ServerCore, runner: asyncio.R
     assert connection.transport.text
 
 
+def test_invocations_that_come_together(core: ServerCore, runner: asyncio.Runner) -> None:
+    """Those of one pass of the event loop are asked together, and answered as they are alone."""
+    short, long = (Server(core, runner, short=is_short) for is_short in (True, False))
+    assert short.cut is not None
+    asked = [(short.connect(), whole) for name in QUICK for whole in (REQUESTS[name],) * 2]
+
+    async def receive() -> None:
+        for connection, whole in asked:
+            connection.transport.take(whole)
+
+    runner.run(receive())
+    for connection, whole in asked:
+        connection.finish()
+        assert connection.transport.text == long.talk(whole)[0]
+    assert short.cut.together == [len(asked)]
+
+
 def test_a_client_that_leaves(core: ServerCore, runner: asyncio.Runner) -> None:
     """A client that goes away while its request waits leaves no lease, and nothing is written."""
     connection = Server(core, runner, short=True).connect()
