@@ -83,6 +83,23 @@ def test_requests_that_run_together(core: ServerCore, uses: Counter[str]) -> Non
     assert uses == {"a": 4}
 
 
+def test_uses_together_weigh_as_one_by_one(tmp_path: Path) -> None:
+    """What policies go by is the same, whether requests came together or one after the other."""
+    request = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
+    weights = []
+    for times in (1, 4):
+        with opened(fake_core(tmp_path, FakeLoader({"a": 40}))) as core:
+            ask(core, "a")
+            for _ in range(4 // times):
+                assert None not in core.infer_all_now("a", None, [lambda _: request] * times)
+            residents = core._running().residency._residents
+            (resident,) = residents.all()
+            usage = resident.usage
+            weights.append((usage.then, usage.last_use, resident.place, residents.last_use))
+    assert weights[0] == weights[1]
+    assert weights[0][0] > 4.9
+
+
 def test_an_attempt_is_no_use(core: ServerCore, uses: Counter[str]) -> None:
     """A request that cannot be answered on the spot has used no model yet."""
     request = InferRequest("f", {"x": Tensor.of(np.ones(1, np.float32))})
