@@ -308,7 +308,6 @@ class SharedPool:
         self._lock = threading.Lock()
         self._waiting: dict[Hashable, deque[Job]] = {}  # in the order of their coming
         self._running: dict[Hashable, int] = {}  # jobs of each key
-        self._jobs: dict[Hashable, int] = {}  # likewise, waiting ones too
         self._busy = 0  # threads that work,
         self._coming = 0  # and those that were started or woken, and look for a job next
         self._threads = 0
@@ -330,7 +329,6 @@ class SharedPool:
                 self._waiting[key] = deque((job,))
             else:
                 jobs.append(job)
-            self._jobs[key] = self._jobs.get(key, 0) + 1
             if self._busy + self._coming < self.size or self._is_owed(key):
                 if self._idle:
                     self._idle -= 1
@@ -341,14 +339,14 @@ class SharedPool:
 
     def _share(self) -> int:
         """How many jobs of each key may run if the others have taken all threads."""
-        return max(1, self.size // len(self._jobs))
+        return max(1, self.size // len(self._running.keys() | self._waiting))
 
     def _is_owed(self, key: Hashable) -> bool:
         """Whether a job of *key* may run whatever others do, and too few threads are coming."""
         if key not in self._running and self._coming < len(self._waiting):
             return True
         share, running = self._share(), self._running
-        if self._jobs[key] > share:
+        if running.get(key, 0) + len(self._waiting[key]) > share:
             return False
         lacking = (min(len(jobs), share - running.get(k, 0)) for k, jobs in self._waiting.items())
         return self._coming < sum(count for count in lacking if count > 0)
@@ -363,7 +361,6 @@ class SharedPool:
             jobs.remove(job)
             if not jobs:
                 del self._waiting[job.key]
-            self._count_out(job.key)
             return True
 
     def close(self, *, finish: bool = False) -> None:
@@ -374,7 +371,6 @@ class SharedPool:
             if not finish:
                 left = [job for jobs in self._waiting.values() for job in jobs]
                 self._waiting.clear()
-                self._jobs = self._running.copy()
             for _ in range(self._idle):
                 self._wakes.put(None)
         for job in left:  # which may have more done
@@ -387,7 +383,6 @@ class SharedPool:
             if self._threads:  # those that there are will do it
                 return
             del self._waiting[key]
-            del self._jobs[key]
             raise
         self._threads += 1
         self._coming += 1
@@ -450,9 +445,3 @@ class SharedPool:
         left = self._running.pop(key) - 1
         if left:
             self._running[key] = left
-        self._count_out(key)
-
-    def _count_out(self, key: Hashable) -> None:
-        left = self._jobs.pop(key) - 1
-        if left:
-            self._jobs[key] = left

@@ -18,6 +18,7 @@ from doubles import Clock, FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.lifecycle.pins import Pins
+from workbench.core.lifecycle.replacing import Replacing
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.runs import Runs
@@ -582,22 +583,22 @@ def test_a_start_that_is_ended(rig: Rig) -> None:
 def test_an_unload_during_a_load_with_files(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The unload leaves its files to the load: what was asked for is loaded."""
     inside, go = threading.Event(), threading.Event()
-    load_served, one_at_a_time = Loads._load_served, Loads._one_at_a_time
+    load_served, one_at_a_time = Loads._load_served, Replacing.one_at_a_time
 
     def wait_and_load(loads: Loads, name: str) -> None:
         inside.set()
         assert go.wait(30)
         load_served(loads, name)
 
-    def go_and_wait(loads: Loads, name: str) -> AbstractContextManager[object]:
+    def go_and_wait(replacing: Replacing, name: str) -> AbstractContextManager[object]:
         if inside.is_set():
             go.set()
-        return one_at_a_time(loads, name)
+        return one_at_a_time(replacing, name)
 
     core = rig.open()
     core.load("a")
     monkeypatch.setattr(Loads, "_load_served", wait_and_load)
-    monkeypatch.setattr(Loads, "_one_at_a_time", go_and_wait)
+    monkeypatch.setattr(Replacing, "one_at_a_time", go_and_wait)
     loading = rig.begin(core.load_all, "a", "{}", {"1/model.onnx": b""})
     assert inside.wait(30)
     unloading = rig.begin(core.unload, "a")

@@ -20,6 +20,7 @@ from workbench.core.inference.call import Call
 from workbench.core.inference.execution import _StepTurn
 from workbench.core.inference.waits import Waits
 from workbench.core.lifecycle import loads
+from workbench.core.lifecycle.replacing import Replacing
 from workbench.errors import (
     DeadlineExceeded,
     MemoryExhausted,
@@ -219,7 +220,7 @@ def test_several_loads_by_hand_wait_no_longer_than_one(rig: Rig) -> None:
     with (
         ThreadPoolExecutor(1) as pool,
         inside.lease(core, "holds"),
-        core._running().loads._one_at_a_time("a"),
+        core._running().loads._replacing.one_at_a_time("a"),
         pytest.raises(WaitedTooLong, match=told),
     ):
         pool.submit(core.load_all, "a").result(30)
@@ -272,13 +273,13 @@ def test_an_unload_waits_for_no_load(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     """It ends the load that goes on; the next one begins then, and is not waited for."""
     core = rig.open()
     gate = rig.loader.gates["a"] = Gate()
-    place_of, came = loads.Loads._place_of, threading.Semaphore(0)
+    place_of, came = Replacing._place_of, threading.Semaphore(0)
 
-    def come(self: loads.Loads, name: str) -> Any:
+    def come(self: Replacing, name: str) -> Any:
         came.release()
         return place_of(self, name)
 
-    monkeypatch.setattr(loads.Loads, "_place_of", come)
+    monkeypatch.setattr(Replacing, "_place_of", come)
     with ThreadPoolExecutor(3) as pool:
         first = pool.submit(core.load_all, "a")
         inside.until(lambda: rig.loader.live_nbytes == 60)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
-from weakref import WeakValueDictionary
 
 from workbench.backends.base import Runnable, Session
 from workbench.core.inference.call import UnderWay
 from workbench.core.leases import REPLACED
 from workbench.core.lifecycle.loaded import are_loading, loaded, too_long
 from workbench.core.lifecycle.pins import Pins
+from workbench.core.lifecycle.replacing import Replacing
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.run_memory import RunMemory
@@ -45,14 +43,6 @@ _END_S = 1.0  # and so long to end after they were stopped
 
 
 @dataclass(eq=False)
-class _Place:
-    """Where one thread at a time replaces a model; *depth* is how often it has entered."""
-
-    lock: Any = field(default_factory=threading.RLock)
-    depth: int = 0
-
-
-@dataclass(eq=False)
 class Loads:
     """Loads and unloads the models of *repository*.
 
@@ -77,14 +67,10 @@ class Loads:
     """Models that are unloaded, but a run that cannot be ended goes on."""
     _by_hand: set[str] = field(default_factory=set, init=False)
     """Models that are loaded for themselves, not only as parts of others."""
-    _replacing: WeakValueDictionary[str, _Place] = field(
-        default_factory=WeakValueDictionary, init=False
-    )
-    """Of each model that is being replaced, by name."""
-    _unloaded: set[str] = field(default_factory=set, init=False)
-    """Models that were unloaded, and are to be forgotten once nothing replaces them."""
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    """For ``_replacing``."""
+    _replacing: Replacing = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._replacing = Replacing(self.wait_s, self._check_waiting, self._forget)
 
     def load_at_start(self, *, everything: bool) -> set[str]:
         """Load the functions, and with *everything* all other models, as far as they fit.
@@ -149,7 +135,7 @@ class Loads:
         From now on *override* replaces the model's configuration and files, unless the load fails.
         Without one, those parts of the last override remain that outlast a load.
         """
-        with self.repository.one_look(), self._one_at_a_time(name):
+        with self.repository.one_look(), self._replacing.one_at_a_time(name):
             before = self.repository.overriding(name)
             wanted = override or self.repository.lasting(name)
             self.repository.set_override(name, wanted)
@@ -294,7 +280,7 @@ class Loads:
         for model in models:
             self.pins.remove(model)
         for name in dict.fromkeys(model.name for model in models):
-            self._forget(name)
+            self._replacing.unloaded(name)
 
     def _dependents(self, name: str) -> tuple[str, ...]:
         """The models that are loaded only as parts of the ensemble *name*."""
@@ -339,33 +325,11 @@ class Loads:
             wait(gone.values())
         for model in models:
             self.pins.remove(model)
-        self._forget(name)
+        self._replacing.unloaded(name)
         return bool(models)
 
     def _forget(self, name: str) -> None:
-        """Forget what is known of *name*; if no version is left, also its override.
-
-        Not during a load with an override: that keeps it, or takes it back if it fails. So what
-        replaces *name* now does it at its end, and an unload waits for no other load.
-        """
-        self._unloaded.add(name)
-        self._forget_if_free(name)
-
-    def _forget_if_free(self, name: str) -> None:
-        place = self._place_of(name)
-        while name in self._unloaded and place.lock.acquire(blocking=False):
-            try:
-                if place.depth:  # this thread itself is in it
-                    return
-                self._forget_unloaded(name)
-            finally:
-                place.lock.release()
-
-    def _forget_unloaded(self, name: str) -> None:
-        """Forget *name*, under its lock, if it was unloaded."""
-        if name not in self._unloaded:
-            return
-        self._unloaded.discard(name)
+        """Forget what is known of *name*; if no version is left, also its override."""
         self.names.forget(name)
         here = self.here(name)
         self.sources.keep_only(name, here)
@@ -456,7 +420,7 @@ class Loads:
     def _renewed(self, model: ModelId, stop: CancellationToken | None) -> ModelId:
         """Replace *model* if its files changed, also during its load; returns what answers now."""
         if self._is_outdated(model):
-            with self._one_at_a_time(model.name):
+            with self._replacing.one_at_a_time(model.name):
                 model = self.names.current(model)
                 if self._is_outdated(model):
                     return self._renew(model, stop)
@@ -464,32 +428,11 @@ class Loads:
         self.sources.follow_policy(model, self.residency.session(model))
         return model
 
-    def _place_of(self, name: str) -> _Place:
-        with self._lock:
-            return self._replacing.setdefault(name, _Place())
-
-    @contextmanager
-    def _one_at_a_time(self, name: str) -> Iterator[None]:
-        """A context for replacing the model *name*, which one thread at a time is in.
-
-        Raises ``WaitedTooLong`` if another one is in it after ``wait_s``, and loads nothing yet.
-        """
-        place = self._place_of(name)
-        while not place.lock.acquire(timeout=self.wait_s):
-            if not are_loading(self.residency, self.here(name)):
-                told = f"{shown_name(name)!r}, which others load too,"
-                raise too_long(told, self.residency, self.wait_s)
-        place.depth += 1
-        try:
-            yield
-        finally:
-            place.depth -= 1
-            try:
-                if not place.depth:
-                    self._forget_unloaded(name)
-            finally:
-                place.lock.release()
-            self._forget_if_free(name)
+    def _check_waiting(self, name: str) -> None:
+        """Raise ``WaitedTooLong`` if whoever replaces the model *name* now loads nothing yet."""
+        if not are_loading(self.residency, self.here(name)):
+            told = f"{shown_name(name)!r}, which others load too,"
+            raise too_long(told, self.residency, self.wait_s)
 
     def _is_outdated(self, model: ModelId) -> bool:
         """Whether *model* is loaded and its files have changed since."""
