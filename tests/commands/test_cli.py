@@ -354,9 +354,13 @@ def test_samples_writes_heavy_models(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device")
 @pytest.mark.parametrize("arguments", [["--help"], ["ps"]])
-def test_output_that_cannot_be_written(arguments: list[str], tmp_path: Path) -> None:
-    """Where the disk is full, that is one line on stderr, and status 2."""
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_that_cannot_be_written(
+    arguments: list[str], unbuffered: str, tmp_path: Path
+) -> None:
+    """Where the disk is full, that is one line on stderr, and status 2, written late or at once."""
+    more = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONUNBUFFERED": unbuffered}
+    environment = {**os.environ, **more}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [*COMMAND, *arguments],

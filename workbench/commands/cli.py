@@ -116,6 +116,10 @@ class _Commands(click.Group):
             if isinstance(error, OSError) and error.strerror:  # without its number
                 told = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
             click.echo(f"workbench: {told}", err=True)
+            try:
+                sys.stdout.flush()
+            except OSError:  # Python would try it again at its end, and say so in lines of its own
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(2)
 
 
