@@ -9,14 +9,13 @@ else until then. Any other request goes to the application, which gives the same
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from workbench.host.known_head import HeadPieces, KnownHead, head_pieces
+from workbench.host.known_head import Found, HeadPieces, KnownHead, head_pieces
 from workbench.host.linger import Linger
 from workbench.host.protocol import HAS_HTTPTOOLS, Protocol
 from workbench.host.round import Round
@@ -47,7 +46,6 @@ class ShortCutProtocol(Protocol):
         "_clock",
         "_head",
         "_idle_since_s",
-        "_json",
         "_known",
         "_known_lines",
         "_linger",
@@ -75,8 +73,7 @@ class ShortCutProtocol(Protocol):
         self._pieces: HeadPieces | None = None  # its pieces,
         self._known: KnownHead | None = None  # and what finds it again, once it came twice
         self._unlike = 0  # how many heads in a row did not
-        self._json: bytes | None = None  # the length of its JSON, as it was written
-        self._begun: re.Match[bytes] | None = None  # a known head whose body is not complete
+        self._begun: tuple[Found, bytes] | None = None  # a known head whose body is not complete
         self._begun_s = 0.0  # when its first bytes came
         self._clock = self.loop.time
         self._idle_since_s = 0.0
@@ -88,15 +85,17 @@ class ShortCutProtocol(Protocol):
         """Answer a request whose head is known, or have it parsed."""
         if self._waits:
             self._round.end()
+        found = None
         begun, self._begun = self._begun, None
         if begun is not None:
-            data = begun.string + data
+            found, text = begun
+            data = text + data
         elif not self._within:
             self._begun_s = time.perf_counter()
         known = self._known
         if known is not None and not self._within and self._is_free():
-            match = begun or known.match(data)
-            if match is not None and self._take(known, match, data, begun is None):
+            found = found or known.find(data)
+            if found is not None and self._take(found, data, begun is None):
                 return
         self._text = None if self._within else data
         answered = self.server_state.total_requests
@@ -107,20 +106,18 @@ class ShortCutProtocol(Protocol):
             self.flow.pause_reading()
             asyncio.get_running_loop().call_soon(self.flow.resume_reading)
 
-    def _take(self, known: KnownHead, match: re.Match[bytes], data: bytes, is_first: bool) -> bool:
-        """Answer the request with the head *match*; wait once for the rest of its body."""
-        end, nbytes = match.end(), int(match[known.body])
+    def _take(self, found: Found, data: bytes, is_first: bool) -> bool:
+        """Answer the request with the head that was *found*; wait once for the rest of its body."""
+        head, end, nbytes = found
         if nbytes > self._short_cut.limit_nbytes:
             return False
         lacks_nbytes = nbytes - (len(data) - end)
-        if lacks_nbytes > 0 and is_first and nbytes < _LARGE_NBYTES:
-            self._begun = match
-            return True
         if lacks_nbytes:
-            return False
-        if known.json and match[known.json] != self._json:
-            self._json = match[known.json]
-            self._head = self._short_cut.with_json_of(self._head, int(self._json))
+            if lacks_nbytes < 0 or not is_first or nbytes >= _LARGE_NBYTES:
+                return False
+            self._begun = found, data
+            return True
+        self._head = head
         place = self._room_for(nbytes) if nbytes >= _LARGE_NBYTES else None
         if place is None:
             self._answer(data[end:])
@@ -178,7 +175,8 @@ class ShortCutProtocol(Protocol):
             return
         pieces = head_pieces(text)
         if pieces is not None and pieces == self._pieces:
-            self._known, self._json, self._unlike = KnownHead(pieces), None, 0
+            self._known = KnownHead(pieces, self._head, self._short_cut.with_json_of)
+            self._unlike = 0
         self._pieces = pieces
 
     def _read_head(self) -> Any:
