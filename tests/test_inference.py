@@ -38,7 +38,7 @@ BATCHED = Signature(
 
 
 def ask(inputs: Mapping[str, Tensor], *outputs: str) -> tuple[str, ...]:
-    return check_request(MODEL, SIGNATURE, InferRequest("m", inputs, outputs=outputs))
+    return check_request(MODEL, SIGNATURE, InferRequest("m", inputs, outputs=outputs)).to_compute
 
 
 def batch(**sizes: int) -> dict[str, Tensor]:
@@ -115,7 +115,7 @@ def test_a_bit_pattern_has_a_datatype() -> None:
     """UINT16 is not taken for BF16, though both are carried alike."""
     signature = Signature("fake", {"a": TensorSpec("a", "BF16", (1,))}, {})
     bits = np.zeros(1, np.uint16)
-    assert check_request(MODEL, signature, InferRequest("m", {"a": Tensor("BF16", bits)})) == ()
+    assert check_request(MODEL, signature, InferRequest("m", {"a": Tensor("BF16", bits)})).to_compute == ()
     with pytest.raises(InvalidRequest, match="takes BF16, got UINT16"):
         check_request(MODEL, signature, InferRequest("m", {"a": Tensor("UINT16", bits)}))
 
@@ -123,7 +123,7 @@ def test_a_bit_pattern_has_a_datatype() -> None:
 def test_a_model_without_inputs() -> None:
     """A model that takes nothing takes nothing, and says so."""
     signature = Signature("fake", {}, SIGNATURE.outputs)
-    assert check_request(MODEL, signature, InferRequest("m", {})) == ("y", "z", "w")
+    assert check_request(MODEL, signature, InferRequest("m", {})).to_compute == ("y", "z", "w")
     with pytest.raises(InvalidRequest, match=r"^m:2 has no input 'a'; it takes none$"):
         check_request(MODEL, signature, InferRequest("m", {"a": A}))
 
@@ -131,7 +131,7 @@ def test_a_model_without_inputs() -> None:
 @pytest.mark.parametrize("inputs", [batch(a=1), batch(a=4), batch(a=4, b=4), batch(a=0, b=0)])
 def test_batches(inputs: dict[str, Tensor]) -> None:
     """A batch up to the limit fits, the same for every input."""
-    assert check_request(MODEL, BATCHED, InferRequest("m", inputs)) == ("y",)
+    assert check_request(MODEL, BATCHED, InferRequest("m", inputs)).to_compute == ("y",)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_request_crosses_processes() -> None:
         "m", MappingProxyType({"a": A, "c": C}), 2, ("y",), "7", {"priority": 1}, {"y": 2}
     )
     request.stop, request.into = CancellationToken(), {"y": memoryview(bytearray(4))}
-    request.fit, request.functions, request.scalars_of_one = (SIGNATURE, ("y",)), False, True
+    request.fit, request.functions, request.scalars_of_one = FIT, False, True
     again = pickle.loads(pickle.dumps(request))
     assert (again.model, again.version, again.outputs, again.id) == ("m", 2, ("y",), "7")
     assert (again.parameters, again.classes) == ({"priority": 1}, {"y": 2})

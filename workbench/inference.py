@@ -21,18 +21,31 @@ _MANY_ZEROS = 1 << 24  # elements
 Parameter = str | int | float | bool
 
 
+class Fit(Struct, eq=False):  # equal only to itself: comparing signatures takes long
+    """A check that a request passed: the *signature* it fits, and the outputs *to_compute*.
+
+    It holds for all requests that differ in their elements and ids only. *nbytes* are those of
+    their inputs; the outputs of *plain* ones are wanted as they are.
+    """
+
+    signature: Signature
+    to_compute: tuple[str, ...]
+    nbytes: int
+    plain: bool
+
+
 class InferRequest(Struct):  # as all that each request makes: see ``Tensor``
     """What a client asks of a model.
 
     *version*: ``None`` is the default version. *outputs*: the wanted outputs, in the wanted order;
     if empty, all in the model's order. *classes*: outputs that are wanted as so many best classes.
     *into*: memory to which outputs may be written, so that they are not copied. *stop*: ends the
-    request. *fit*: the signature that the request was checked against, and the outputs to
-    compute. *functions*: whether Python functions may run for it. *scalars_of_one*: its scalars
-    came with shape [1], and those of the answer get this shape too. *trace*: the times of its
-    wire, or the trace of the ensemble of which it is a step. *each*: is called with each answer
-    of a model that gives several; it raises ``RequestStopped`` if nobody wants more. *made_s*:
-    when the request was made, by ``time.perf_counter``.
+    request. *fit*: the check that it passed, or that another one like it passed. *functions*:
+    whether Python functions may run for it. *scalars_of_one*: its scalars came with shape [1], and
+    those of the answer get this shape too. *trace*: the times of its wire, or the trace of the
+    ensemble of which it is a step. *each*: is called with each answer of a model that gives
+    several; it raises ``RequestStopped`` if nobody wants more. *made_s*: when the request was made,
+    by ``time.perf_counter``.
     """
 
     model: str
@@ -44,7 +57,7 @@ class InferRequest(Struct):  # as all that each request makes: see ``Tensor``
     classes: Mapping[str, int] = field(default_factory=dict)
     into: dict[str, memoryview] | None = None
     stop: CancellationToken | None = None
-    fit: tuple[Signature, tuple[str, ...]] | None = None
+    fit: Fit | None = None
     functions: bool = True
     scalars_of_one: bool = False
     trace: Any = None
@@ -84,8 +97,8 @@ class InferResponse(Struct):
     final: bool = True
 
 
-def check_request(model: ModelId, signature: Signature, request: InferRequest) -> tuple[str, ...]:
-    """The names of the outputs to compute; ``InvalidRequest`` if the request does not fit."""
+def check_request(model: ModelId, signature: Signature, request: InferRequest) -> Fit:
+    """What *request* is to *signature*. Raises ``InvalidRequest`` if it does not fit."""
     inputs, specs = request.inputs, signature.inputs
     if inputs.keys() != specs.keys():
         check_names(model, signature, inputs)
@@ -100,7 +113,8 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
             raise InvalidRequest(
                 f"{model} has no output {name!r}; it has {_names(signature.outputs)}"
             )
-    return request.outputs or tuple(signature.outputs)
+    to_compute = request.outputs or tuple(signature.outputs)
+    return Fit(signature, to_compute, request.nbytes, not (request.classes or request.into))
 
 
 def narrow_scalars(signature: Signature, request: InferRequest) -> bool:

@@ -11,7 +11,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -20,6 +20,9 @@ from enum import Enum
 BUCKETS_S: tuple[float, ...] = tuple(1e-6 * 2 ** (step / 4) for step in range(4 * 27))
 
 _MANY = 16
+
+Counted = tuple[float, float, float, float, int, float]
+"""The arguments of ``RequestStatistics.succeeded``."""
 
 
 class FailureReason(Enum):
@@ -124,8 +127,8 @@ class RequestStatistics:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # not yet added: the seconds of the four parts, the batch size, and when it ended
-        self._recent: deque[tuple[float, float, float, float, int, float]] = deque()
+        # not yet added
+        self._recent: deque[Counted] = deque()
         self._buckets = [0] * (len(BUCKETS_S) + 1)
         # of each batch size: executions, and the seconds of three parts; of -1, of the rest
         self._batches: dict[int, tuple[int, float, float, float]] = {}
@@ -154,6 +157,13 @@ class RequestStatistics:
         at_s = time.time() if at_s is None else at_s
         recent.append((queue_s, input_s, infer_s, output_s, batch_size, at_s))
         if len(recent) >= _MANY:
+            with self._lock:
+                self._add_up()
+
+    def all_succeeded(self, counted: Iterable[Counted]) -> None:
+        """As ``succeeded`` for each."""
+        self._recent.extend(counted)
+        if len(self._recent) >= _MANY:
             with self._lock:
                 self._add_up()
 

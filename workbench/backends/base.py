@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
 from workbench.model import Footprint, ModelId, ModelSource, Need, Schedule, Signature
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
+
+
+class RunInputs(Protocol):
+    """Runs the model on *inputs*."""
+
+    def __call__(self, inputs: Mapping[str, Tensor], /) -> list[Tensor]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,17 @@ class Runnable(Session, ABC):
         memory, and all of it after an error, is undefined. The caller makes sure that no input
         overlaps that memory at another address.
         """
+
+    def several(
+        self,
+        inputs: Mapping[str, Tensor],  # noqa: ARG002  # some look at them
+        outputs: Sequence[str],
+    ) -> AbstractContextManager[RunInputs]:
+        """What runs the model several times, on inputs with the names, types and shapes of these.
+
+        It gives the wanted *outputs*, as ``run``, but may raise anything.
+        """
+        return nullcontext(partial(self.run, outputs=outputs))
 
 
 class Backend(Protocol):

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,14 +27,14 @@ from workbench.codecs import v2_json
 from workbench.codecs.json_parser import parse_numbers
 from workbench.codecs.v2 import ReplyForm, RequestRules, decode_request
 from workbench.codecs.v2_known_reply import KnownReply
-from workbench.inference import InferRequest
-from workbench.model import Signature
+from workbench.inference import Fit, InferRequest
 from workbench.tensor import DATATYPES, Tensor
 
 _MANY = 8  # texts to one model
 _MISSES = 16  # of so many unknown texts one is remembered, which takes as long as reading it
 _MAX_NBYTES = 2**16  # in longer texts most of the time goes into the elements anyway
 _MAX_PIECES_NBYTES = 2**12  # texts that are kept
+_SMALL_NBYTES = 2**12  # to read larger arrays together gains nothing
 _ID = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"')
 _DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*(\[)')
 _PLAIN = bytes(set(range(32, 127)) - set(b'"\\'))  # printable, but for quotes and backslashes
@@ -57,20 +58,27 @@ class _Input:
     brackets: int = 0
 
 
-_Values = list[tuple[int, int, _Input | None]]  # where each value begins and ends; None is the id
+_Places = list[tuple[int, int, _Input | None]]  # where each value begins and ends; None is the id
+
+_Values = tuple[bytes, int, str, list[bytes]]
+"""A body, where its binary tensors begin, its id, and the texts of its arrays."""
+
+Asked = tuple[bytes | memoryview, int | None]
+"""A body, and the length of its JSON; ``None`` is all of it."""
+
+Decoded = tuple[InferRequest, ReplyForm, "KnownText | None"]
 
 
 class KnownText:
     """The JSON of a request, and its meaning; *form* is that of the wanted reply.
 
-    *fit* is the signature that such a request was checked against, and the outputs to compute;
-    *reply* writes the answers.
+    *fit* is the check that such a request passed; *reply* writes the answers.
     """
 
     def __init__(
         self,
         text: bytes,
-        values: _Values,
+        values: _Places,
         tail: list[_Input],
         request: InferRequest,
         form: ReplyForm,
@@ -81,43 +89,75 @@ class KnownText:
         # the last piece is looked for from the end: its value may be long
         finds = [*([bytes.find] * len(ends[1:])), bytes.rfind]
         self._rest = [
-            (value, text[end:begin], find)
+            (value is None, text[end:begin], find)
             for (_, _, value), end, begin, find in zip(
                 values, ends, begins[1:], finds, strict=False
             )
         ]
+        self._arrays = [value for _, _, value in values if value is not None]
         self._tail = tail
         self._tail_nbytes = sum(each.nbytes for each in tail)
         self._same = request.id, request.outputs, request.parameters, request.classes
         self.form = form
-        self.fit: tuple[Signature, tuple[str, ...]] | None = None
+        self.fit: Fit | None = None
         self.reply = KnownReply(form)
 
-    def read(self, model: str, version: int | None, body: bytes, end: int) -> InferRequest | None:
-        """The request in *body*, whose text ends at *end*, if it has these pieces."""
+    def cut(self, body: bytes, end: int) -> _Values | None:
+        """The values in *body*, whose text ends at *end*, if it has these pieces."""
         if end + self._tail_nbytes != len(body) or not body.startswith(self._first):
             return None
         at = len(self._first)
-        id_, outputs, parameters, classes = self._same
-        inputs: dict[str, Tensor] = {}
-        for value, piece, find in self._rest:
+        id_: str = self._same[0]
+        texts: list[bytes] = []
+        for is_id, piece, find in self._rest:
             stop = find(body, piece, at, end)
             if stop < 0:
                 return None
-            if value is None:
+            if is_id:
                 said = _plain_text(body[at:stop])
                 if said is None:
                     return None
                 id_ = said
-            elif not _read_array(value, body[at:stop], inputs):
-                return None
+            else:
+                texts.append(body[at:stop])
             at = stop + len(piece)
-        if at != end:
-            return None
+        return (body, at, id_, texts) if at == end else None
+
+    def read(self, model: str, version: int | None, values: _Values) -> InferRequest | None:
+        """The request with these *values*; ``None`` if an array has not the form that it had."""
+        inputs: dict[str, Tensor] = {}
+        for each, text in zip(self._arrays, values[3], strict=True):
+            tensor = _tensor(each, text)
+            if tensor is None:
+                return None
+            inputs[each.name] = tensor
+        return self._request(model, version, values, inputs)
+
+    def read_all(
+        self, model: str, version: int | None, values: Sequence[_Values]
+    ) -> list[InferRequest] | None:
+        """The requests with all these *values*; ``None`` if they cannot be read together."""
+        columns: list[tuple[str, list[Tensor]]] = []
+        for place, each in enumerate(self._arrays):
+            tensors = _tensors(each, [texts[place] for *_, texts in values])
+            if tensors is None:
+                return None
+            columns.append((each.name, tensors))
+        requests = []
+        for row, each_values in enumerate(values):
+            inputs = {name: tensors[row] for name, tensors in columns}
+            requests.append(self._request(model, version, each_values, inputs))
+        return requests
+
+    def _request(
+        self, model: str, version: int | None, values: _Values, inputs: dict[str, Tensor]
+    ) -> InferRequest:
+        body, at, id_, _ = values
         for each in self._tail:
             array = _view(each.shape, each.dtype, body, at)
             inputs[each.name] = Tensor(each.datatype, array)
             at += each.nbytes
+        _, outputs, parameters, classes = self._same
         # by its place: a name would take 0.15 µs
         fit = self.fit
         return InferRequest(
@@ -126,28 +166,28 @@ class KnownText:
 
 
 class KnownTexts:
-    """The JSON texts of the requests to one model."""
+    """The JSON texts of the requests to one model, of that name and version."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str, version: int | None) -> None:
+        self._model = model
+        self._version = version
         self._texts: list[KnownText] = []
         self._misses = 0
 
     def decode(
-        self,
-        model: str,
-        version: int | None,
-        body: bytes | memoryview,
-        header_nbytes: int | None,
-        rules: RequestRules,
-    ) -> tuple[InferRequest, ReplyForm, KnownText | None]:
+        self, body: bytes | memoryview, header_nbytes: int | None, rules: RequestRules
+    ) -> Decoded:
         """The request, as from ``v2.decode_request``, and its known text, if there is one."""
+        model, version = self._model, self._version
         end = len(body) if header_nbytes is None else header_nbytes
         if not isinstance(body, bytes) or not 0 < end <= _MAX_NBYTES:
             return (*decode_request(model, version, body, header_nbytes, rules), None)
         for known in self._texts:
-            request = known.read(model, version, body, end)
-            if request is not None:
-                return request, known.form, known
+            values = known.cut(body, end)
+            if values is not None:
+                request = known.read(model, version, values)
+                if request is not None:
+                    return request, known.form, known
         request, form = decode_request(model, version, body, header_nbytes, rules)
         if self._misses % _MISSES == 0:
             learned = known_text(body, end, request, form, rules)
@@ -155,6 +195,31 @@ class KnownTexts:
                 self._texts = [learned, *self._texts[: _MANY - 1]]
         self._misses += 1
         return request, form, None
+
+    def decode_all(self, asked: Sequence[Asked]) -> list[Decoded | None]:
+        """As ``decode`` for each of *asked*; ``None`` for one that is to be read by itself.
+
+        Those of the same text are read together.
+        """
+        decoded: list[Decoded | None] = [None] * len(asked)
+        alike: dict[KnownText, tuple[list[int], list[_Values]]] = {}
+        for place, (body, header_nbytes) in enumerate(asked):
+            end = len(body) if header_nbytes is None else header_nbytes
+            if not isinstance(body, bytes) or not 0 < end <= _MAX_NBYTES:
+                continue
+            for known in self._texts:
+                values = known.cut(body, end)
+                if values is not None:
+                    places, all_values = alike.setdefault(known, ([], []))
+                    places.append(place)
+                    all_values.append(values)
+                    break
+        for known, (places, all_values) in alike.items():
+            requests = known.read_all(self._model, self._version, all_values)
+            if requests is not None:
+                for place, request in zip(places, requests, strict=True):
+                    decoded[place] = request, known.form, known
+        return decoded
 
 
 def known_text(
@@ -168,7 +233,7 @@ def known_text(
     inputs = [_input(name, tensor) for name, tensor in request.inputs.items()]
     if form.spans or not _is_plain(text, inputs, rules):
         return None
-    values: _Values = []
+    values: _Places = []
     said = _ID.search(text)
     if request.id and said and text.count(b'"id"') == 1:
         values.append((said.start(1), said.end(1), None))
@@ -193,7 +258,7 @@ def _is_plain(text: bytes, inputs: list[_Input], rules: RequestRules) -> bool:
     return all(each.datatype not in ("BOOL", "BYTES") and each.size for each in inputs)
 
 
-def _arrays(text: bytes, inputs: list[_Input]) -> _Values | None:
+def _arrays(text: bytes, inputs: list[_Input]) -> _Places | None:
     """The arrays of the 'data' of *inputs*; ``None`` if it is not clear which arrays these are."""
     arrays = [_array_at(text, match.start(1)) for match in _DATA.finditer(text)]
     if not len(arrays) == len(inputs) == text.count(b'"data"'):
@@ -227,15 +292,39 @@ def _plain_text(text: bytes) -> str | None:
     return None if text.translate(None, _PLAIN) else text.decode("ascii")
 
 
-def _read_array(value: _Input, text: bytes, inputs: dict[str, Tensor]) -> bool:
-    """Read the elements in *text* into *inputs*, if it has the form that *value* had."""
-    if text.find(b"[", 1) > 0 and text.count(b"[") > value.brackets:  # it may be nested deeper
-        return False
+def _tensor(like: _Input, text: bytes) -> Tensor | None:
+    if text.find(b"[", 1) > 0 and text.count(b"[") > like.brackets:  # it may be nested deeper
+        return None
     try:
-        array = v2_json.numbers(value.datatype, parse_numbers(text))
+        array = v2_json.numbers(like.datatype, parse_numbers(text))
     except _UNREADABLE:
-        return False
-    if array.size != value.size:
-        return False
-    inputs[value.name] = Tensor(value.datatype, array.reshape(value.shape))
-    return True
+        return None
+    if array.size != like.size:
+        return None
+    return Tensor(like.datatype, array.reshape(like.shape))
+
+
+def _tensors(like: _Input, texts: list[bytes]) -> list[Tensor] | None:
+    """As ``_tensor`` for each of *texts*, read as one array; ``None`` if that cannot be done.
+
+    It can if they are small and flat. Each text then has one bracket that opens, at its begin. So if the whole is an array of as many
+    arrays, each of numbers only, these are the texts; what else a text could have, such as another
+    bracket in quotes, would be no number.
+    """
+    size = like.size
+    if like.brackets > 1 or like.nbytes > _SMALL_NBYTES:
+        return None
+    for text in texts:
+        if text.find(b"[", 1) > 0:
+            return None
+    try:
+        arrays = parse_numbers(b"[%b]" % b",".join(texts))
+        if len(arrays) != len(texts):
+            return None
+        for each in arrays:
+            if len(each) != size:
+                return None
+        numbers = v2_json.numbers(like.datatype, arrays)
+    except _UNREADABLE:
+        return None
+    return [Tensor(like.datatype, row) for row in numbers.reshape(len(texts), *like.shape)]

@@ -1,7 +1,7 @@
 """The server without its protocols."""
 
 from workbench.core.core import ServerCore
-from workbench.core.inference.runner import Describe, Read
+from workbench.core.inference.runner import Describe, Read, Reads
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.log_settings import LogSettings
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
@@ -14,6 +14,7 @@ __all__ = [
     "LogSettings",
     "ModelStatus",
     "Read",
+    "Reads",
     "ServerCore",
     "Snapshot",
     "WireTimes",

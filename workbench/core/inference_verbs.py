@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from workbench.core.inference.call import Asked, Call, Write
 from workbench.core.inference.direct import Answer, run_all_now
-from workbench.core.inference.runner import INLINE_S, Read, Runner
+from workbench.core.inference.runner import INLINE_S, Read, Reads, Runner
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifetime import Lifetime
 from workbench.errors import DeadlineExceeded, RequestStopped
@@ -50,9 +49,7 @@ class InferenceVerbs(Lifetime):
         finally:
             residency.end(loan, uses)
 
-    def infer_all_now(
-        self, name: str, version: int | None, reads: Sequence[Read]
-    ) -> list[Answer | None]:
+    def infer_all_now(self, name: str, version: int | None, reads: Reads) -> list[Answer | None]:
         """As ``infer_now`` for each of *reads*, within one lease; an error is an answer too."""
         answers: list[Answer | None] = [None] * len(reads)
         runtime, model = self._runtime, self._names.known(name, version)

@@ -192,10 +192,10 @@ class Runs:
         Raises as ``Session.run``.
         """
         learned, nbytes = self._record(model).of(session.origin), request.nbytes
-        wanted = check_request(model, session.signature, request)
+        fit = check_request(model, session.signature, request)
         with watch.run(model, measure=True) as peak:
             begun_s = time.thread_time()
-            session.run(request.inputs, wanted, None, request.stop)
+            session.run(request.inputs, fit.to_compute, None, request.stop)
             own_s = time.thread_time() - begun_s
         learned.pace.observe(nbytes, own_s)
         if watch.keeps and peak.nbytes:
@@ -278,32 +278,23 @@ class Runs:
         self._record(model).requests.failed(reason_of(error), time.perf_counter() - made_s)
 
     def fit(self, model: ModelId, signature: Signature, request: InferRequest) -> tuple[str, ...]:
-        """Check *request* against *model*; returns the names of the wanted outputs.
+        """Check *request* against *model*, unless that was done; returns the outputs to compute.
 
-        Raises ``InvalidRequest``.
+        Decodes images and fits scalars of shape [1] before the check. Raises ``InvalidRequest``.
         """
         fit = request.fit
-        if fit is None or fit[0] is not signature:
-            return self.fit_to(model, signature, request)
-        return fit[1]
-
-    def fit_to(
-        self, model: ModelId, signature: Signature, request: InferRequest
-    ) -> tuple[str, ...]:
-        """As ``fit``, of a request that was not checked against *signature* yet.
-
-        Decodes images and fits scalars of shape [1] before the check.
-        """
+        if fit is not None and fit.signature is signature:
+            return fit.to_compute
         if signature.image_forms and (images := images_of(signature, request)):
             self._decode(images, signature, request)
         try:
-            wanted = check_request(model, signature, request)
+            fit = check_request(model, signature, request)
         except InvalidRequest:
             if not narrow_scalars(signature, request):
                 raise
-            wanted = check_request(model, signature, request)
-        request.fit = signature, wanted
-        return wanted
+            fit = check_request(model, signature, request)
+        request.fit = fit
+        return fit.to_compute
 
     def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
         inputs = dict(request.inputs)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -20,14 +20,14 @@ from typing import TypeVar
 from msgspec import Struct
 
 from workbench.codecs import v2 as codec
-from workbench.codecs.v2_known import KnownText, KnownTexts
+from workbench.codecs.v2_known import Decoded, KnownTexts
 from workbench.codecs.v2_parameters import RegionSpan
 from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.setup import endpoint_of
 from workbench.core import Describe, ServerCore, WireTimes
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
-from workbench.http.inline import InlineCall, answer_now
+from workbench.http.inline import EachRead, InlineCall, answer_now
 from workbench.http.paths import Target
 from workbench.http.reply import JSON_HEADERS, Reply
 from workbench.http.status import model_error_reply
@@ -61,8 +61,8 @@ class RequestHistory:
 
     __slots__ = ("known", "reply_nbytes")
 
-    def __init__(self) -> None:
-        self.known = KnownTexts()
+    def __init__(self, target: Target) -> None:
+        self.known = KnownTexts(*target)
         self.reply_nbytes = 0
 
 
@@ -149,10 +149,10 @@ class DataPlane:
     def _history(self, target: Target) -> RequestHistory:
         """The history of *target*; none for a long name, and only a limited number in all."""
         if len(target.name) > _LONG_NAME:
-            return RequestHistory()
+            return RequestHistory(target)
         if len(self._histories) >= _MAX_HISTORIES:
             self._histories.clear()
-        return self._histories.setdefault(target, RequestHistory())
+        return self._histories.setdefault(target, RequestHistory(target))
 
     def answer_now(self, head: InferHead, body: Body) -> Reply | None:
         """The reply, if it takes no waiting and little time; else ``None``.
@@ -286,14 +286,17 @@ class _InferCall(Struct):
     plane: DataPlane
     head: InferHead
     body: Body
-    decoded: tuple[InferRequest, codec.ReplyForm, KnownText | None] | None = None
+    decoded: Decoded | None = None
 
     def read(self, _: Describe) -> InferRequest:
         head = self.head
-        (name, version), known, rules = head.target, head.history.known, self.plane.rules
-        self.decoded = known.decode(name, version, self.body, head.header_nbytes, rules)
-        request, form, _known = self.decoded
-        request.trace = head.times
+        return self.take(head.history.known.decode(self.body, head.header_nbytes, self.plane.rules))
+
+    def take(self, decoded: Decoded) -> InferRequest:
+        """The request that was *decoded*."""
+        self.decoded = decoded
+        request, form, _known = decoded
+        request.trace = self.head.times
         if form.spans:
             self.plane.set_output_buffers(request, form.spans)
         return request
@@ -317,6 +320,24 @@ class _InferCall(Struct):
             return reply
         except Exception as error:  # the client must hear of it, whatever it is
             return plane.failed(error, head)
+
+
+class InferReads(EachRead):
+    """See ``Reads``: texts that are known are read together."""
+
+    calls: Sequence[_InferCall]
+
+    def read_all(self, describe: Describe) -> Sequence[InferRequest | Exception]:
+        first = self.calls[0]
+        asked = [(call.body, call.head.header_nbytes) for call in self.calls]
+        decoded = first.head.history.known.decode_all(asked)
+        requests: list[InferRequest | Exception] = []
+        for call, each in zip(self.calls, decoded, strict=True):
+            try:
+                requests.append(call.read(describe) if each is None else call.take(each))
+            except Exception as error:  # the request is answered with it
+                requests.append(error)
+        return requests
 
 
 def _sends(times: WireTimes) -> None:

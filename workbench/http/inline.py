@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from workbench.core import Describe, ServerCore
+from msgspec import Struct
+
+from workbench.core import Describe, Reads, ServerCore
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
 from workbench.inference import InferRequest, InferResponse
@@ -23,6 +25,27 @@ class InlineCall(Protocol):
         ...
 
 
+class EachRead(Struct):
+    """See ``Reads``: *calls* are read one by one."""
+
+    calls: Sequence[InlineCall]
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def read(self, place: int, describe: Describe) -> InferRequest:
+        return self.calls[place].read(describe)
+
+    def read_all(self, describe: Describe) -> Sequence[InferRequest | Exception]:
+        requests: list[InferRequest | Exception] = []
+        for call in self.calls:
+            try:
+                requests.append(call.read(describe))
+            except Exception as error:  # the request is answered with it
+                requests.append(error)
+        return requests
+
+
 def answer_now(core: ServerCore, target: Target, call: InlineCall) -> Reply | None:
     """The reply, if it takes no waiting and little time; else ``None``. Never raises."""
     answer: InferResponse | BaseException | None
@@ -35,12 +58,18 @@ def answer_now(core: ServerCore, target: Target, call: InlineCall) -> Reply | No
 
 
 def answer_all_now(
-    core: ServerCore, target: Target, calls: Sequence[InlineCall]
+    core: ServerCore,
+    target: Target,
+    calls: Sequence[Any],
+    reads: Callable[[Sequence[Any]], Reads] = EachRead,
 ) -> list[Reply | None]:
-    """As ``answer_now`` for each of *calls*, all to the same model. Never raises."""
+    """As ``answer_now`` for each of *calls*, all to the same model, made *reads* of. Never raises.
+
+    They are of one class that has the methods of ``InlineCall``.
+    """
     answers: Sequence[InferResponse | BaseException | None]
     try:
-        answers = core.infer_all_now(*target, [call.read for call in calls])
+        answers = core.infer_all_now(*target, reads(calls))
     except Exception as error:  # the clients must hear of it, whatever it is
         answers = [error] * len(calls)
     return [call.reply(answer) for call, answer in zip(calls, answers, strict=True)]

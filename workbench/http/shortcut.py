@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from workbench.errors import ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import Access, Headers, Server
-from workbench.http.infer import DataPlane, InferHead
-from workbench.http.inline import InlineCall, answer_all_now, answer_now
+from workbench.http.infer import DataPlane, InferHead, InferReads
+from workbench.http.inline import EachRead, InlineCall, answer_all_now, answer_now
 from workbench.http.invocations import Invocations, InvokeHead
 from workbench.http.paths import Target
 from workbench.http.reply import Reply, with_request_id
@@ -92,15 +93,17 @@ class ShortCut:
     def answer_all(self, asked: Sequence[Asked]) -> list[Reply | None]:
         """As ``answer`` for each of *asked*, in their order."""
         replies: list[Reply | None] = [None] * len(asked)
-        together: dict[Target, tuple[list[int], list[InlineCall]]] = {}
+        together: dict[tuple[Target, Any], tuple[list[int], list[InlineCall]]] = {}
         for place, each in enumerate(asked):
             call = self._call(*each)
             if call is not None:
-                places, calls = together.setdefault(each[0].target, ([], []))
+                head = each[0]
+                reads = InferReads if isinstance(head, InferHead) else EachRead
+                places, calls = together.setdefault((head.target, reads), ([], []))
                 places.append(place)
                 calls.append(call)
-        for target, (places, calls) in together.items():
-            answered = answer_all_now(self._plane.core, target, calls)
+        for (target, reads), (places, calls) in together.items():
+            answered = answer_all_now(self._plane.core, target, calls, reads)
             for place, reply in zip(places, answered, strict=True):
                 id_ = asked[place][0].request_id
                 replies[place] = with_request_id(reply, id_) if reply and id_ else reply

@@ -6,9 +6,12 @@ to 2.3. And inputs need no look at their addresses, which takes 2 µs each; see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
+from workbench.backends.base import RunInputs
 from workbench.backends.onnx.values import ELEMENT_TYPES
 from workbench.tensor import Array, Tensor, aligned_like
 
@@ -16,54 +19,57 @@ _SMALL_NBYTES = 2**12  # to copy a larger array takes longer than a binding save
 _MOST = 64  # shapes
 
 
-# A binding, and what its runs read and write, at aligned addresses. Its parts are taken at once,
-# which takes twice as long from a NamedTuple.
-_Bound = tuple[Any, dict[str, Array], list[Tensor]]
 _Run = Callable[[Any, Mapping[str, Tensor], Sequence[str]], list[Tensor]]
 
 
 class BoundRuns:
-    """The runs of *engine*, a session of the module *ort*, on the CPU; thread-safe.
+    """The runs of *engine*, a session of the module *ort*, with *options*, on the CPU; thread-safe.
 
     Runs that are not bound are made by *run*, with the options, the inputs and the wanted outputs.
     The shapes of the outputs must follow from those of the inputs, and no tensor be text or BF16.
     No two runs at a time share memory, and the answers are copies.
     """
 
-    def __init__(self, ort: Any, engine: Any, run: _Run) -> None:
+    def __init__(self, ort: Any, engine: Any, options: Any, run: _Run) -> None:
         self._ort = ort
         self._engine = engine
+        self._options = options
         self._run = run
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
-        self._free: dict[Any, _Bound] = {}  # by the names, datatypes and shapes: see ``run``
+        self._free: dict[Any, RunInputs] = {}  # by the names, datatypes and shapes: see ``_key``
         self._known: set[Any] = set()  # of these some may be in use
 
-    def run(
-        self, inputs: Mapping[str, Tensor], outputs: Sequence[str], options: Any
-    ) -> list[Tensor]:
-        key: Any = tuple(outputs)
-        for name, tensor in inputs.items():
-            key = key, name, tensor.datatype, tensor.array.shape
+    def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
+        key = _key(inputs, outputs)
         bound = self._free.pop(key, None)  # so that no other thread takes it
         if bound is not None:
-            binding, places, results = bound
-            for name, tensor in inputs.items():
-                places[name][...] = tensor.array
             try:
-                self._engine.run_with_iobinding(binding, options)
+                answers = bound(inputs)
             except Exception:  # its exceptions share no base below Exception
                 self._known.discard(key)  # an ordinary run raises the right error, if any
-                del bound, binding, places, results  # that error keeps what is here
+                del bound  # that error keeps what is here
             else:
-                answers = []
-                for tensor in results:
-                    answers.append(Tensor(tensor.datatype, tensor.array.copy()))  # noqa: PERF401  # a list's own function takes longer
                 self._free[key] = bound
                 return answers
-        tensors = self._run(options, inputs, outputs)
+        tensors = self._run(self._options, inputs, outputs)
         if key not in self._known and len(self._known) < _MOST:
             self._bind(key, inputs, dict(zip(outputs, tensors, strict=True)))
         return tensors
+
+    @contextmanager
+    def several(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> Iterator[RunInputs]:
+        """See ``Runnable.several``."""
+        key = _key(inputs, outputs)
+        bound = self._free.pop(key, None)
+        if bound is None:
+            yield partial(self.run, outputs=outputs)
+            return
+        try:
+            yield bound
+        except BaseException:
+            self._known.discard(key)
+            raise
+        self._free[key] = bound
 
     def close(self) -> None:
         """Drop the engine; no run may be in progress."""
@@ -78,16 +84,39 @@ class BoundRuns:
             return
         self._known.add(key)
         binding = self._ort.SessionIOBinding(self._engine)
-        places = {name: _place(tensor) for name, tensor in inputs.items()}
-        results = {name: _place(tensor) for name, tensor in outputs.items()}
-        for bind, named in ((binding.bind_input, places), (binding.bind_output, results)):
-            for name, tensor in named.items():
-                array, element_type = tensor.array, ELEMENT_TYPES[tensor.datatype]
+        places = {name: aligned_like(tensor.array) for name, tensor in inputs.items()}
+        results = {name: aligned_like(tensor.array) for name, tensor in outputs.items()}
+        for bind, given, arrays in (
+            (binding.bind_input, inputs, places),
+            (binding.bind_output, outputs, results),
+        ):
+            for name, array in arrays.items():
+                element_type = ELEMENT_TYPES[given[name].datatype]
                 bind(name, self._cpu, element_type, array.shape, array.ctypes.data)
-        arrays = {name: tensor.array for name, tensor in places.items()}
-        self._free[key] = binding, arrays, [*results.values()]
+        answered = [(outputs[name].datatype, array) for name, array in results.items()]
+        run = partial(self._engine.run_with_iobinding, binding, self._options)
+        self._free[key] = _bound(run, places, answered)
 
 
-def _place(tensor: Tensor) -> Tensor:
-    """New memory at an aligned address for tensors like this one."""
-    return Tensor(tensor.datatype, aligned_like(tensor.array))
+def _bound(
+    run: Callable[[], object], places: Mapping[str, Array], results: Sequence[tuple[str, Array]]
+) -> RunInputs:
+    """Makes one run at a time by *run*, which reads *places* and writes *results*."""
+
+    def run_bound(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        for name, tensor in inputs.items():
+            places[name][...] = tensor.array
+        run()
+        answers = []
+        for datatype, array in results:
+            answers.append(Tensor(datatype, array.copy()))  # a list's own function takes longer
+        return answers
+
+    return run_bound
+
+
+def _key(inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> Any:
+    key: Any = tuple(outputs)
+    for name, tensor in inputs.items():
+        key = key, name, tensor.datatype, tensor.array.shape
+    return key

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from workbench.backends.base import Runnable
+from workbench.backends.base import RunInputs, Runnable
 from workbench.backends.onnx.bound_runs import BoundRuns
 from workbench.backends.onnx.errors import run_error
 from workbench.backends.onnx.header.file import OnnxFile
@@ -84,7 +85,7 @@ class OnnxSession(Runnable):
         specs = (*signature.inputs.values(), *signature.outputs.values())
         plain = not any(spec.datatype in ("BF16", "BYTES") for spec in specs)
         binds = steady and on_cpu and plain  # no run on empty inputs is bound
-        self._bound = BoundRuns(ort, self._engine, self._run_with) if binds else None
+        self._bound = BoundRuns(ort, self._engine, self._options, self._run_with) if binds else None
         # A GPU's output is copied into its buffer, and only its size is compared.
         self._buffers = OutputBuffers(bindable, steady=steady, exact=on_cpu)
         keep_usual(self)
@@ -99,7 +100,7 @@ class OnnxSession(Runnable):
         """See ``Session``; no later run writes to the memory of the outputs."""
         if stop is None:
             if self._bound is not None and not into:
-                return self._bound.run(inputs, outputs, self._options)
+                return self._bound.run(inputs, outputs)
             return self._run_with(self._options, inputs, outputs, into)
         options = self._run_options()
         self._stoppable.add(options)
@@ -110,6 +111,13 @@ class OnnxSession(Runnable):
                 return self._run_with(options, inputs, outputs, into)
         finally:
             self._stoppable.discard(options)
+
+    def several(
+        self, inputs: Mapping[str, Tensor], outputs: Sequence[str]
+    ) -> AbstractContextManager[RunInputs]:
+        if self._bound is None:
+            return super().several(inputs, outputs)
+        return self._bound.several(inputs, outputs)
 
     def _run_options(self) -> Any:
         options = self._ort.RunOptions()

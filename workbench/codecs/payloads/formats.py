@@ -28,7 +28,7 @@ from workbench.codecs.payloads.media import MediaType, choose, parse_media_type
 from workbench.codecs.payloads.tables import read_csv, read_libsvm, short_csv_reader, write_csv
 from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input, shape_for
 from workbench.errors import InvalidRequest, MalformedRequest, NotAcceptable, UnknownMediaType
-from workbench.inference import InferRequest, InferResponse, check_request
+from workbench.inference import Fit, InferRequest, InferResponse, check_request
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import MAX_RANK, Array, Tensor
 
@@ -137,7 +137,7 @@ class Decoder:
         request, of = InferRequest(self._model, inputs), ModelId(self._model, 1)
         fit = None
         with suppress(InvalidRequest):  # which the run reports
-            fit = self.signature, check_request(of, self.signature, request)
+            fit = check_request(of, self.signature, request)
         if len(self._known) >= _MANY_SHAPES:
             self._known.clear()
         known = self._known[shape] = _KnownShape(None if taken == shape else taken, fit)
@@ -187,7 +187,7 @@ class _KnownShape(NamedTuple):
     """The shape in which the model takes arrays of one, if it is another; *fit* if it does."""
 
     taken: tuple[int, ...] | None
-    fit: tuple[Signature, tuple[str, ...]] | None
+    fit: Fit | None
 
 
 def _v2_form(

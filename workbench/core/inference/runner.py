@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from workbench.inference import InferRequest, InferResponse
@@ -15,6 +15,20 @@ Describe = Callable[[], Signature]
 
 Read = Callable[[Describe], InferRequest]
 """Reads the request that a client sent. Raises ``InvalidRequest``."""
+
+
+class Reads(Protocol):
+    """Requests to one model that came together, and are not read yet."""
+
+    def __len__(self) -> int: ...
+
+    def read(self, place: int, describe: Describe, /) -> InferRequest:
+        """The request at that place. Raises ``InvalidRequest``."""
+        ...
+
+    def read_all(self, describe: Describe, /) -> Sequence[InferRequest | Exception]:
+        """All, or why one cannot be read."""
+        ...
 
 
 class Turn(Protocol):
