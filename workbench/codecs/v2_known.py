@@ -28,7 +28,7 @@ from workbench.codecs.json_parser import parse_numbers
 from workbench.codecs.v2 import ReplyForm, RequestRules, decode_request
 from workbench.codecs.v2_known_reply import KnownReply
 from workbench.inference import Fit, InferRequest
-from workbench.tensor import DATATYPES, Tensor
+from workbench.tensor import DATATYPES, Array, Tensor
 
 _MANY = 8  # texts to one model
 _MISSES = 16  # of so many unknown texts one is remembered, which takes as long as reading it
@@ -135,18 +135,18 @@ class KnownText:
 
     def read_all(
         self, model: str, version: int | None, values: Sequence[_Values]
-    ) -> list[InferRequest] | None:
-        """The requests with all these *values*; ``None`` if they cannot be read together."""
-        columns: list[tuple[str, list[Tensor]]] = []
-        for place, each in enumerate(self._arrays):
-            tensors = _tensors(each, [texts[place] for *_, texts in values])
-            if tensors is None:
-                return None
-            columns.append((each.name, tensors))
-        requests = []
+    ) -> list[InferRequest | None]:
+        """As ``read`` for each of *values*; arrays that are small are read together."""
+        columns = [
+            (each.name, _tensors(each, [texts[place] for *_, texts in values]))
+            for place, each in enumerate(self._arrays)
+        ]
+        requests: list[InferRequest | None] = []
         for row, each_values in enumerate(values):
-            inputs = {name: tensors[row] for name, tensors in columns}
-            requests.append(self._request(model, version, each_values, inputs))
+            inputs: dict[str, Any] = {name: tensors[row] for name, tensors in columns}
+            is_whole = None not in inputs.values()
+            request = self._request(model, version, each_values, inputs) if is_whole else None
+            requests.append(request)
         return requests
 
     def _request(
@@ -210,14 +210,16 @@ class KnownTexts:
             for known in self._texts:
                 values = known.cut(body, end)
                 if values is not None:
-                    places, all_values = alike.setdefault(known, ([], []))
-                    places.append(place)
-                    all_values.append(values)
+                    found = alike.get(known)
+                    if found is None:
+                        found = alike[known] = [], []
+                    found[0].append(place)
+                    found[1].append(values)
                     break
         for known, (places, all_values) in alike.items():
             requests = known.read_all(self._model, self._version, all_values)
-            if requests is not None:
-                for place, request in zip(places, requests, strict=True):
+            for place, request in zip(places, requests, strict=True):
+                if request is not None:
                     decoded[place] = request, known.form, known
         return decoded
 
@@ -304,27 +306,37 @@ def _tensor(like: _Input, text: bytes) -> Tensor | None:
     return Tensor(like.datatype, array.reshape(like.shape))
 
 
-def _tensors(like: _Input, texts: list[bytes]) -> list[Tensor] | None:
-    """As ``_tensor`` for each of *texts*, read as one array; ``None`` if that cannot be done.
+def _tensors(like: _Input, texts: list[bytes]) -> Sequence[Tensor | None]:
+    """As ``_tensor`` for each of *texts*, which are read together if they are small."""
+    if len(texts) > 1 and like.nbytes <= _SMALL_NBYTES:
+        array = _read_together(like, texts)
+        if array is not None:
+            return [Tensor(like.datatype, each) for each in array]
+    return [_tensor(like, text) for text in texts]
 
-    It can if they are small and flat. Each text then has one bracket that opens, at its begin. So if the whole is an array of as many
-    arrays, each of numbers only, these are the texts; what else a text could have, such as another
-    bracket in quotes, would be no number.
+
+def _read_together(like: _Input, texts: list[bytes]) -> Array | None:
+    """The arrays in *texts*, as one of one more dimension; ``None`` if they are not all plain.
+
+    In a plain text all brackets that open are at its begin. So if the text of all is an array of
+    as many arrays, with nothing in them but numbers, each is what its own text says: one that ended
+    elsewhere would make more or fewer of them. Brackets in quotes are no numbers.
     """
-    size = like.size
-    if like.brackets > 1 or like.nbytes > _SMALL_NBYTES:
-        return None
+    depth, size = like.brackets, like.size
+    begin = b"[" * depth
     for text in texts:
-        if text.find(b"[", 1) > 0:
+        if not text.startswith(begin) or text.find(b"[", depth) > 0:
             return None
     try:
         arrays = parse_numbers(b"[%b]" % b",".join(texts))
         if len(arrays) != len(texts):
             return None
-        for each in arrays:
-            if len(each) != size:
+        for array in arrays:
+            for _ in range(depth - 1):
+                (array,) = array  # noqa: PLW2901
+            if len(array) != size:
                 return None
         numbers = v2_json.numbers(like.datatype, arrays)
     except _UNREADABLE:
         return None
-    return [Tensor(like.datatype, row) for row in numbers.reshape(len(texts), *like.shape)]
+    return numbers.reshape(len(texts), *like.shape)

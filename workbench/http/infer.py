@@ -159,17 +159,18 @@ class DataPlane:
 
         An error is a reply too. One thread asks at a time.
         """
-        call = self.call(head, body)
+        call = self.call(head, body, 0.0)
         return None if call is None else answer_now(self.core, head.target, call)
 
-    def call(self, head: InferHead, body: Body) -> InlineCall | None:
-        """The inference, if it may be answered at once."""
+    def call(self, head: InferHead, body: Body, begun_s: float) -> InlineCall | None:
+        """The inference, which began to come then, if it may be answered at once."""
         most_nbytes = _DEFLATED_NBYTES if head.accepted else _LARGE_NBYTES
         if head.takes_long or head.history.reply_nbytes > most_nbytes:
             return None
         is_small = len(body) <= _LARGE_NBYTES and self._write_region is None
         if is_small or self._may_be_brief(head, body):
-            return _InferCall(self, head, body)
+            timed = self.timed(head, begun_s) if self.tracing.is_on else head
+            return _InferCall(self, timed, body)
         return None
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
@@ -290,13 +291,9 @@ class _InferCall(Struct):
 
     def read(self, _: Describe) -> InferRequest:
         head = self.head
-        return self.take(head.history.known.decode(self.body, head.header_nbytes, self.plane.rules))
-
-    def take(self, decoded: Decoded) -> InferRequest:
-        """The request that was *decoded*."""
-        self.decoded = decoded
-        request, form, _known = decoded
-        request.trace = self.head.times
+        self.decoded = head.history.known.decode(self.body, head.header_nbytes, self.plane.rules)
+        request, form, _known = self.decoded
+        request.trace = head.times
         if form.spans:
             self.plane.set_output_buffers(request, form.spans)
         return request
@@ -333,8 +330,13 @@ class InferReads(EachRead):
         decoded = first.head.history.known.decode_all(asked)
         requests: list[InferRequest | Exception] = []
         for call, each in zip(self.calls, decoded, strict=True):
+            if each is not None:
+                call.decoded, request = each, each[0]
+                request.trace = call.head.times
+                requests.append(request)
+                continue
             try:
-                requests.append(call.read(describe) if each is None else call.take(each))
+                requests.append(call.read(describe))
             except Exception as error:  # the request is answered with it
                 requests.append(error)
         return requests

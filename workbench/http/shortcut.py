@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from workbench.errors import ServerNotRunning, WorkbenchError
 from workbench.http import v2
@@ -86,35 +85,40 @@ class ShortCut:
 
         The request began to come at *begun_s*, of ``time.perf_counter``.
         """
-        call = self._call(head, body, begun_s)
+        call: InlineCall | None
+        if isinstance(head, InferHead):
+            call = self._plane.call(head, body, begun_s)
+        else:
+            call = self._invocations.call(head, bytes(body))
         reply = None if call is None else answer_now(self._plane.core, head.target, call)
         return with_request_id(reply, head.request_id) if reply and head.request_id else reply
 
     def answer_all(self, asked: Sequence[Asked]) -> list[Reply | None]:
         """As ``answer`` for each of *asked*, in their order."""
         replies: list[Reply | None] = [None] * len(asked)
-        together: dict[tuple[Target, Any], tuple[list[int], list[InlineCall]]] = {}
-        for place, each in enumerate(asked):
-            call = self._call(*each)
+        plane, invocations = self._plane, self._invocations
+        call: InlineCall | None
+        key: object
+        together: dict[object, tuple[list[int], list[InlineCall]]] = {}
+        for place, (head, body, begun_s) in enumerate(asked):
+            if isinstance(head, InferHead):
+                call, key = plane.call(head, body, begun_s), head.history
+            else:
+                call, key = invocations.call(head, bytes(body)), head.target
             if call is not None:
-                head = each[0]
-                reads = InferReads if isinstance(head, InferHead) else EachRead
-                places, calls = together.setdefault((head.target, reads), ([], []))
-                places.append(place)
-                calls.append(call)
-        for (target, reads), (places, calls) in together.items():
-            answered = answer_all_now(self._plane.core, target, calls, reads)
+                found = together.get(key)
+                if found is None:
+                    found = together[key] = [], []
+                found[0].append(place)
+                found[1].append(call)
+        for places, calls in together.values():
+            first = asked[places[0]][0]
+            reads = InferReads if isinstance(first, InferHead) else EachRead
+            answered = answer_all_now(plane.core, first.target, calls, reads)
             for place, reply in zip(places, answered, strict=True):
                 id_ = asked[place][0].request_id
                 replies[place] = with_request_id(reply, id_) if reply and id_ else reply
         return replies
-
-    def _call(self, head: Head, body: bytes | memoryview, begun_s: float) -> InlineCall | None:
-        """What may be answered at once."""
-        if isinstance(head, InferHead):
-            timed = self._plane.timed(head, begun_s) if self._plane.tracing.is_on else head
-            return self._plane.call(timed, body)
-        return self._invocations.call(head, bytes(body))
 
     async def answer_later(self, head: Head, body: bytes | memoryview, begun_s: float) -> Reply:
         """The reply to a request that ``answer`` did not answer; to cancel it ends the request."""

@@ -87,9 +87,11 @@ class Direct:
                 continue
             fit = request.fit
             if fit is not None and fit.plain and request.stop is None:
-                places, requests = alike.setdefault(fit, ([], []))
-                places.append(place)
-                requests.append(request)
+                found = alike.get(fit)
+                if found is None:
+                    found = alike[fit] = [], []
+                found[0].append(place)
+                found[1].append(request)
             else:
                 answers[place] = self._run_alone(request)
         for fit, (places, requests) in alike.items():
