@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from workbench.errors import InvalidRequest
-from workbench.inference import InferRequest, InferResponse, check_request, zeros_of
+from workbench.inference import Fit, InferRequest, InferResponse, check_request, zeros_of
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -115,7 +115,10 @@ def test_a_bit_pattern_has_a_datatype() -> None:
     """UINT16 is not taken for BF16, though both are carried alike."""
     signature = Signature("fake", {"a": TensorSpec("a", "BF16", (1,))}, {})
     bits = np.zeros(1, np.uint16)
-    assert check_request(MODEL, signature, InferRequest("m", {"a": Tensor("BF16", bits)})).to_compute == ()
+    assert (
+        check_request(MODEL, signature, InferRequest("m", {"a": Tensor("BF16", bits)})).to_compute
+        == ()
+    )
     with pytest.raises(InvalidRequest, match="takes BF16, got UINT16"):
         check_request(MODEL, signature, InferRequest("m", {"a": Tensor("UINT16", bits)}))
 
@@ -180,7 +183,8 @@ def test_a_request_crosses_processes() -> None:
         "m", MappingProxyType({"a": A, "c": C}), 2, ("y",), "7", {"priority": 1}, {"y": 2}
     )
     request.stop, request.into = CancellationToken(), {"y": memoryview(bytearray(4))}
-    request.fit, request.functions, request.scalars_of_one = FIT, False, True
+    request.fit = Fit(SIGNATURE, ("y",), 8, plain=False)
+    request.functions, request.scalars_of_one = False, True
     again = pickle.loads(pickle.dumps(request))
     assert (again.model, again.version, again.outputs, again.id) == ("m", 2, ("y",), "7")
     assert (again.parameters, again.classes) == ({"priority": 1}, {"y": 2})

@@ -42,9 +42,10 @@ def ask(session: OnnxSession, **inputs: Tensor) -> list[Any]:
 def test_runs_of_one_shape_have_one_binding(session: OnnxSession) -> None:
     """A run reads and writes the aligned memory of the run before, with its own elements in it."""
     assert [ask(session, x=tensor([n, 1])) for n in range(3)] == [[[-n, -1]] for n in range(3)]
-    ((_, inputs, outputs),) = bound(session)._free.values()
-    assert (inputs["x"].tolist(), outputs[0].array.tolist()) == ([2, 1], [-2, -1])
-    for array in (inputs["x"], outputs[0].array):
+    (kept,) = bound(session)._free.values()
+    place, ((_, result),) = kept.places["x"], kept.results
+    assert (place.tolist(), result.tolist()) == ([2, 1], [-2, -1])
+    for array in (place, result):
         assert array.ctypes.data % ALIGNED_NBYTES == 0
 
 
@@ -68,11 +69,41 @@ def test_a_run_in_progress_keeps_its_memory(session: OnnxSession) -> None:
     for _ in range(2):
         ask(session, x=tensor([1, 2]))
     runs = bound(session)
-    ((key, (_, inputs, _)),) = runs._free.items()
+    ((key, kept),) = runs._free.items()
     del runs._free[key]
     assert ask(session, x=tensor([3, 4])) == [[-3, -4]]
     assert not runs._free
-    assert inputs["x"].tolist() == [1, 2]
+    assert kept.places["x"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("length", [2, 1025])
+def test_several_runs(session: OnnxSession, length: int) -> None:
+    """Each gives what it would alone; those of small inputs are in one memory, used again later."""
+    for _ in range(2):
+        with session.several({"x": tensor([0] * length)}, ("y",)) as run:
+            for n in range(3):
+                (answer,) = run({"x": tensor([n] * length)})
+                assert answer.array.tolist() == [-n] * length
+    assert len(bound(session)._free) == (length == 2)
+
+
+def test_one_of_several_that_fails(tmp_path: Path) -> None:
+    """The context passes its error on, and later runs of that shape are bound anew."""
+    graph = "(int64[1] i) => (float[1] y) <float[2] w = {5, 6}> { y = Gather(w, i) }"
+    session = load(tmp_path, graph)
+    assert ask(session, i=tensor([1], "int64")) == [[6]]
+
+    def run_both() -> None:
+        inputs = {"i": tensor([1], "int64")}
+        with session.several(inputs, ("y",)) as run:
+            assert run(inputs)[0].array.tolist() == [6]
+            run({"i": tensor([7], "int64")})
+
+    with pytest.raises(Exception, match="indices element out of data bounds"):
+        run_both()
+    assert not bound(session)._free
+    assert ask(session, i=tensor([0], "int64")) == [[5]]
+    assert len(bound(session)._free) == 1
 
 
 @pytest.mark.parametrize("length", [0, 1025])

@@ -684,7 +684,11 @@ def test_what_is_known_of_a_shape() -> None:
     for body in bodies * 2:
         request, _ = decoder.read(body)
         fits = request.inputs["x"].shape[1:] == (2,)
-        assert request.fit == ((ONE, ("y0",)) if fits else None)
+        if fits:
+            assert request.fit is not None
+            assert (request.fit.signature, request.fit.to_compute) == (ONE, ("y0",))
+        else:
+            assert request.fit is None
 
 
 @EACH_PARSER

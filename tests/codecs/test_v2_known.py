@@ -14,7 +14,7 @@ from workbench.codecs import v2, v2_known
 from workbench.codecs.v2 import ReplyForm, RequestRules
 from workbench.codecs.v2_known import KnownText, KnownTexts, known_text
 from workbench.errors import InvalidRequest
-from workbench.inference import InferRequest, InferResponse
+from workbench.inference import Fit, InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 from workbench.tensor import DATATYPES, Tensor
 
@@ -46,10 +46,21 @@ def learned(body: bytes, header_nbytes: int | None = None) -> KnownText:
     return known
 
 
+def in_part(known: KnownText, body: bytes, end: int) -> InferRequest | None:
+    """The same, by itself and together with its like."""
+    values = known.cut(body, end)
+    if values is None:
+        return None
+    request = known.read("m", None, values)
+    for again in known.read_all("m", None, [values] * 3):
+        assert again is None if request is None else again is not None and same(again, request)
+    return request
+
+
 def read(known: KnownText, body: bytes, header_nbytes: int | None = None) -> InferRequest | None:
     """The request in *body*, if it is read in part; then it is what all of the reading gives."""
     end = len(body) if header_nbytes is None else header_nbytes
-    request = known.read("m", None, body, end)
+    request = in_part(known, body, end)
     if request is not None:
         whole, form = decode(body, header_nbytes)
         assert same(request, whole)
@@ -188,7 +199,7 @@ def test_elements_in_another_encoding(encoding: str) -> None:
     whole = text_of("[1, 2]")
     known = learned(whole)
     body = whole.replace(b"[1, 2]", "[3, 4]".encode(encoding))
-    assert known.read("m", None, body, len(body)) is None
+    assert in_part(known, body, len(body)) is None
     with pytest.raises(InvalidRequest, match="the request is not "):
         decode(body)
 
@@ -215,10 +226,10 @@ def test_what_it_was_held_against() -> None:
     request = read(known, text_of("[3, 4]"))
     assert request is not None
     assert request.fit is None
-    known.fit = SIGNATURE, ("y",)
+    known.fit = fit = Fit(SIGNATURE, ("y",), 8, plain=True)
     request = read(known, text_of("[3, 4]"))
     assert request is not None
-    assert request.fit == (SIGNATURE, ("y",))
+    assert request.fit is fit
 
 
 @pytest.mark.parametrize(
@@ -246,7 +257,7 @@ IsKnown = Callable[[bytes | memoryview], bool]
 @pytest.fixture
 def is_known(monkeypatch: pytest.MonkeyPatch) -> IsKnown:
     """Tells whether a body is read without reading all of it, by texts that are new for a test."""
-    texts, read_whole = KnownTexts(), []
+    texts, read_whole = KnownTexts("m", None), []
 
     def decode_request(*request: Any) -> Any:
         read_whole.append(request)
@@ -254,7 +265,7 @@ def is_known(monkeypatch: pytest.MonkeyPatch) -> IsKnown:
 
     def is_known(body: bytes | memoryview) -> bool:
         read_whole.clear()
-        texts.decode("m", None, body, None, RULES)
+        texts.decode(body, None, RULES)
         return not read_whole
 
     monkeypatch.setattr(v2_known, "decode_request", decode_request)
@@ -460,6 +471,6 @@ def test_what_cannot_be_known_is_still_refused() -> None:
     known = learned(text_of("[1, 2]", "UINT8"))
     for elements in ("[1, 256]", "[-1, 0]", "[1]", "[1.5, 2]"):
         body = text_of(elements, "UINT8")
-        assert known.read("m", None, body, len(body)) is None
+        assert in_part(known, body, len(body)) is None
         with pytest.raises(InvalidRequest):
             decode(body)

@@ -6,15 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from inside import Together
 
 from doubles import SIGNATURE, FakeSession
-from workbench.core.inference.direct import Direct
+from workbench.core.inference.direct import STALL_S, Direct
 from workbench.core.inference.runner import Describe, Read
 from workbench.core.records import Records
 from workbench.core.run_memory import Ran
 from workbench.core.runs import Runs
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
-from workbench.inference import InferRequest, InferResponse
+from workbench.inference import Fit, InferRequest, InferResponse, check_request
 from workbench.model import ModelId, TensorSpec
 from workbench.statistics import FailureReason, RequestCounts
 from workbench.stop import CancellationToken
@@ -41,7 +42,7 @@ class Rig:
         self.learned = self.runs.learned(A, self.session)
 
     def _inline(
-        self, inputs: Mapping[str, Tensor], wanted: Sequence[str], *more: object
+        self, inputs: Mapping[str, Tensor], outputs: Sequence[str] = (), *more: object
     ) -> list[Tensor]:
         self.ran.append(("inline", len(inputs["x"].array)))
         self.given = list(more)
@@ -114,7 +115,8 @@ def test_requests_that_are_run_together() -> None:
 
         return read
 
-    first, long, wrong, last = rig.direct.run_all_now([reading_each(each) for each in requests])
+    reads = Together(reading_each(each) for each in requests)
+    first, long, wrong, last = rig.direct.run_all_now(reads)
     assert seen == [0, 0, 0, 0]
     assert rig.ran == [("inline", 2), ("inline", 1)]
     assert isinstance(first, InferResponse)
@@ -123,9 +125,108 @@ def test_requests_that_are_run_together() -> None:
     assert isinstance(wrong, InvalidRequest)
 
 
+def alike(rig: Rig, *counts: int) -> list[InferRequest]:
+    """Requests of which each has the fit of the first one of its size."""
+    fits: dict[int, Fit] = {}
+    requests = []
+    for count in counts:
+        request = asked(count)
+        request.fit = fits.setdefault(count, check_request(A, rig.direct.signature, request))
+        requests.append(request)
+    return requests
+
+
+def run_all(rig: Rig, requests: Sequence[InferRequest]) -> list[Any]:
+    return rig.direct.run_all_now(Together(map(reading, requests)))
+
+
+@pytest.mark.parametrize("max_batch_size", [0, 4])
+def test_requests_that_are_alike(max_batch_size: int) -> None:
+    """Each is answered, counted and traced as it would be alone."""
+    counted = []
+    for together in (True, False):
+        rig = Rig(max_batch_size=max_batch_size)
+        rig.learned.pace.observe(8, BRIEF_S)
+        requests = alike(rig, 2, 1, 2, 2, 1)
+        for number, request in enumerate(requests):
+            request.id = str(number)
+        if together:
+            answers = run_all(rig, requests)
+        else:
+            answers = [rig.take(request) for request in requests]
+        assert [answer.id for answer in answers] == ["0", "1", "2", "3", "4"]
+        for answer, request in zip(answers, requests, strict=True):
+            assert np.array_equal(answer.outputs["y"].array, request.inputs["x"].array)
+        assert len(rig.ran) == 5
+        counts, trace = rig.counts, rig.runs.trace.read()
+        assert counts.total_s > 0
+        assert counts.last_at_s == trace[-1][0]
+        sizes = [(each.size, each.executions) for each in counts.batches]
+        counted.append((counts.succeeded, sizes, sorted((row[1], row[2]) for row in trace)))
+    assert counted[0] == counted[1]
+    assert counted[0][0] == 5
+
+
+def test_one_of_many_that_fails() -> None:
+    """It alone gets its error, from a run of its own; all others are answered, and counted once."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    failing: list[int] = []
+
+    def run(x: Tensor) -> Tensor:
+        if len(rig.ran) in (2, 3):  # among the others, and alone
+            failing.append(len(rig.ran))
+            raise RunFailed("no") if len(failing) == 2 else ValueError("the engine's own")
+        return x
+
+    rig.run = run
+    first, failed, third, last = run_all(rig, alike(rig, 2, 2, 2, 2))
+    assert failing == [2, 3]
+    assert str(failed) == "no"
+    for answer in (first, third, last):
+        assert isinstance(answer, InferResponse)
+    assert (rig.counts.succeeded, rig.counts.failures) == (3, {FailureReason.BACKEND: 1})
+    assert len(rig.runs.trace.read()) == 3
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.3])
+def test_runs_that_turn_out_to_take_long(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are left for a thread, as soon as that is seen."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    clock = [0.0]
+
+    def run(x: Tensor) -> Tensor:
+        clock[0] += seconds
+        return x
+
+    rig.run = run
+    monkeypatch.setattr("workbench.core.inference.direct.time.perf_counter", lambda: clock[0])
+    answers = run_all(rig, alike(rig, *[2] * 30))
+    n_ran = len(rig.ran)
+    assert 1 <= n_ran < 16
+    assert answers[n_ran:] == [None] * (30 - n_ran)
+    assert all(isinstance(answer, InferResponse) for answer in answers[:n_ran])
+    stalls = rig.records.models[A[:2]].stalls
+    assert (stalls, n_ran == 1) == ((1, True) if seconds > STALL_S else (0, False))
+
+
+def test_requests_that_fitted_another_edition() -> None:
+    """Together, too, they are checked against the one that runs."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    requests = alike(rig, 2, 2)
+    rig.direct.signature = replace(
+        rig.direct.signature, inputs={"x": TensorSpec("x", "INT64", (-1,))}
+    )
+    for answer in run_all(rig, requests):
+        assert isinstance(answer, InvalidRequest)
+    assert rig.ran == []
+
+
 def test_requests_to_a_model_of_unknown_pace_are_not_read() -> None:
     """Each waits for a thread."""
-    reads = [lambda _: pytest.fail("it was read")] * 3
+    reads = Together([lambda _: pytest.fail("it was read")] * 3)
     assert Rig().direct.run_all_now(reads) == [None] * 3
 
 
@@ -181,7 +282,8 @@ def test_a_request_that_fitted_another_edition() -> None:
     """It is checked against the one that runs."""
     rig = Rig()
     other = replace(SIGNATURE, inputs={"x": TensorSpec("x", "INT64", (-1,))})
-    request = InferRequest("a", {"x": Tensor.of(np.zeros(2, np.int64))}, fit=(other, ("y",)))
+    request = InferRequest("a", {"x": Tensor.of(np.zeros(2, np.int64))})
+    request.fit = check_request(A, other, request)
     with pytest.raises(InvalidRequest, match="INT64"):
         rig.direct.run(request)
 

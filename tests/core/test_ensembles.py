@@ -18,7 +18,6 @@ from ensemble_texts import declared, ensemble_text
 from doubles import FixedPace
 from workbench.core import ServerCore
 from workbench.core.inference.execution import _StepJob
-from workbench.core.inference.runner import Read
 from workbench.core.leases import Leases
 from workbench.errors import (
     GroupClosed,
@@ -1198,7 +1197,7 @@ def test_brief_ones_that_come_together(digits: ServerCore) -> None:
     at_once = briefly(digits, picture())
     assert at_once is not None
     wrong = InferRequest("digits_reader", {})
-    reads: list[Read] = [lambda _: picture(), lambda _: wrong, lambda _: picture()]
+    reads = inside.Together([lambda _: picture(), lambda _: wrong, lambda _: picture()])
     first, refused, last = digits.infer_all_now("digits_reader", None, reads)
     assert isinstance(refused, InvalidRequest)
     for answer in (first, last):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
-from inside import opened
+from inside import Together, opened
 
 from doubles import FakeLoader, fake_core
 from workbench.core import Describe, ServerCore
@@ -71,7 +71,7 @@ def test_requests_that_run_together(core: ServerCore, uses: Counter[str]) -> Non
     def unreadable(_: Describe) -> InferRequest:
         raise InvalidRequest("not JSON")
 
-    reads = [lambda _: good, lambda _: bad, unreadable, lambda _: good]
+    reads = Together([lambda _: good, lambda _: bad, unreadable, lambda _: good])
     first, refused, unread, last = core.infer_all_now("a", None, reads)
     assert isinstance(first, InferResponse)
     assert isinstance(last, InferResponse)
@@ -91,7 +91,9 @@ def test_uses_together_weigh_as_one_by_one(tmp_path: Path) -> None:
         with opened(fake_core(tmp_path, FakeLoader({"a": 40}))) as core:
             ask(core, "a")
             for _ in range(4 // times):
-                assert None not in core.infer_all_now("a", None, [lambda _: request] * times)
+                assert None not in core.infer_all_now(
+                    "a", None, Together([lambda _: request] * times)
+                )
             residents = core._running().residency._residents
             (resident,) = residents.all()
             usage = resident.usage

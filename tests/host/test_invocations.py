@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from inside import opened, set_pace
 from onnx_models import identity
-from wires import Server, request
+from wires import Server, passes, request
 
 from doubles import FixedPace
 from workbench.contracts.sagemaker.container import Container
@@ -94,6 +94,7 @@ def test_invocations_that_come_together(core: ServerCore, runner: asyncio.Runner
     async def receive() -> None:
         for connection, whole in asked:
             connection.transport.take(whole)
+        await passes()
 
     runner.run(receive())
     for connection, whole in asked:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inside import opened, set_pace, until
-from wires import INFER, Connection, Server, binary, chunked, message, request
+from wires import INFER, Connection, Server, binary, chunked, message, passes, request
 
 from doubles import FixedPace
 from workbench.backends.base import Inspection, Runnable
@@ -593,6 +593,7 @@ def receive(*fed: tuple[Connection, bytes]) -> None:
     async def receive_all() -> None:
         for connection, data in fed:
             connection.protocol.data_received(data)
+        await passes()
 
     fed[0][0]._runner.run(receive_all())
 

@@ -1,10 +1,10 @@
-"""What one pass of the event loop brings is answered together."""
+"""Requests that come at about the same time are answered together."""
 
 import asyncio
 from typing import Any
 
 import pytest
-from wires import Transport
+from wires import Transport, passes
 
 from workbench.host.round import Round
 from workbench.http.reply import Reply
@@ -22,9 +22,10 @@ class Cut:
 
 
 class Asking:
-    """A connection."""
+    """A connection, one of *count*."""
 
-    def __init__(self, round_: Round) -> None:
+    def __init__(self, round_: Round, count: int) -> None:
+        self.connections = range(count)
         self.transport = Transport()
         self._round = round_
 
@@ -46,66 +47,79 @@ def round_(cut: Cut) -> Round:
     return Round(cut)  # type: ignore[arg-type]
 
 
-async def one_pass() -> None:
-    """The event loop goes on to its next pass."""
-    await asyncio.sleep(0)
+def test_all_connections(cut: Cut, round_: Round) -> None:
+    """Once all connections have a request, all are answered at once, and none before."""
+    connections = [Asking(round_, 3) for _ in range(3)]
 
-
-def test_one_pass(cut: Cut, round_: Round) -> None:
-    """All requests of a pass are answered at its end, and none before."""
-    connections = [Asking(round_) for _ in range(3)]
-
-    async def passes() -> None:
+    async def ask() -> None:
         for turn in range(2):
             for number, connection in enumerate(connections):
+                assert connections[0].transport.text == b"0" * turn
                 connection.ask(b"%d" % number)
-            assert connections[0].transport.text == b"0" * turn
-            await one_pass()
 
-    asyncio.run(passes())
+    asyncio.run(ask())
     assert cut.passes == [[b"0", b"1", b"2"]] * 2
     assert [each.transport.written for each in connections] == [[b"0"] * 2, [b"1"] * 2, [b"2"] * 2]
 
 
+def test_passes(cut: Cut, round_: Round) -> None:
+    """A round goes on while passes of the event loop bring requests, and ends with the next one."""
+    connections = [Asking(round_, 9) for _ in range(9)]
+
+    async def ask() -> None:
+        for connection in connections[:4]:
+            connection.ask(b"1")
+            assert cut.passes == []
+            await passes(1)
+        await passes()
+        assert cut.passes == [[b"1"] * 4]
+        connections[4].ask(b"2")
+        await passes()
+
+    asyncio.run(ask())
+    assert cut.passes == [[b"1"] * 4, [b"2"]]
+
+
 def test_an_early_end(cut: Cut, round_: Round) -> None:
     """Where something follows on a connection the round ends at once; what comes then is kept."""
-    connection = Asking(round_)
+    connection = Asking(round_, 2)
 
-    async def passes() -> None:
+    async def ask() -> None:
         connection.ask(b"1")
         round_.end()
         assert connection.transport.text == b"1"
         connection.ask(b"2")
-        await one_pass()
+        assert connection.transport.text == b"1"
+        await passes()
 
-    asyncio.run(passes())
+    asyncio.run(ask())
     assert cut.passes == [[b"1"], [b"2"]]
     assert connection.transport.text == b"12"
 
 
 def test_how_many_are_held(cut: Cut, round_: Round) -> None:
     """At most 64 requests are held at a time."""
-    connections = [Asking(round_) for _ in range(150)]
+    connections = [Asking(round_, 200) for _ in range(150)]
 
-    async def passes() -> None:
+    async def ask() -> None:
         for connection in connections:
             connection.ask(b"1")
-        await one_pass()
+        await passes()
 
-    asyncio.run(passes())
+    asyncio.run(ask())
     assert [len(bodies) for bodies in cut.passes] == [64, 64, 22]
     assert all(each.transport.text == b"1" for each in connections)
 
 
 def test_a_connection_that_closed(round_: Round) -> None:
     """Its reply is dropped, those of the others are sent."""
-    closed, kept = Asking(round_), Asking(round_)
+    closed, kept = Asking(round_, 3), Asking(round_, 3)
 
-    async def passes() -> None:
+    async def ask() -> None:
         closed.ask(b"1")
         kept.ask(b"2")
         closed.transport.close()
-        await one_pass()
+        await passes()
 
-    asyncio.run(passes())
+    asyncio.run(ask())
     assert (closed.transport.text, kept.transport.text) == (b"", b"2")

@@ -56,6 +56,12 @@ def chunked(*chunks: bytes) -> bytes:
     return b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in (*chunks, b""))
 
 
+async def passes(count: int = 3) -> None:
+    """The event loop makes so many passes; after three without requests a round has ended."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 # ── doubles of what uvicorn's protocol is given ─────────────────────────────
 
 
@@ -242,12 +248,7 @@ class Connection:
 
     def turn(self, times: int = 1) -> None:
         """The loop goes on a little."""
-
-        async def turns() -> None:
-            for _ in range(times):
-                await asyncio.sleep(0)
-
-        self._runner.run(turns())
+        self._runner.run(passes(times))
 
     def finish(self) -> None:
         """The loop goes on until all is answered that came whole."""

@@ -36,7 +36,7 @@ class BoundRuns:
         self._options = options
         self._run = run
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
-        self._free: dict[Any, RunInputs] = {}  # by the names, datatypes and shapes: see ``_key``
+        self._free: dict[Any, _Bound] = {}  # by the names, datatypes and shapes: see ``_key``
         self._known: set[Any] = set()  # of these some may be in use
 
     def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
@@ -44,7 +44,7 @@ class BoundRuns:
         bound = self._free.pop(key, None)  # so that no other thread takes it
         if bound is not None:
             try:
-                answers = bound(inputs)
+                answers = bound.run(inputs)
             except Exception:  # its exceptions share no base below Exception
                 self._known.discard(key)  # an ordinary run raises the right error, if any
                 del bound  # that error keeps what is here
@@ -65,7 +65,7 @@ class BoundRuns:
             yield partial(self.run, outputs=outputs)
             return
         try:
-            yield bound
+            yield bound.run
         except BaseException:
             self._known.discard(key)
             raise
@@ -95,24 +95,33 @@ class BoundRuns:
                 bind(name, self._cpu, element_type, array.shape, array.ctypes.data)
         answered = [(outputs[name].datatype, array) for name, array in results.items()]
         run = partial(self._engine.run_with_iobinding, binding, self._options)
-        self._free[key] = _bound(run, places, answered)
+        self._free[key] = _Bound(run, places, answered)
 
 
-def _bound(
-    run: Callable[[], object], places: Mapping[str, Array], results: Sequence[tuple[str, Array]]
-) -> RunInputs:
-    """Makes one run at a time by *run*, which reads *places* and writes *results*."""
+class _Bound:
+    """Runs, one at a time, that read *places* and write *results*, which have these datatypes."""
 
-    def run_bound(inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    __slots__ = ("_run", "places", "results")
+
+    def __init__(
+        self,
+        run: Callable[[], object],
+        places: Mapping[str, Array],
+        results: Sequence[tuple[str, Array]],
+    ) -> None:
+        self._run = run
+        self.places = places
+        self.results = results
+
+    def run(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+        places = self.places
         for name, tensor in inputs.items():
             places[name][...] = tensor.array
-        run()
+        self._run()
         answers = []
-        for datatype, array in results:
+        for datatype, array in self.results:
             answers.append(Tensor(datatype, array.copy()))  # a list's own function takes longer
         return answers
-
-    return run_bound
 
 
 def _key(inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> Any:
