@@ -20,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from models import write_models
 from uvicorn.server import ServerState
 
 from workbench.codecs import v2
-from workbench.codecs.v2_known import KnownText, KnownTexts
+from workbench.codecs.v2_known import Asked, Decoded, KnownTexts
 from workbench.core import ServerCore
 from workbench.host.short_cut import protocol_class
 from workbench.http.access import Access
@@ -78,6 +78,7 @@ def main() -> None:
         try:
             if "--unknown" in sys.argv:
                 KnownTexts.decode = decode_unknown  # type: ignore[method-assign]
+                KnownTexts.decode_all = decode_none  # type: ignore[method-assign]
             asked = [key for key in sys.argv[1:] if key in CASES] or BODIES
             took_s = {
                 f"{key}_{clients}": asyncio.run(_overhead_s(core, key, clients))
@@ -90,10 +91,16 @@ def main() -> None:
 
 
 def decode_unknown(
-    _: KnownTexts, *request: Any
-) -> tuple[InferRequest, v2.ReplyForm, KnownText | None]:
+    texts: KnownTexts, body: bytes | memoryview, header_nbytes: int | None, rules: v2.RequestRules
+) -> Decoded:
     """The request as a whole."""
-    return (*v2.decode_request(*request), None)
+    model, version = texts._model, texts._version  # noqa: SLF001
+    return (*v2.decode_request(model, version, body, header_nbytes, rules), None)
+
+
+def decode_none(_: KnownTexts, asked: Sequence[Asked]) -> list[Decoded | None]:
+    """None is read together with others."""
+    return [None] * len(asked)
 
 
 async def _overhead_s(core: ServerCore, key: str, clients: int) -> float:

@@ -34,6 +34,8 @@ PLACES = {
     "known_reply": SMALL,
     "known_head": SMALL,
     "round": SMALL,
+    "look": SMALL,
+    "alike": SMALL,
     "linger": ONE,
 }
 

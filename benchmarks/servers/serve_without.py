@@ -12,12 +12,18 @@ from typing import Any
 
 from workbench import Workbench
 from workbench.codecs import v2, v2_known, v2_known_reply
+from workbench.core.inference import direct
 from workbench.host import linger, short_cut
 from workbench.host import round as round_
 
 
-def _read_whole(_: Any, *request: Any) -> Any:
-    return (*v2.decode_request(*request), None)
+def _read_whole(self: Any, body: Any, header_nbytes: int | None, rules: Any) -> Any:
+    decoded = v2.decode_request(self._model, self._version, body, header_nbytes, rules)
+    return (*decoded, None)
+
+
+def _read_none(_: Any, asked: Any) -> Any:
+    return [None] * len(asked)
 
 
 def _write_whole(self: Any, response: Any) -> Any:
@@ -28,17 +34,28 @@ def _answer_alone(self: Any, connection: Any, asked: Any) -> None:
     connection.replied(asked, self._short_cut.answer(*asked))
 
 
+def _run_none(*_: Any) -> None:
+    """All are left to be run alone."""
+
+
 def without(place: str) -> None:
     """Take the *place* out of this process."""
-    patches: dict[str, tuple[Any, str, Callable[..., Any]]] = {
-        "known_text": (v2_known.KnownTexts, "decode", _read_whole),
-        "known_reply": (v2_known_reply.KnownReply, "encode", _write_whole),
-        "known_head": (short_cut, "head_pieces", lambda _: None),
-        "round": (round_.Round, "ask", _answer_alone),
-        "linger": (linger.Linger, "replied", lambda _: None),
+    patches: dict[str, list[tuple[Any, str, Callable[..., Any]]]] = {
+        "known_text": [
+            (v2_known.KnownTexts, "decode", _read_whole),
+            (v2_known.KnownTexts, "decode_all", _read_none),
+        ],
+        "known_reply": [(v2_known_reply.KnownReply, "encode", _write_whole)],
+        "known_head": [(short_cut, "head_pieces", lambda _: None)],
+        "round": [(round_.Round, "ask", _answer_alone)],
+        "look": [(round_.Round, "_look", round_.Round.end)],
+        "alike": [
+            (v2_known.KnownTexts, "decode_all", _read_none),
+            (direct.Direct, "_run_several", _run_none),
+        ],
+        "linger": [(linger.Linger, "replied", lambda _: None)],
     }
-    if place in patches:
-        owner, name, substitute = patches[place]
+    for owner, name, substitute in patches.get(place, ()):
         setattr(owner, name, substitute)
 
 

@@ -37,7 +37,6 @@ _MAX_PIECES_NBYTES = 2**12  # texts that are kept
 _SMALL_NBYTES = 2**12  # to read larger arrays together gains nothing
 _ID = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"')
 _DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*(\[)')
-_PLAIN = bytes(set(range(32, 127)) - set(b'"\\'))  # printable, but for quotes and backslashes
 _BRACKET = re.compile(rb"[\[\]]")
 # For elements that are not an array, or not such numbers: full parsing reports the mistake.
 _UNREADABLE = (AttributeError, OverflowError, RuntimeError, TypeError, ValueError)
@@ -138,7 +137,7 @@ class KnownText:
     ) -> list[InferRequest | None]:
         """As ``read`` for each of *values*; arrays that are small are read together."""
         columns = [
-            (each.name, _tensors(each, [texts[place] for *_, texts in values]))
+            (each.name, _tensors(each, [each_values[3][place] for each_values in values]))
             for place, each in enumerate(self._arrays)
         ]
         requests: list[InferRequest | None] = []
@@ -291,7 +290,11 @@ def _array_at(text: bytes, begin: int) -> tuple[int, int, int]:
 
 def _plain_text(text: bytes) -> str | None:
     """The text between two quotes, if it is ASCII without escapes."""
-    return None if text.translate(None, _PLAIN) else text.decode("ascii")
+    try:
+        said = text.decode("ascii")
+    except UnicodeDecodeError:
+        return None
+    return said if said.isprintable() and '"' not in said and "\\" not in said else None
 
 
 def _tensor(like: _Input, text: bytes) -> Tensor | None:
@@ -323,7 +326,7 @@ def _read_together(like: _Input, texts: list[bytes]) -> Array | None:
     elsewhere would make more or fewer of them. Brackets in quotes are no numbers.
     """
     depth, size = like.brackets, like.size
-    begin = b"[" * depth
+    begin, inner = b"[" * depth, range(depth - 1)
     for text in texts:
         if not text.startswith(begin) or text.find(b"[", depth) > 0:
             return None
@@ -332,7 +335,7 @@ def _read_together(like: _Input, texts: list[bytes]) -> Array | None:
         if len(arrays) != len(texts):
             return None
         for array in arrays:
-            for _ in range(depth - 1):
+            for _ in inner:
                 (array,) = array  # noqa: PLW2901
             if len(array) != size:
                 return None
