@@ -209,7 +209,8 @@ def said(request: InferRequest, form: ReplyForm) -> str:
 
 def check_again(known: KnownText, body: bytes) -> bool:
     """Whether *body* is read as a repetition; then it must say what all of its reading says."""
-    request = known.read("m", None, body, len(body))
+    values = known.cut(body, len(body))
+    request = None if values is None else known.read("m", None, values)
     if request is None:
         return False
     told = said(request, known.form)
@@ -217,6 +218,17 @@ def check_again(known: KnownText, body: bytes) -> bool:
     assert isinstance(whole, tuple), whole
     assert told == said(*whole)
     return True
+
+
+def check_together(known: KnownText, bodies: list[bytes]) -> None:
+    """Of *bodies* that are read together each must say what it says by itself."""
+    cuts = [values for body in bodies if (values := known.cut(body, len(body))) is not None]
+    alone = [known.read("m", None, values) for values in cuts]
+    together = known.read_all("m", None, cuts)
+    for one, other in zip(alone, together, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None and other is not None:
+            assert said(one, known.form) == said(other, known.form)
 
 
 PLAIN = '{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[%s]}]}'
@@ -230,9 +242,26 @@ def test_requests_again(template: str, rows: list[list[str]], changes: list[Edit
     known = learned(filled(template, rows[0]))
     if known is None:
         return
-    for items in rows:
-        check_again(known, filled(template, items))
-        check_again(known, edited(filled(template, items), changes))
+    bodies = [filled(template, items) for items in rows]
+    bodies += [edited(body, changes) for body in bodies]
+    for body in bodies:
+        check_again(known, body)
+    check_together(known, bodies)
+
+
+ROWS = ["[1,2]", "[3", "4]", "1,2", "[1,2],[3,4]", "[1,2],3", "[1],2", "[1,2]]", '["[",2]', "[]"]
+
+
+@deterministic(2000)
+@given(st.lists(st.sampled_from(ROWS), min_size=1, max_size=4), st.booleans())
+@example(['["', '",2]'], False)
+def test_rows_that_do_not_end_where_they_should(rows: list[str], nested: bool) -> None:
+    """Texts that only together would be arrays of the right sizes are not taken for them."""
+    template = '{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":%s}]}'
+    known = learned((template % ("[[5,6]]" if nested else "[5,6]")).encode())
+    assert known is not None
+    texts = [f"[{row}]" if nested else row for row in rows]
+    check_together(known, [(template % text).encode() for text in texts])
 
 
 def test_plain_requests_come_again() -> None:

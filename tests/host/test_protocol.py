@@ -1087,10 +1087,8 @@ def test_heads_that_change(short_cut: Server, monkeypatch: pytest.MonkeyPatch) -
     assert len(made) < 3
 
 
-def test_the_loop_stays_awake_for_a_lone_client(
-    short_cut: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A reply to the only connection there is is told to who keeps the loop awake, others not."""
+def test_the_loop_stays_awake(short_cut: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who keeps the loop awake is told of a reply to the only connection, or of a round."""
     told: list[None] = []
     monkeypatch.setattr(Linger, "replied", lambda _: told.append(None))
     for other in list(short_cut.state.connections):
@@ -1098,11 +1096,9 @@ def test_the_loop_stays_awake_for_a_lone_client(
     connection = short_cut.connect()
     connection.feed(request(message(1)))
     assert len(told) == 1
-    short_cut.connect()
-    connection.feed(request(message(1)))
-    connection.turn()
+    receive((short_cut.connect(), request(message(1))), (connection, request(message(1))))
     assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
-    assert len(told) == 1
+    assert len(told) == 2
 
 
 LARGE_BINARY, LARGE_LENGTH = binary(*[1.5] * 150_000, parameters={"binary_data_output": True})

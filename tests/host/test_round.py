@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from wires import Transport, passes
 
+from workbench.host.linger import Linger
 from workbench.host.round import Round
 from workbench.http.reply import Reply
 
@@ -44,7 +45,7 @@ def cut() -> Cut:
 
 @pytest.fixture
 def round_(cut: Cut) -> Round:
-    return Round(cut)  # type: ignore[arg-type]
+    return Round(cut, Linger())  # type: ignore[arg-type]
 
 
 def test_all_connections(cut: Cut, round_: Round) -> None:

@@ -326,9 +326,9 @@ def _read_together(like: _Input, texts: list[bytes]) -> Array | None:
     elsewhere would make more or fewer of them. Brackets in quotes are no numbers.
     """
     depth, size = like.brackets, like.size
-    begin, inner = b"[" * depth, range(depth - 1)
+    inner = range(depth - 1)
     for text in texts:
-        if not text.startswith(begin) or text.find(b"[", depth) > 0:
+        if text.find(b"[", depth) > 0:
             return None
     try:
         arrays = parse_numbers(b"[%b]" % b",".join(texts))

@@ -350,5 +350,6 @@ def protocol_class(short_cut: ShortCut | None) -> Callable[..., Any]:
     """The factory of the protocols of connections."""
     if short_cut is None or not HAS_HTTPTOOLS:
         return Protocol
-    round_, linger = Round(short_cut), Linger()
+    linger = Linger()
+    round_ = Round(short_cut, linger)
     return partial(ShortCutProtocol, short_cut=short_cut, round_=round_, linger=linger)
