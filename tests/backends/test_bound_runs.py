@@ -43,7 +43,7 @@ def test_runs_of_one_shape_have_one_binding(session: OnnxSession) -> None:
     """A run reads and writes the aligned memory of the run before, with its own elements in it."""
     assert [ask(session, x=tensor([n, 1])) for n in range(3)] == [[[-n, -1]] for n in range(3)]
     (kept,) = bound(session)._free.values()
-    place, ((_, result),) = kept.places["x"], kept.results
+    place, ((_, _, result),) = kept.places["x"], kept.results
     assert (place.tolist(), result.tolist()) == ([2, 1], [-2, -1])
     for array in (place, result):
         assert array.ctypes.data % ALIGNED_NBYTES == 0
@@ -82,7 +82,7 @@ def test_several_runs(session: OnnxSession, length: int) -> None:
     for _ in range(2):
         with session.several({"x": tensor([0] * length)}, ("y",)) as run:
             for n in range(3):
-                (answer,) = run({"x": tensor([n] * length)})
+                answer = run({"x": tensor([n] * length)})["y"]
                 assert answer.array.tolist() == [-n] * length
     assert len(bound(session)._free) == (length == 2)
 
@@ -96,7 +96,7 @@ def test_one_of_several_that_fails(tmp_path: Path) -> None:
     def run_both() -> None:
         inputs = {"i": tensor([1], "int64")}
         with session.several(inputs, ("y",)) as run:
-            assert run(inputs)[0].array.tolist() == [6]
+            assert run(inputs)["y"].array.tolist() == [6]
             run({"i": tensor([7], "int64")})
 
     with pytest.raises(Exception, match="indices element out of data bounds"):

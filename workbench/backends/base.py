@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -14,11 +13,8 @@ from workbench.model import Footprint, ModelId, ModelSource, Need, Schedule, Sig
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
-
-class RunInputs(Protocol):
-    """Runs the model on *inputs*."""
-
-    def __call__(self, inputs: Mapping[str, Tensor], /) -> list[Tensor]: ...
+RunInputs = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+"""Runs a model on inputs; gives its outputs by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +93,11 @@ class Runnable(Session, ABC):
     ) -> AbstractContextManager[RunInputs]:
         """What runs the model several times, on inputs with the names, types and shapes of these.
 
-        It gives the wanted *outputs*, as ``run``, but may raise anything.
+        It gives the wanted *outputs* in their order. It may raise anything.
         """
-        return nullcontext(partial(self.run, outputs=outputs))
+        return nullcontext(
+            lambda inputs: dict(zip(outputs, self.run(inputs, outputs), strict=True))
+        )
 
 
 class Backend(Protocol):

@@ -66,11 +66,16 @@ def with_length(element: bytes) -> bytes:
     return _LENGTH.pack(len(element)) + element
 
 
+def is_small(tensor: Tensor) -> bool:
+    """Whether ``encode`` of numbers is but ``tobytes``."""
+    return tensor.array.nbytes <= _SMALL_NBYTES and sys.byteorder == "little"
+
+
 def encode(tensor: Tensor) -> bytes | memoryview:
     """The tensor's bytes; those of a large one are a view of the array where they can be."""
     if tensor.datatype == "BYTES":
         return b"".join(map(with_length, tensor.array.reshape(-1)))
-    if tensor.array.nbytes <= _SMALL_NBYTES and sys.byteorder == "little":
+    if is_small(tensor):
         return tensor.array.tobytes()
     array = np.ascontiguousarray(tensor.array).reshape(-1)
     if sys.byteorder == "big":

@@ -16,8 +16,8 @@ from workbench.inference import InferResponse
 from workbench.model import ModelId
 
 _DATA = re.compile(rb'(?<="data":)\[[^\]]*\]')  # in what encode_response writes
-# name, datatype, shape, and the text after its elements; None if they are binary
-_Output = tuple[str, str, tuple[int, ...], bytes | None]
+# name, datatype, shape, and the text after its elements; None if they are binary, and whether few
+_Output = tuple[str, str, tuple[int, ...], bytes | None, bool]
 
 
 class KnownReply:
@@ -43,12 +43,12 @@ class KnownReply:
         texts: list[bytes] = [text]
         blobs: list[bytes | memoryview] = []
         for (name, tensor), known in zip(outputs.items(), self._outputs):  # noqa: B905  # 0.3 µs
-            known_name, datatype, shape, behind = known
+            known_name, datatype, shape, behind, is_small = known
             array = tensor.array
             if array.shape != shape or name != known_name or tensor.datatype != datatype:
                 return self._learn(response)
             if behind is None:
-                blobs.append(v2_binary.encode(tensor))
+                blobs.append(array.tobytes() if is_small else v2_binary.encode(tensor))
                 continue
             elements = v2_json.write(array.ravel())
             if b"null" in elements:  # not a number: encode_response reports it
@@ -73,6 +73,7 @@ class KnownReply:
                 tensor.datatype,
                 tensor.array.shape,
                 None if self._form.is_binary(name) else next(texts),
+                v2_binary.is_small(tensor),
             )
             for name, tensor in response.outputs.items()
         ]

@@ -44,7 +44,7 @@ class BoundRuns:
         bound = self._free.pop(key, None)  # so that no other thread takes it
         if bound is not None:
             try:
-                answers = bound.run(inputs)
+                answers = [*bound.run(inputs).values()]
             except Exception:  # its exceptions share no base below Exception
                 self._known.discard(key)  # an ordinary run raises the right error, if any
                 del bound  # that error keeps what is here
@@ -62,7 +62,7 @@ class BoundRuns:
         key = _key(inputs, outputs)
         bound = self._free.pop(key, None)
         if bound is None:
-            yield partial(self.run, outputs=outputs)
+            yield lambda inputs: dict(zip(outputs, self.run(inputs, outputs), strict=True))
             return
         try:
             yield bound.run
@@ -93,13 +93,13 @@ class BoundRuns:
             for name, array in arrays.items():
                 element_type = ELEMENT_TYPES[given[name].datatype]
                 bind(name, self._cpu, element_type, array.shape, array.ctypes.data)
-        answered = [(outputs[name].datatype, array) for name, array in results.items()]
+        answered = [(name, outputs[name].datatype, array) for name, array in results.items()]
         run = partial(self._engine.run_with_iobinding, binding, self._options)
         self._free[key] = _Bound(run, places, answered)
 
 
 class _Bound:
-    """Runs, one at a time, that read *places* and write *results*, which have these datatypes."""
+    """Runs, one at a time, that read *places* and write *results*: names, datatypes and arrays."""
 
     __slots__ = ("_run", "places", "results")
 
@@ -107,20 +107,20 @@ class _Bound:
         self,
         run: Callable[[], object],
         places: Mapping[str, Array],
-        results: Sequence[tuple[str, Array]],
+        results: Sequence[tuple[str, str, Array]],
     ) -> None:
         self._run = run
         self.places = places
         self.results = results
 
-    def run(self, inputs: Mapping[str, Tensor]) -> list[Tensor]:
+    def run(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         places = self.places
         for name, tensor in inputs.items():
             places[name][...] = tensor.array
         self._run()
-        answers = []
-        for datatype, array in self.results:
-            answers.append(Tensor(datatype, array.copy()))  # a list's own function takes longer
+        answers = {}
+        for name, datatype, array in self.results:
+            answers[name] = Tensor(datatype, array.copy())
         return answers
 
 
