@@ -109,15 +109,16 @@ class KnownText:
         id_: str = self._same[0]
         texts: list[bytes] = []
         for is_id, piece, find in self._rest:
-            stop = find(body, piece, at, end)
-            if stop < 0:
-                return None
             if is_id:
+                stop = body.find(b'"', at, end)
                 said = _plain_text(body[at:stop])
-                if said is None:
+                if said is None or not body.startswith(piece, stop):
                     return None
                 id_ = said
             else:
+                stop = find(body, piece, at, end)
+                if stop < 0:
+                    return None
                 texts.append(body[at:stop])
             at = stop + len(piece)
         return (body, at, id_, texts) if at == end else None
@@ -140,10 +141,13 @@ class KnownText:
             (each.name, _tensors(each, [each_values[3][place] for each_values in values]))
             for place, each in enumerate(self._arrays)
         ]
+        all_whole = not any(None in tensors for _, tensors in columns)
         requests: list[InferRequest | None] = []
         for row, each_values in enumerate(values):
-            inputs: dict[str, Any] = {name: tensors[row] for name, tensors in columns}
-            is_whole = None not in inputs.values()
+            inputs: dict[str, Any] = {}
+            for name, tensors in columns:
+                inputs[name] = tensors[row]
+            is_whole = all_whole or None not in inputs.values()
             request = self._request(model, version, each_values, inputs) if is_whole else None
             requests.append(request)
         return requests
@@ -289,12 +293,12 @@ def _array_at(text: bytes, begin: int) -> tuple[int, int, int]:
 
 
 def _plain_text(text: bytes) -> str | None:
-    """The text between two quotes, if it is ASCII without escapes."""
+    """The *text* up to a quote, if it is ASCII without escapes."""
     try:
         said = text.decode("ascii")
     except UnicodeDecodeError:
         return None
-    return said if said.isprintable() and '"' not in said and "\\" not in said else None
+    return said if said.isprintable() and "\\" not in said else None
 
 
 def _tensor(like: _Input, text: bytes) -> Tensor | None:
