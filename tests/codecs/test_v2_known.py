@@ -158,6 +158,17 @@ def test_two_inputs() -> None:
         assert read(known, (text % data).encode()) is None
 
 
+def test_scalars() -> None:
+    """A tensor without dimensions is an array, also where several requests are read together."""
+    known = learned(text_of("[1]", shape="[]"))
+    body = text_of("[2]", shape="[]")
+    values = known.cut(body, len(body))
+    assert values is not None
+    for request in known.read_all("m", None, [values] * 2):
+        assert request is not None
+        assert type(request.inputs["x"].array) is np.ndarray
+
+
 def test_nesting() -> None:
     """Elements that might be nested deeper than is allowed are left to what counts it."""
     assert kept(text_of(f"[{','.join(['[1]'] * 120)}]", shape="[120]")) is None

@@ -200,8 +200,9 @@ def learned(body: bytes) -> KnownText | None:
 def said(request: InferRequest, form: ReplyForm) -> str:
     """All that a request says, to the bit; NaN is NaN."""
     tensors = [
-        (name, tensor.datatype, tensor.array.dtype, tensor.shape, tensor.array.tobytes())
+        (name, tensor.datatype, type(array), array.dtype, array.shape, array.tobytes())
         for name, tensor in request.inputs.items()
+        for array in (tensor.array,)
     ]
     rest = request.model, request.version, request.outputs, request.id
     return repr((*rest, dict(request.parameters), dict(request.classes), tensors, form))

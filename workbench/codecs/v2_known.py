@@ -314,8 +314,11 @@ def _tensor(like: _Input, text: bytes) -> Tensor | None:
 
 
 def _tensors(like: _Input, texts: list[bytes]) -> Sequence[Tensor | None]:
-    """As ``_tensor`` for each of *texts*, which are read together if they are small."""
-    if len(texts) > 1 and like.nbytes <= _SMALL_NBYTES:
+    """As ``_tensor`` for each of *texts*, which are read together if they are small.
+
+    Scalars are not: the elements of an array are numbers of numpy, not arrays.
+    """
+    if len(texts) > 1 and like.shape and like.nbytes <= _SMALL_NBYTES:
         array = _read_together(like, texts)
         if array is not None:
             return [Tensor(like.datatype, each) for each in array]
