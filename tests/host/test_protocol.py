@@ -1008,6 +1008,22 @@ def test_no_clock_while_a_request_comes(name: str, after: str, short_cut: Server
     assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
 
 
+def test_no_clock_while_a_request_waits_for_others(short_cut: Server) -> None:
+    """A request that comes just before its connection's time is over is answered."""
+    _, connection = short_cut.connect(), short_cut.connect()
+
+    async def ask() -> None:
+        for _ in range(4):
+            connection.loop.pass_time(KEPT_S - 0.1)
+            connection.protocol.data_received(KNOWN)
+            connection.loop.pass_time(0.2)
+            await passes()
+
+    connection._runner.run(ask())
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 4
+    assert not connection.transport.closed
+
+
 @pytest.mark.parametrize("together", [False, True])
 def test_no_clock_while_a_slow_request_is_answered(together: bool, short_cut: Server) -> None:
     """A slow request that follows a quick one, even at once, has all the time that it takes."""

@@ -297,7 +297,7 @@ class ShortCutProtocol(Protocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection if it was idle for long enough; the short cut sets no new timer."""
         left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
-        if self._begun is not None:  # it is not idle
+        if self._begun is not None or self._waits:  # it is not idle
             self._wait_for_idleness(self.timeout_keep_alive)
         elif left_s > 0:
             self._wait_for_idleness(left_s)
