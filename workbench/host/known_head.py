@@ -16,8 +16,7 @@ _LENGTHS = re.compile(
     rb"\r\n(inference-header-)?content-length:[ \t]*([0-9]{1,18})(?=[ \t]*\r\n)", re.IGNORECASE
 )
 _END = b"\r\n\r\n"
-_MANY_LENGTHS = 64
-_LONG_NBYTES = 2**13  # such heads are not kept for each length
+_KEPT_NBYTES = 2**15  # of whole heads, for each connection
 
 Found = tuple[Any, int, int]
 """A head, where it ends, and the length of the body that follows."""
@@ -69,10 +68,8 @@ class KnownHead:
             return None
         if self._json:
             self._head = self._with_json_of(self._head, int(match[self._json]))
-        found = self._head, match.end(), int(match[self._body])
-        if match.end() < _LONG_NBYTES:
-            if len(self._whole) >= _MANY_LENGTHS:
-                self._whole.clear()
-            self._end = match.end()
-            self._whole[match[0]] = found
+        self._end = end = match.end()
+        if len(self._whole) * end >= _KEPT_NBYTES:
+            self._whole.clear()
+        found = self._whole[match[0]] = self._head, end, int(match[self._body])
         return found
