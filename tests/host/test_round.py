@@ -12,14 +12,15 @@ from workbench.http.reply import Reply
 
 
 class Cut:
-    """Answers each request with its body, and remembers what it is asked at a time."""
+    """Answers each request with its body, if it can, and remembers what it is asked at a time."""
 
     def __init__(self) -> None:
         self.passes: list[list[bytes]] = []
+        self.is_brief = True
 
-    def answer_all(self, asked: list[Any]) -> list[Reply]:
+    def answer_all(self, asked: list[Any]) -> list[Reply | None]:
         self.passes.append([body for _, body, _ in asked])
-        return [Reply(200, (), (body,)) for _, body, _ in asked]
+        return [Reply(200, (), (body,)) if self.is_brief else None for _, body, _ in asked]
 
 
 class Asking:
@@ -30,12 +31,12 @@ class Asking:
         self.transport = Transport()
         self._round = round_
 
-    def ask(self, body: bytes) -> None:
-        self._round.ask(self, (None, body, 0.0))  # type: ignore[arg-type]  # no head is needed
+    def ask(self, body: bytes, begun_s: float = 0.0) -> None:
+        self._round.ask(self, (None, body, begun_s))  # type: ignore[arg-type]  # no head is needed
 
     def replied(self, _: object, reply: Reply | None) -> None:
-        assert reply is not None
-        self.transport.write(reply.parts[0])
+        if reply is not None:
+            self.transport.write(reply.parts[0])
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def cut() -> Cut:
 
 @pytest.fixture
 def round_(cut: Cut) -> Round:
-    return Round(cut, Linger())  # type: ignore[arg-type]
+    return Round(cut, Linger(), lambda: 0.0)  # type: ignore[arg-type]
 
 
 def test_all_connections(cut: Cut, round_: Round) -> None:
@@ -81,6 +82,22 @@ def test_passes(cut: Cut, round_: Round) -> None:
     assert cut.passes == [[b"1"] * 4, [b"2"]]
 
 
+def test_a_round_that_lasts(cut: Cut) -> None:
+    """A round ends when its first request came 2 ms ago, even if passes go on to bring requests."""
+    now_s = [10.0]
+    round_ = Round(cut, Linger(), lambda: now_s[0])  # type: ignore[arg-type]
+    connections = [Asking(round_, 20) for _ in range(20)]
+
+    async def ask() -> None:
+        for connection in connections:
+            connection.ask(b"1", now_s[0])
+            await passes(1)
+            now_s[0] += 0.0006
+
+    asyncio.run(ask())
+    assert [len(bodies) for bodies in cut.passes] == [5, 5, 5, 5]
+
+
 def test_an_early_end(cut: Cut, round_: Round) -> None:
     """Where something follows on a connection the round ends at once; what comes then is kept."""
     connection = Asking(round_, 2)
@@ -96,6 +113,25 @@ def test_an_early_end(cut: Cut, round_: Round) -> None:
     asyncio.run(ask())
     assert cut.passes == [[b"1"], [b"2"]]
     assert connection.transport.text == b"12"
+
+
+@pytest.mark.parametrize("is_brief", [True, False])
+def test_when_the_loop_stays_awake(is_brief: bool, cut: Cut) -> None:
+    """After a round with an answer, not after one whose requests all wait for threads."""
+    cut.is_brief = is_brief
+    told: list[None] = []
+    linger = Linger()
+    linger.replied = lambda: told.append(None)  # type: ignore[method-assign]
+    round_ = Round(cut, linger)  # type: ignore[arg-type]
+    connections = [Asking(round_, 3) for _ in range(2)]
+
+    async def ask() -> None:
+        for connection in connections:
+            connection.ask(b"1")
+        await passes()
+
+    asyncio.run(ask())
+    assert len(told) == is_brief
 
 
 def test_how_many_are_held(cut: Cut, round_: Round) -> None:
