@@ -125,12 +125,12 @@ def test_requests_that_are_run_together() -> None:
     assert isinstance(wrong, InvalidRequest)
 
 
-def alike(rig: Rig, *counts: int) -> list[InferRequest]:
+def alike(rig: Rig, *counts: int, **more: Any) -> list[InferRequest]:
     """Requests of which each has the fit of the first one of its size."""
     fits: dict[int, Fit] = {}
     requests = []
     for count in counts:
-        request = asked(count)
+        request = asked(count, **more)
         request.fit = fits.setdefault(count, check_request(A, rig.direct.signature, request))
         requests.append(request)
     return requests
@@ -165,6 +165,35 @@ def test_requests_that_are_alike(max_batch_size: int) -> None:
         counted.append((counts.succeeded, sizes, sorted((row[1], row[2]) for row in trace)))
     assert counted[0] == counted[1]
     assert counted[0][0] == 5
+
+
+def test_classes_of_requests_that_are_alike() -> None:
+    """Each gets the classes that it wants."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    for answer in run_all(rig, alike(rig, 2, 2, classes={"y": 1})):
+        assert answer.outputs["y"].datatype == "BYTES"
+
+
+def test_traces_of_requests_that_are_alike() -> None:
+    """While requests are traced each has a trace of its own."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    traced: list[object] = []
+
+    class Traces:
+        def begin(self, model: ModelId, trace: object) -> object:
+            return trace
+
+        def end(self, trace: object, *_: object) -> None:
+            traced.append(trace)
+
+    rig.runs.tracing = Traces()  # type: ignore[assignment]
+    requests = alike(rig, 2, 2, 2)
+    for number, request in enumerate(requests):
+        request.trace = number
+    assert len(run_all(rig, requests)) == 3
+    assert traced == [0, 1, 2]
 
 
 def test_one_of_many_that_fails() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from inside import lease, opened, set_pace
 
 from doubles import FixedPace
-from workbench.core import ServerCore
+from workbench.core import ServerCore, WireTimes
 from workbench.core.inference.direct import Direct
 from workbench.core.runtime import Runtime
-from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead
+from workbench.errors import InvalidRequest
+from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead, InferReads, _InferCall
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
+from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.settings import Settings
 
@@ -81,6 +84,22 @@ def test_a_small_request_is_answered_now(plane: DataPlane) -> None:
     now = sent(plane.answer_now(head, BODY))
     assert now == sent(asyncio.run(plane.answer(head, BODY)))
     assert now[0] == 200
+
+
+def test_requests_that_are_read_together(plane: DataPlane) -> None:
+    """Each has the times of its own wire, with a known text or not; a wrong one, an error."""
+    sent(plane.answer_now(head_of(plane), BODY))
+    heads = [replace(head_of(plane), times=WireTimes({})) for _ in range(4)]
+    bodies = [BODY, padded(500), b"{", BODY]
+    calls = [_InferCall(plane, head, body) for head, body in zip(heads, bodies, strict=True)]
+    requests = InferReads(calls).read_all(lambda: pytest.fail("it was described"))
+    is_known = [call.decoded is not None and call.decoded[2] is not None for call in calls]
+    assert is_known == [True, False, False, True]
+    for place in (0, 1, 3):
+        request = requests[place]
+        assert isinstance(request, InferRequest)
+        assert request.trace is heads[place].times
+    assert isinstance(requests[2], InvalidRequest)
 
 
 @pytest.mark.parametrize("nbytes", [2**18 + 1, 2**20])
