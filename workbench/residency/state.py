@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from workbench.events import ModelUnloaded
 from workbench.memory.eviction import EvictionPolicy, Usage
 from workbench.model import Footprint, ModelId, ModelState
@@ -191,7 +193,8 @@ class LeavingOrder:
     def read(self) -> Iterator[Resident]:
         """Those that may leave now, in order. The next reading ends this one."""
         for entry in self._read:
-            heapq.heappush(self._heap, entry)
+            if entry[2] == entry[3].entry:  # else it has left since
+                heapq.heappush(self._heap, entry)
         self._read, heap = [], self._heap
         while heap:
             entry = heap[0]
@@ -221,8 +224,7 @@ class LeavingOrder:
         return self._policy.lasting_key(usage, load_s, nbytes), resident.place
 
 
-@dataclass(slots=True)
-class DeviceRoom:
+class DeviceRoom(Struct):
     """The memory of one device when a request asks for room: totals, in bytes.
 
     *free* is promised to no model; it is below 0 if models grew beyond their claims. The other
