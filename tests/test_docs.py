@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
 from importlib.machinery import PathFinder
 from inspect import getdoc
 from pathlib import Path
@@ -15,6 +14,8 @@ from typing import Any
 
 import click
 import pytest
+from msgspec import Struct
+from msgspec.structs import fields
 
 from workbench import errors, events
 from workbench.commands.cli import main
@@ -75,8 +76,8 @@ def first_line(described: type) -> str:
 
 def events_table() -> str:
     """The rows of docs/events.md: each kind of event, in the order of workbench/events.py."""
-    found = [each for each in vars(events).values() if is_dataclass(each)]
-    told = [each for each in found if each is not events.ToldEvent]
+    found = [each for each in vars(events).values() if isinstance(each, type(Struct))]
+    told = [each for each in found if each not in (Struct, events.ToldEvent)]
     rows = [
         f"| `{each.kind}` | `{each.__name__}` | {first_line(each)} | "
         f"{', '.join(f'`{one.name}`' for one in fields(each)) or ''} |"

@@ -4,12 +4,13 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError, fields, is_dataclass
 from itertools import count
 from types import FrameType
 from typing import Any
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inside import until
@@ -121,7 +122,7 @@ def test_events_cross_processes(event: Event) -> None:
     assert pickle.loads(pickle.dumps(event)) == event
 
 
-EVENTS = [each for each in vars(events).values() if is_dataclass(each)]
+EVENTS = [e for e in vars(events).values() if isinstance(e, type(Struct)) and e is not Struct]
 
 
 def test_every_event_is_shown_here() -> None:
@@ -133,13 +134,11 @@ def test_every_event_is_shown_here() -> None:
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_events_are_values(event: Any) -> None:
-    """Every event is a frozen dataclass with slots and a sentence of its own."""
-    assert is_dataclass(event)
-    assert "__slots__" in vars(event)
+    """Every event is a frozen struct with a sentence of its own."""
     assert vars(event)["__doc__"].endswith(".")
     made = event(*[None] * len(fields(event)))
     for field in fields(event):
-        with pytest.raises(FrozenInstanceError):
+        with pytest.raises(AttributeError):
             setattr(made, field.name, 1)
 
 

@@ -1,4 +1,4 @@
-"""What happened, in order: one frozen dataclass an event, and the log that keeps them.
+"""What happened, in order: one frozen struct an event, and the log that keeps them.
 
 Readers pull (``since``, ``wait``); nothing is called back, so a slow reader
 can never hold up the server.
@@ -10,9 +10,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
@@ -25,8 +26,7 @@ class Event:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStarted(Event):
+class ServerStarted(Event, Struct, frozen=True):
     """The server answers at *url*."""
 
     kind = "start"
@@ -36,8 +36,7 @@ class ServerStarted(Event):
         return f"serving at {self.url}"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerStopped(Event):
+class ServerStopped(Event, Struct, frozen=True):
     """The server has stopped."""
 
     kind = "stop"
@@ -46,8 +45,7 @@ class ServerStopped(Event):
         return "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceChosen(Event):
+class DeviceChosen(Event, Struct, frozen=True):
     """Models run on *device*, and *reason* is why."""
 
     kind = "device"
@@ -58,8 +56,7 @@ class DeviceChosen(Event):
         return f"{self.device}, {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLoading(Event):
+class ModelLoading(Event, Struct, frozen=True):
     """Room for *nbytes* is claimed, and the load begins."""
 
     kind = "loading"
@@ -70,8 +67,7 @@ class ModelLoading(Event):
         return f"{self.model}, room for {show_nbytes(self.nbytes)} claimed"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLoaded(Event):
+class ModelLoaded(Event, Struct, frozen=True):
     """The model is READY and holds *nbytes*; loading took *seconds*."""
 
     kind = "load"
@@ -83,8 +79,7 @@ class ModelLoaded(Event):
         return f"{self.model}, {show_nbytes(self.nbytes)} in {self.seconds * 1e3:.0f} ms"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLoadFailed(Event):
+class ModelLoadFailed(Event, Struct, frozen=True):
     """The model could not be loaded."""
 
     kind = "failed"
@@ -96,8 +91,7 @@ class ModelLoadFailed(Event):
         return prefix + self.reason.removeprefix(prefix)  # errors of ensembles begin with it too
 
 
-@dataclass(frozen=True, slots=True)
-class ModelLoadCancelled(Event):
+class ModelLoadCancelled(Event, Struct, frozen=True):
     """The model's load was cancelled, and *reason* is why."""
 
     kind = "cancelled"
@@ -108,8 +102,7 @@ class ModelLoadCancelled(Event):
         return f"{self.model}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelOutgrown(Event):
+class ModelOutgrown(Event, Struct, frozen=True):
     """The model holds *nbytes*, more than the *claimed_nbytes* that it had claimed."""
 
     kind = "outgrown"
@@ -122,8 +115,7 @@ class ModelOutgrown(Event):
         return f"{self.model} holds {show_nbytes(self.nbytes)}, {more} more than it claimed"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUnloading(Event):
+class ModelUnloading(Event, Struct, frozen=True):
     """The model takes no new requests, and is unloaded after its *leases* running ones."""
 
     kind = "unloading"
@@ -136,8 +128,7 @@ class ModelUnloading(Event):
         return f"{self.model}: {self.reason}{waiting}"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelUnloaded(Event):
+class ModelUnloaded(Event, Struct, frozen=True):
     """The model's *nbytes* are free again, because an unload was asked for."""
 
     kind = "unload"
@@ -149,8 +140,7 @@ class ModelUnloaded(Event):
         return f"{self.model}, {show_nbytes(self.nbytes)} freed: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEvicted(ModelUnloaded):
+class ModelEvicted(ModelUnloaded, frozen=True):
     """The model's *nbytes* are free for others; it was idle for *idle_s*, ``None`` if in use."""
 
     kind = "evict"
@@ -158,15 +148,13 @@ class ModelEvicted(ModelUnloaded):
     device_number: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ModelExpired(ModelUnloaded):
+class ModelExpired(ModelUnloaded, frozen=True):
     """The model's *nbytes* are free again, because it was idle for the keep-alive time."""
 
     kind = "expire"
 
 
-@dataclass(frozen=True, slots=True)
-class Thrashing(Event):
+class Thrashing(Event, Struct, frozen=True):
     """Of *loads* loads, *returned* were of models just evicted; *models* take *nbytes* together."""
 
     kind = "thrash"
@@ -186,8 +174,7 @@ class Thrashing(Event):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelPrepared(Event):
+class ModelPrepared(Event, Struct, frozen=True):
     """The model was prepared to load faster: it takes *nbytes* of disk, and took *seconds*."""
 
     kind = "prepare"
@@ -204,8 +191,7 @@ class ModelPrepared(Event):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelNotPrepared(Event):
+class ModelNotPrepared(Event, Struct, frozen=True):
     """The model could not be prepared to load faster, and *reason* is why."""
 
     kind = "unprepared"
@@ -216,8 +202,7 @@ class ModelNotPrepared(Event):
         return f"{self.model} does not load faster: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class OptionIgnored(Event):
+class OptionIgnored(Event, Struct, frozen=True):
     """The model runs without an *option* that its configuration asks for; *reason* is why."""
 
     kind = "ignored"
@@ -229,8 +214,7 @@ class OptionIgnored(Event):
         return f"{self.model} runs without {self.option}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryDrifted(Event):
+class MemoryDrifted(Event, Struct, frozen=True):
     """The models on *device* take *by_system_nbytes*, but *booked_nbytes* by the books."""
 
     kind = "drift"
@@ -245,8 +229,7 @@ class MemoryDrifted(Event):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RunStalled(Event):
+class RunStalled(Event, Struct, frozen=True):
     """A run that was expected to be brief delayed all requests for *seconds*."""
 
     kind = "stall"
@@ -258,8 +241,7 @@ class RunStalled(Event):
         return f"{held_up}: its runs use threads until they are known to be brief again"
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRefused(Event):
+class MemoryRefused(Event, Struct, frozen=True):
     """A model was not loaded because there was no room."""
 
     kind = "refused"
@@ -271,8 +253,7 @@ class MemoryRefused(Event):
         return self.reason
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointMeasured(Event):
+class EndpointMeasured(Event, Struct, frozen=True):
     """A *metric* of an endpoint, by CloudWatch's name: *seconds* for *nbytes*, or a *count*."""
 
     kind = "endpoint"
@@ -289,8 +270,7 @@ class EndpointMeasured(Event):
         return f"{self.target_model}: {self.metric} {self.seconds * 1e3:.1f} ms, {size}"
 
 
-@dataclass(frozen=True, slots=True)
-class TargetNamed(Event):
+class TargetNamed(Event, Struct, frozen=True):
     """The artifact *target_model* is about to be loaded, as the *model* that the platform names."""
 
     kind = "target"
@@ -301,8 +281,7 @@ class TargetNamed(Event):
         return f"{self.model} is {self.target_model!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointWarned(Event):
+class EndpointWarned(Event, Struct, frozen=True):
     """Something is wrong with the artifact of *target_model*; *reason* says what."""
 
     kind = "warning"
@@ -313,8 +292,7 @@ class EndpointWarned(Event):
         return f"{self.target_model}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class ToldEvent(Event):
+class ToldEvent(Event, Struct, frozen=True):
     """An event as another server reported it: its *kind*, its *text* and its *model*."""
 
     kind: str

@@ -1,11 +1,12 @@
 """The decision who is in memory: by table, and by properties over any occupants."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from workbench.memory.eviction import POLICIES, EvictionPolicy, Usage
 from workbench.model import ModelId

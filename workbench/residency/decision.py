@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
+
+from msgspec import Struct
 
 from workbench.errors import ModelTooLarge
 from workbench.memory.eviction import EvictionPolicy
@@ -14,8 +15,7 @@ from workbench.nbytes import budget_of, show_nbytes
 from workbench.residency.state import DeviceRoom, Resident
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(Struct):
     """There is room as soon as the *victims* have left.
 
     *passed_over*: whether a model stays although the policy puts it before a victim, because it is
@@ -26,13 +26,11 @@ class Claim:
     passed_over: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(Struct, frozen=True):
     """There will be room, but only after a load or a run that is in progress has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reject:
+class Reject(Struct, frozen=True):
     """There is no room, and no model may be evicted to make it."""
 
     reason: str

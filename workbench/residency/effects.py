@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from workbench.errors import RequestStopped, WorkbenchError
 from workbench.model import ModelId
 
 
-@dataclass(slots=True)
-class Estimate:
+class Estimate(Struct):
     """Estimate the memory of each of *models*; ``Estimated`` or ``EstimateFailed`` follows."""
 
     request: int
     models: tuple[ModelId, ...]
 
 
-@dataclass(slots=True)
-class Load:
+class Load(Struct):
     """Load *model*, which claims *nbytes*, on *device*; ``Loaded`` or ``NotLoaded`` follows.
 
     It is also told, as ``ModelLoading``.
@@ -30,16 +29,14 @@ class Load:
     nbytes: int
 
 
-@dataclass(slots=True)
-class StopLoad:
+class StopLoad(Struct):
     """Nothing waits for the load of *model* any more: it may end with any error, or continue."""
 
     model: ModelId
     error: RequestStopped
 
 
-@dataclass(slots=True)
-class Close:
+class Close(Struct):
     """Close the session of *model*, which holds *nbytes* of *device*; ``Closed`` follows."""
 
     model: ModelId
@@ -47,32 +44,28 @@ class Close:
     nbytes: int
 
 
-@dataclass(slots=True)
-class Grant:
+class Grant(Struct):
     """The *request* gets its lease on *models*."""
 
     request: int
     models: tuple[ModelId, ...]
 
 
-@dataclass(slots=True)
-class Refuse:
+class Refuse(Struct):
     """The *request* ends with *error*."""
 
     request: int
     error: WorkbenchError
 
 
-@dataclass(slots=True)
-class Left:
+class Left(Struct):
     """*model*, for which somebody waits, has left; it *holds* memory until its load has ended."""
 
     model: ModelId
     holds: bool = False
 
 
-@dataclass(slots=True)
-class Tell:
+class Tell(Struct):
     """An event of this *kind* happened, which took *seconds*; *facts* are its fields.
 
     *free_nbytes*, for a loaded model: what is left of its device's budget.
@@ -89,8 +82,7 @@ class Tell:
         return self.kind(*self.facts)
 
 
-@dataclass(slots=True)
-class TellFailed:
+class TellFailed(Struct):
     """*model* was to be loaded and will not be. *tried*: whether a load was begun.
 
     If no load was begun, the same error is reported once only.
@@ -101,4 +93,4 @@ class TellFailed:
     tried: bool
 
 
-Effect = Any  # one of these; nobody changes them, and frozen ones would take longer to make
+Effect = Any  # one of these; nobody changes them

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from workbench.errors import LoadFailed
 from workbench.model import ModelId
@@ -10,8 +10,7 @@ from workbench.model import ModelId
 _FIRST_S, _LONGEST_S = 1.0, 8.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(Struct, frozen=True):
     error: LoadFailed
     pause_s: float
     until_s: float

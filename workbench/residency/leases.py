@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from workbench.backends.base import Session
 from workbench.model import ModelId
 from workbench.residency.state import Resident
 
 
-@dataclass(frozen=True, slots=True)
-class Loan:
+class Loan(Struct, frozen=True):
     """A loaded *model* and its *session*, lent for a run that begins and ends in one call.
 
     It is the same value each time, so that lending takes less than a ``Lease`` does. It is given

@@ -8,12 +8,14 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.leases import Loan
 from workbench.residency.state import STATES, Resident
 
 
-class LoadStatistics(NamedTuple):
+class LoadStatistics(Struct, frozen=True):
     """Counts of one model's loads and unloads so far.
 
     *number* is its place, from 1, in the order in which models were loaded for the first time; 0 if
@@ -48,8 +50,7 @@ class AbsenceKind(Enum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
+class Absence(Struct, frozen=True):
     """Why a model that was in memory, or should have been, is not.
 
     *at_s* is when that was written to the log (Unix seconds), 0.0 if it was not.

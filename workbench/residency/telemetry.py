@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
 from workbench.errors import LoadFailed
 from workbench.events import (
     EventLog,
@@ -155,28 +157,28 @@ class Telemetry:
                 past.absence = None
                 if not old.number:
                     self._numbered += 1
-                    past.counts = old._replace(number=self._numbered)
+                    past.counts = replace(old, number=self._numbered)
             case ModelLoaded(model, nbytes):
                 past.broken = False
-                past.counts = old._replace(loads=old.loads + 1, load_s=old.load_s + seconds)
+                past.counts = replace(old, loads=old.loads + 1, load_s=old.load_s + seconds)
                 told = self._thrash.loaded(model.plain, nbytes, tell.free_nbytes, now_s)
                 if told:
                     self._log.append(told)
             case ModelUnloaded(model, nbytes):  # evicted and expired ones too
-                new = old._replace(unloads=old.unloads + 1, unload_s=old.unload_s + seconds)
+                new = replace(old, unloads=old.unloads + 1, unload_s=old.unload_s + seconds)
                 if kind is AbsenceKind.EVICTED:
                     evictions, eviction_s = old.evictions + 1, old.eviction_s + seconds
-                    new = new._replace(evictions=evictions, eviction_s=eviction_s)
+                    new = replace(new, evictions=evictions, eviction_s=eviction_s)
                     self._thrash.evicted(model.plain, nbytes, now_s)
                 past.counts = new
             case MemoryRefused():
-                past.counts = old._replace(refusals=old.refusals + 1)
+                past.counts = replace(old, refusals=old.refusals + 1)
 
     def _failed(self, past: _Past, failed: TellFailed) -> None:
         error, reason, before = failed.error, str(failed.error), past.absence
         known = before is not None and (before.kind, before.reason) == (AbsenceKind.FAILED, reason)
         past.broken = isinstance(error, LoadFailed)
-        past.counts = past.counts._replace(failed_loads=past.counts.failed_loads + 1)
+        past.counts = replace(past.counts, failed_loads=past.counts.failed_loads + 1)
         if failed.tried or not known:
             at_s = self._log.append(ModelLoadFailed(failed.model, reason))
             past.absence = Absence(AbsenceKind.FAILED, reason, at_s)
