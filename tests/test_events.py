@@ -9,11 +9,11 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from msgspec import Struct
-from msgspec.structs import fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from inside import until
+from msgspec import Struct
+from msgspec.structs import fields
 
 from workbench import events
 from workbench.events import (
