@@ -271,6 +271,8 @@ def test_every_option_says_its_default() -> None:
         (["serve"], "Missing argument 'REPOSITORY...'. See workbench serve --help"),
         (["sample_models"], "(Did you mean one of: 'models', 'samples'?) See workbench --help"),
         (["no-such-command"], "No such command 'no-such-command'. See workbench --help"),
+        (["start", "models"], "%workbench start is for notebooks; in a shell: workbench serve"),
+        (["restart"], "%workbench restart is for notebooks; in a shell: workbench serve FOLDER"),
         (["samples", "--out", __file__], "is a file"),
         (["samples", "--out", __file__, "--count", "1"], "file"),
         (["samples", "--out", "x", "--size", "big"], "'big' is not an amount of memory"),

@@ -120,6 +120,15 @@ def test_an_onnx_file_is_served_as_it_is(wb: Workbench, sample_models: Path) -> 
     assert (sample_models / "digits" / "1" / "model.onnx").exists()
 
 
+@pytest.mark.parametrize("name", ["..", "a//b"])
+def test_a_name_that_no_model_can_have(wb: Workbench, name: str, sample_models: Path) -> None:
+    """A name that is no name is a mistake of whoever serves a model, of any kind."""
+    things = (lambda x: x, sample_models / "digits" / "1" / "model.onnx", LinearRegression())
+    for thing in things:
+        with pytest.raises(UsageError, match="cannot be the name of a model"):
+            wb.serve(thing, name)
+
+
 def test_a_folder_is_no_file(wb: Workbench, tmp_path: Path) -> None:
     """A folder of models is served as a whole; the ONNX file in a model's folder is named."""
     (tmp_path / "wine.onnx").touch()

@@ -61,6 +61,7 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+_MAGICS = ("start", "restart")  # verbs of notebooks only, which the shell has as "serve"
 _CONFIGURED = "as configured"
 _LOADS = (
     ("clients", "1,2,4,8,16,32,64", True, "how many ask at a time"),
@@ -97,6 +98,11 @@ class _Commands(click.Group):
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
         with _in_one_line(self):
             return super().make_context(*args, **extra)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] in _MAGICS:
+            ctx.fail(f"%workbench {args[0]} is for notebooks; in a shell: workbench serve FOLDER.")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

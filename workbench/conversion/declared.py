@@ -17,7 +17,7 @@ from workbench.conversion.hints import (
     parameters_of,
     size_of,
 )
-from workbench.errors import UsageError
+from workbench.errors import ModelNotFound, UsageError
 from workbench.model import (
     PLATFORM_PREFIX,
     Batching,
@@ -34,9 +34,17 @@ from workbench.tensor import DATATYPES
 Declared = Mapping[str, tuple[object, Sequence[Size]]] | Mapping[str, Hint]
 
 
+def checked_name(name: str) -> str:
+    """The *name* for a new model. Raises ``UsageError`` if it can be none."""
+    try:
+        return check_name(name)
+    except ModelNotFound as error:  # as whoever asks for a model is told
+        raise UsageError(str(error)) from None
+
+
 def declared_id(function: Callable[..., Any], name: str | None, version: int) -> ModelId:
-    """What *function* is called as a model. Raises ``UsageError``, ``ModelNotFound``."""
-    called = check_name(name or _own_name(function))
+    """What *function* is called as a model. Raises ``UsageError``."""
+    called = checked_name(name or _own_name(function))
     if called.startswith(PLATFORM_PREFIX):
         raise UsageError(f"names that begin with {PLATFORM_PREFIX!r} are SageMaker's: {called!r}")
     return ModelId(called, _version(version))

@@ -13,7 +13,7 @@ from workbench.asking.given import in_order
 from workbench.backends.onnx.header.file import OnnxFile, read_onnx_file
 from workbench.conversion.by_example import seen_by
 from workbench.conversion.calling import Loop
-from workbench.conversion.declared import Declared, declared_id, declared_model
+from workbench.conversion.declared import Declared, checked_name, declared_id, declared_model
 from workbench.conversion.difference import Difference
 from workbench.conversion.kinds import kind_of, name_of
 from workbench.conversion.offer import Offer
@@ -59,6 +59,8 @@ class PythonModels:
         if name is not None and not isinstance(name, str):
             kind = type(name).__name__
             raise UsageError(f"the name of a model is a str, not {kind}: wb.serve(thing, name)")
+        if name:
+            checked_name(name)
         if isinstance(thing, str | PathLike | bytes) or kind_of(thing) == "onnx":
             _expect_none("an ONNX model", example=example, **declared)
             return self._serve_onnx(thing, name)

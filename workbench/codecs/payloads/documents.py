@@ -26,6 +26,7 @@ Json = Any
 # datatypes whose arrays orjson writes as they are; it writes FP16 with fewer digits
 _AS_THEY_ARE = DATATYPES.keys() - {"BOOL", "BYTES", "FP16", "BF16"}
 ROWS = "instances"
+_TABLES = ("dataframe_records", "dataframe_split")  # of MLflow
 _SPACE = rb"[ \t\r\n]*"
 _MEMBER = re.compile(  # an object with one array
     _SPACE.join([rb"", rb"\{", rb'"([ !#-\[\]-~]*)"', rb":", rb"(\[.*\])", rb"\}", rb""]), re.DOTALL
@@ -115,9 +116,15 @@ def _one(value: Json, signature: Signature) -> dict[str, Tensor]:
 def _by_name(members: Mapping[str, Json], signature: Signature) -> dict[str, Tensor]:
     if not members:
         raise MalformedRequest("the request is an empty object: it has no input")
+    for table in _TABLES:
+        if table in members and table not in signature.inputs:
+            raise InvalidRequest(
+                f'MLflow\'s {table!r} is not read: send rows as {{"instances": [...]}}, or '
+                '{"inputs": ...}'
+            )
     if len(members) == 1 and len(signature.inputs) == 1:  # such as {"features": [...]}
         (value,) = members.values()
-        if v2_json.members(value) is None:  # unlike MLflow's {"dataframe_split": {...}}
+        if v2_json.members(value) is None:
             return _one(value, signature)
     return {name: _tensor(input_called(name, signature), value) for name, value in members.items()}
 
