@@ -26,7 +26,7 @@ class Event:
     kind: str
 
 
-class ServerStarted(Event, Struct, frozen=True):
+class ServerStarted(Event, Struct, frozen=True, gc=False):
     """The server answers at *url*."""
 
     kind = "start"
@@ -36,7 +36,7 @@ class ServerStarted(Event, Struct, frozen=True):
         return f"serving at {self.url}"
 
 
-class ServerStopped(Event, Struct, frozen=True):
+class ServerStopped(Event, Struct, frozen=True, gc=False):
     """The server has stopped."""
 
     kind = "stop"
@@ -45,7 +45,7 @@ class ServerStopped(Event, Struct, frozen=True):
         return "stopped"
 
 
-class DeviceChosen(Event, Struct, frozen=True):
+class DeviceChosen(Event, Struct, frozen=True, gc=False):
     """Models run on *device*, and *reason* is why."""
 
     kind = "device"
@@ -56,7 +56,7 @@ class DeviceChosen(Event, Struct, frozen=True):
         return f"{self.device}, {self.reason}"
 
 
-class ModelLoading(Event, Struct, frozen=True):
+class ModelLoading(Event, Struct, frozen=True, gc=False):
     """Room for *nbytes* is claimed, and the load begins."""
 
     kind = "loading"
@@ -67,7 +67,7 @@ class ModelLoading(Event, Struct, frozen=True):
         return f"{self.model}, room for {show_nbytes(self.nbytes)} claimed"
 
 
-class ModelLoaded(Event, Struct, frozen=True):
+class ModelLoaded(Event, Struct, frozen=True, gc=False):
     """The model is READY and holds *nbytes*; loading took *seconds*."""
 
     kind = "load"
@@ -79,7 +79,7 @@ class ModelLoaded(Event, Struct, frozen=True):
         return f"{self.model}, {show_nbytes(self.nbytes)} in {self.seconds * 1e3:.0f} ms"
 
 
-class ModelLoadFailed(Event, Struct, frozen=True):
+class ModelLoadFailed(Event, Struct, frozen=True, gc=False):
     """The model could not be loaded."""
 
     kind = "failed"
@@ -91,7 +91,7 @@ class ModelLoadFailed(Event, Struct, frozen=True):
         return prefix + self.reason.removeprefix(prefix)  # errors of ensembles begin with it too
 
 
-class ModelLoadCancelled(Event, Struct, frozen=True):
+class ModelLoadCancelled(Event, Struct, frozen=True, gc=False):
     """The model's load was cancelled, and *reason* is why."""
 
     kind = "cancelled"
@@ -102,7 +102,7 @@ class ModelLoadCancelled(Event, Struct, frozen=True):
         return f"{self.model}: {self.reason}"
 
 
-class ModelOutgrown(Event, Struct, frozen=True):
+class ModelOutgrown(Event, Struct, frozen=True, gc=False):
     """The model holds *nbytes*, more than the *claimed_nbytes* that it had claimed."""
 
     kind = "outgrown"
@@ -115,7 +115,7 @@ class ModelOutgrown(Event, Struct, frozen=True):
         return f"{self.model} holds {show_nbytes(self.nbytes)}, {more} more than it claimed"
 
 
-class ModelUnloading(Event, Struct, frozen=True):
+class ModelUnloading(Event, Struct, frozen=True, gc=False):
     """The model takes no new requests, and is unloaded after its *leases* running ones."""
 
     kind = "unloading"
@@ -128,7 +128,7 @@ class ModelUnloading(Event, Struct, frozen=True):
         return f"{self.model}: {self.reason}{waiting}"
 
 
-class ModelUnloaded(Event, Struct, frozen=True):
+class ModelUnloaded(Event, Struct, frozen=True, gc=False):
     """The model's *nbytes* are free again, because an unload was asked for."""
 
     kind = "unload"
@@ -140,7 +140,7 @@ class ModelUnloaded(Event, Struct, frozen=True):
         return f"{self.model}, {show_nbytes(self.nbytes)} freed: {self.reason}"
 
 
-class ModelEvicted(ModelUnloaded, frozen=True):
+class ModelEvicted(ModelUnloaded, frozen=True, gc=False):
     """The model's *nbytes* are free for others; it was idle for *idle_s*, ``None`` if in use."""
 
     kind = "evict"
@@ -148,13 +148,13 @@ class ModelEvicted(ModelUnloaded, frozen=True):
     device_number: int = 0
 
 
-class ModelExpired(ModelUnloaded, frozen=True):
+class ModelExpired(ModelUnloaded, frozen=True, gc=False):
     """The model's *nbytes* are free again, because it was idle for the keep-alive time."""
 
     kind = "expire"
 
 
-class Thrashing(Event, Struct, frozen=True):
+class Thrashing(Event, Struct, frozen=True, gc=False):
     """Of *loads* loads, *returned* were of models just evicted; *models* take *nbytes* together."""
 
     kind = "thrash"
@@ -174,7 +174,7 @@ class Thrashing(Event, Struct, frozen=True):
         )
 
 
-class ModelPrepared(Event, Struct, frozen=True):
+class ModelPrepared(Event, Struct, frozen=True, gc=False):
     """The model was prepared to load faster: it takes *nbytes* of disk, and took *seconds*."""
 
     kind = "prepare"
@@ -191,7 +191,7 @@ class ModelPrepared(Event, Struct, frozen=True):
         )
 
 
-class ModelNotPrepared(Event, Struct, frozen=True):
+class ModelNotPrepared(Event, Struct, frozen=True, gc=False):
     """The model could not be prepared to load faster, and *reason* is why."""
 
     kind = "unprepared"
@@ -202,7 +202,7 @@ class ModelNotPrepared(Event, Struct, frozen=True):
         return f"{self.model} does not load faster: {self.reason}"
 
 
-class OptionIgnored(Event, Struct, frozen=True):
+class OptionIgnored(Event, Struct, frozen=True, gc=False):
     """The model runs without an *option* that its configuration asks for; *reason* is why."""
 
     kind = "ignored"
@@ -214,7 +214,7 @@ class OptionIgnored(Event, Struct, frozen=True):
         return f"{self.model} runs without {self.option}: {self.reason}"
 
 
-class MemoryDrifted(Event, Struct, frozen=True):
+class MemoryDrifted(Event, Struct, frozen=True, gc=False):
     """The models on *device* take *by_system_nbytes*, but *booked_nbytes* by the books."""
 
     kind = "drift"
@@ -229,7 +229,7 @@ class MemoryDrifted(Event, Struct, frozen=True):
         )
 
 
-class RunStalled(Event, Struct, frozen=True):
+class RunStalled(Event, Struct, frozen=True, gc=False):
     """A run that was expected to be brief delayed all requests for *seconds*."""
 
     kind = "stall"
@@ -241,7 +241,7 @@ class RunStalled(Event, Struct, frozen=True):
         return f"{held_up}: its runs use threads until they are known to be brief again"
 
 
-class MemoryRefused(Event, Struct, frozen=True):
+class MemoryRefused(Event, Struct, frozen=True, gc=False):
     """A model was not loaded because there was no room."""
 
     kind = "refused"
@@ -253,7 +253,7 @@ class MemoryRefused(Event, Struct, frozen=True):
         return self.reason
 
 
-class EndpointMeasured(Event, Struct, frozen=True):
+class EndpointMeasured(Event, Struct, frozen=True, gc=False):
     """A *metric* of an endpoint, by CloudWatch's name: *seconds* for *nbytes*, or a *count*."""
 
     kind = "endpoint"
@@ -270,7 +270,7 @@ class EndpointMeasured(Event, Struct, frozen=True):
         return f"{self.target_model}: {self.metric} {self.seconds * 1e3:.1f} ms, {size}"
 
 
-class TargetNamed(Event, Struct, frozen=True):
+class TargetNamed(Event, Struct, frozen=True, gc=False):
     """The artifact *target_model* is about to be loaded, as the *model* that the platform names."""
 
     kind = "target"
@@ -281,7 +281,7 @@ class TargetNamed(Event, Struct, frozen=True):
         return f"{self.model} is {self.target_model!r}"
 
 
-class EndpointWarned(Event, Struct, frozen=True):
+class EndpointWarned(Event, Struct, frozen=True, gc=False):
     """Something is wrong with the artifact of *target_model*; *reason* says what."""
 
     kind = "warning"
@@ -292,7 +292,7 @@ class EndpointWarned(Event, Struct, frozen=True):
         return f"{self.target_model}: {self.reason}"
 
 
-class ToldEvent(Event, Struct, frozen=True):
+class ToldEvent(Event, Struct, frozen=True, gc=False):
     """An event as another server reported it: its *kind*, its *text* and its *model*."""
 
     kind: str

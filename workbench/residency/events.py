@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from workbench.errors import WorkbenchError
 from workbench.memory.eviction import EvictionPolicy
@@ -28,7 +30,7 @@ class Purpose(Enum):
 RUN, LOAD, PRELOAD = Purpose  # to find one by its class takes longer in Python 3.11
 
 
-class Requested(NamedTuple):
+class Requested(Struct):
     """A request for leases on all of *models*; see ``Residency.acquire``.
 
     *counted*: models whose use was counted at an earlier lease of the same request. *needs*: as in
@@ -43,7 +45,7 @@ class Requested(NamedTuple):
     needs: Mapping[ModelId, int] = {}  # never changed
 
 
-class Estimated(NamedTuple):
+class Estimated(Struct):
     """The bytes that each model of the *request* needs; *system*: the bytes free on each device.
 
     *loading*: how many of those bytes a model needs only while it loads.
@@ -55,7 +57,7 @@ class Estimated(NamedTuple):
     loading: Mapping[ModelId, int] = {}  # never changed
 
 
-class EstimateFailed(NamedTuple):
+class EstimateFailed(Struct):
     """The memory of *model*, one of the *request*, could not be estimated."""
 
     request: int
@@ -63,7 +65,7 @@ class EstimateFailed(NamedTuple):
     error: WorkbenchError
 
 
-class Loaded(NamedTuple):
+class Loaded(Struct):
     """*model* was loaded in *seconds*; *may_call*: its runs may request other models."""
 
     model: ModelId
@@ -72,45 +74,45 @@ class Loaded(NamedTuple):
     seconds: float
 
 
-class NotLoaded(NamedTuple):
+class NotLoaded(Struct):
     """The load of *model* failed with *error*; its memory is free again."""
 
     model: ModelId
     error: WorkbenchError
 
 
-class Closed(NamedTuple):
+class Closed(Struct):
     """The session of *model* is closed, and its memory is free again."""
 
     model: ModelId
 
 
-class Released(NamedTuple):
+class Released(Struct):
     """The lease on *models* ended."""
 
     models: tuple[ModelId, ...]
 
 
-class Withdrawn(NamedTuple):
+class Withdrawn(Struct):
     """The caller of the *request* gave up: loads by hand end, unless others wait for them."""
 
     request: int
 
 
-class Unload(NamedTuple):
+class Unload(Struct):
     """Unload *model*; ``Left`` follows, also if it is not in memory."""
 
     model: ModelId
     reason: str
 
 
-class Expire(NamedTuple):
+class Expire(Struct):
     """Unload the models that were not used for *keep_alive_s*."""
 
     keep_alive_s: float
 
 
-class MakeRoom(NamedTuple):
+class MakeRoom(Struct):
     """A run of *model* needs *nbytes* more; ``Left`` follows for each model that is evicted."""
 
     model: ModelId
@@ -118,54 +120,54 @@ class MakeRoom(NamedTuple):
     all_of_it: bool
 
 
-class Grew(NamedTuple):
+class Grew(Struct):
     """The runs of *model* keep *nbytes* more than was booked; negative if less."""
 
     model: ModelId
     nbytes: int
 
 
-class Renew(NamedTuple):
+class Renew(Struct):
     """Unload *model* once its runs have ended; it is loaded again then."""
 
     model: ModelId
 
 
-class Pin(NamedTuple):
+class Pin(Struct):
     """Pin *model*, so that it is never evicted, or unpin it."""
 
     model: ModelId
     pinned: bool
 
 
-class Removed(NamedTuple):
+class Removed(Struct):
     """The models called *name* are not served any more."""
 
     name: str
 
 
-class Resized(NamedTuple):
+class Resized(Struct):
     """Models may take *budget_nbytes* of *device* from now on."""
 
     device: int
     budget_nbytes: int
 
 
-class PolicyChanged(NamedTuple):
+class PolicyChanged(Struct):
     """From now on *policy* chooses which model leaves first."""
 
     policy: EvictionPolicy
 
 
-class Reserved(NamedTuple):
+class Reserved(Struct):
     """From now on *nbytes* of *device* are taken by something that is no model."""
 
     device: int
     nbytes: int
 
 
-class ShutDown(NamedTuple):
+class ShutDown(Struct):
     """The server stops: load no more models."""
 
 
-Event = tuple[Any, ...]  # any of these
+Event = Any  # one of these; nobody changes them

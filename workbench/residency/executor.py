@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from functools import partial
@@ -426,34 +426,34 @@ class Residency:
         self._telemetry.take(effects, now_s)
         for effect in effects:
             if type(effect) is not Tell:
-                self._deciding.jobs += self._jobs(effect)
+                self._order(effect, self._deciding.jobs)
         return effects
 
-    def _jobs(self, effect: Effect) -> Iterator[Job]:
-        """What is to be done for *effect*; telemetry has taken all that is not here."""
+    def _order(self, effect: Effect, jobs: list[Job]) -> None:
+        """Add what is to be done for *effect* to *jobs*; telemetry has taken the other effects."""
         match effect:
             case Grant(number, models):
                 lease = self._lease(self._residents.among(models))
-                yield partial(_grant, self._asked.pop(number), lease)
+                jobs.append(partial(_grant, self._asked.pop(number), lease))
             case Refuse(number, error):
-                yield partial(_refuse, self._asked.pop(number), error)
+                jobs.append(partial(_refuse, self._asked.pop(number), error))
             case Estimate(number, models):
                 work, done = self._devices[0].work, partial(self._estimated, number)
-                yield partial(work.estimate, models, done)
+                jobs.append(partial(work.estimate, models, done))
             case Load(model, device, _):
                 stop = self._stops[model] = CancellationToken()
                 work, loaded = self._devices[device].work, partial(self._loaded, model)
-                yield partial(work.load, model, stop, loaded)
+                jobs.append(partial(work.load, model, stop, loaded))
             case StopLoad(model, error):
-                yield partial(self._stops[model].set, error)
+                jobs.append(partial(self._stops[model].set, error))
             case Close(model, device, nbytes):
                 resident = self._residents.get(model)
                 session, closed = self._loans[resident].session, partial(self._closed, resident)
-                yield partial(self._devices[device].work.close, model, session, nbytes, closed)
+                close = self._devices[device].work.close
+                jobs.append(partial(close, model, session, nbytes, closed))
             case Left(model, holds):  # while it holds memory, not all are told
-                for until_gone in {False, not holds}:
-                    if gone := self._leaving.pop((model, until_gone), None):
-                        yield partial(gone.set_result, None)
+                asked = [self._leaving.pop((model, end), None) for end in {False, not holds}]
+                jobs.extend(partial(gone.set_result, None) for gone in asked if gone)
 
     # ── results of the effects (in any thread, without the lock) ──
 

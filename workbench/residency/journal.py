@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from copy import copy
 from typing import Any
 
+from msgspec.structs import replace
+
 from workbench.memory.eviction import POLICIES, EvictionPolicy
 from workbench.residency.effects import Effect
 from workbench.residency.events import EstimateFailed, Event, NotLoaded
@@ -47,7 +49,7 @@ class Journal:
         if len(self._recent) >= self._capacity:
             self._begin_part()
         if isinstance(event, _FAILURES):  # kept without its traceback
-            self._recent.append((now_s, uses, event._replace(error=copy(event.error))))
+            self._recent.append((now_s, uses, replace(event, error=copy(event.error))))
         else:
             self._recent.append((now_s, uses, event))
         return self._apply(event, now_s)

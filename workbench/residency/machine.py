@@ -238,12 +238,12 @@ class Machine:
     # ── loads ──
 
     def _loaded(self, event: events.Loaded) -> None:
-        model, footprint, may_call, seconds = event
+        model, footprint = event.model, event.footprint
         resident = self.residents.get(model)
         if resident.phase is ABORTING:  # it was done before it could be ended
             self.residents.close(resident, footprint.nbytes)
             return
-        self.residents.ready(resident, footprint, seconds, may_call=may_call)
+        self.residents.ready(resident, footprint, event.seconds, may_call=event.may_call)
         if self._failures:
             self._failures.pop(model.plain, None)
         numbers, resident.requests = resident.requests, {}

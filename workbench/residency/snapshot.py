@@ -15,8 +15,8 @@ from workbench.residency.leases import Loan
 from workbench.residency.state import STATES, Resident
 
 
-class LoadStatistics(Struct, frozen=True):
-    """Counts of one model's loads and unloads so far.
+class LoadStatistics(Struct):
+    """Counts of one model's loads and unloads so far; only ``Telemetry`` changes its own.
 
     *number* is its place, from 1, in the order in which models were loaded for the first time; 0 if
     it never was. *load_s* are the seconds of the *loads* that succeeded. *refusals* counts the

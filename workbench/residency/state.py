@@ -8,7 +8,6 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
@@ -150,11 +149,11 @@ class WaitingRequest:
     residents: Sequence[Resident] = ()  # set when all its models have room
 
     def __init__(self, asked: Requested) -> None:
-        self.number, self.models, self.parents, self.purpose, self.counted, self.needs = asked
+        self.number, self.models, self.parents = asked.request, asked.models, asked.parents
+        self.purpose, self.counted, self.needs = asked.purpose, asked.counted, asked.needs
 
 
-@dataclass(slots=True, eq=False)
-class Admission:
+class Admission(Struct, eq=False):
     """Models that were promised room together, and the *victims* that leave for them.
 
     Their loads begin when the room is really free; if *all_gone*, not before all victims are.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from workbench.errors import LoadFailed
@@ -34,7 +34,7 @@ _WINDOW = 12  # the number of loads that are looked at;
 _MANY = 9  # thrashing begins if so many of them load again
 _SOON_S = 60.0  # a model evicted less than this before,
 _CALM = 6  # and ends if only so many do
-_ABSENCES: Mapping[type, AbsenceKind] = {
+_ABSENCES: Mapping[Any, AbsenceKind] = {
     ModelUnloaded: AbsenceKind.UNLOADED,
     ModelExpired: AbsenceKind.UNLOADED,
     ModelEvicted: AbsenceKind.EVICTED,
@@ -42,7 +42,6 @@ _ABSENCES: Mapping[type, AbsenceKind] = {
     MemoryRefused: AbsenceKind.REFUSED,
 }
 """The events after which a model is not in memory."""
-_NOTED = {*_ABSENCES, ModelLoading, ModelLoaded}
 
 
 class ThrashWatch:
@@ -84,13 +83,12 @@ class ThrashWatch:
         return Thrashing(back, len(self._loads), tuple(sizes), sum(sizes.values()), room_nbytes)
 
 
-@dataclass(slots=True)
-class _Past:
+class _Past(Struct):
     """The history of one model, in memory or not."""
 
     absence: Absence | None = None  # why it is not in memory now
     broken: bool = False  # whether its last load failed because of the model itself
-    counts: LoadStatistics = NOTHING  # this very object until anything was counted
+    counts: LoadStatistics = field(default_factory=LoadStatistics)
 
 
 class Telemetry:
@@ -122,8 +120,8 @@ class Telemetry:
 
     def load_statistics(self) -> Mapping[ModelId, LoadStatistics]:
         """The counts so far, of all models that were ever counted."""
-        pasts = self._pasts.items()
-        return {model: past.counts for model, past in pasts if past.counts is not NOTHING}
+        counted = ((model, past.counts) for model, past in self._pasts.items())
+        return {model: replace(counts) for model, counts in counted if counts != NOTHING}
 
     def forget(self, name: str) -> None:
         drop_name(self._pasts, name)
@@ -136,49 +134,52 @@ class Telemetry:
     def take(self, effects: Iterable[Effect], now_s: float) -> None:
         """Record *effects*, which happened at *now_s* by the executor's clock."""
         for effect in effects:
-            if type(effect) is Load:
-                effect = Tell(ModelLoading, (effect.model, effect.nbytes))  # noqa: PLW2901
-            if type(effect) is Tell:
-                event = effect.event
-                at_s = self._log.append(event)
-                if effect.kind in _NOTED:
-                    self._note(self._past(event.model), event, effect, now_s, at_s)
-            elif type(effect) is TellFailed:
+            kind = type(effect)
+            if kind is Tell:
+                self._told(effect, effect.event, now_s)
+            elif kind is Load:
+                loading = ModelLoading(effect.model, effect.nbytes)
+                self._log.append(loading)
+                past = self._past(loading.model)
+                past.absence = None
+                if not past.counts.number:
+                    self._numbered += 1
+                    past.counts.number = self._numbered
+            elif kind is TellFailed:
                 self._failed(self._past(effect.model), effect)
 
-    def _note(self, past: _Past, event: Any, tell: Tell, now_s: float, at_s: float) -> None:
-        """Record the *event* of *tell*, which the log has *at_s* (Unix seconds)."""
-        seconds, old = tell.seconds, past.counts
-        kind = _ABSENCES.get(type(event))
-        if kind is not None:
-            past.absence = Absence(kind, event.reason, at_s)
-        match event:
-            case ModelLoading():
-                past.absence = None
-                if not old.number:
-                    self._numbered += 1
-                    past.counts = replace(old, number=self._numbered)
-            case ModelLoaded(model, nbytes):
-                past.broken = False
-                past.counts = replace(old, loads=old.loads + 1, load_s=old.load_s + seconds)
-                told = self._thrash.loaded(model.plain, nbytes, tell.free_nbytes, now_s)
-                if told:
-                    self._log.append(told)
-            case ModelUnloaded(model, nbytes):  # evicted and expired ones too
-                new = replace(old, unloads=old.unloads + 1, unload_s=old.unload_s + seconds)
-                if kind is AbsenceKind.EVICTED:
-                    evictions, eviction_s = old.evictions + 1, old.eviction_s + seconds
-                    new = replace(new, evictions=evictions, eviction_s=eviction_s)
-                    self._thrash.evicted(model.plain, nbytes, now_s)
-                past.counts = new
-            case MemoryRefused():
-                past.counts = replace(old, refusals=old.refusals + 1)
+    def _told(self, tell: Tell, event: Any, now_s: float) -> None:
+        """Log the *event* of *tell*, and record it."""
+        at_s, kind, seconds = self._log.append(event), tell.kind, tell.seconds
+        absence = _ABSENCES.get(kind)
+        if absence is None and kind is not ModelLoaded:
+            return
+        past = self._past(event.model)
+        counts = past.counts
+        if absence is None:
+            past.broken = False
+            counts.loads += 1
+            counts.load_s += seconds
+            model, free_nbytes = event.model.plain, tell.free_nbytes
+            if thrashing := self._thrash.loaded(model, event.nbytes, free_nbytes, now_s):
+                self._log.append(thrashing)
+            return
+        past.absence = Absence(absence, event.reason, at_s)
+        if kind is MemoryRefused:
+            counts.refusals += 1
+        elif kind is not ModelLoadCancelled:
+            counts.unloads += 1
+            counts.unload_s += seconds
+            if kind is ModelEvicted:
+                counts.evictions += 1
+                counts.eviction_s += seconds
+                self._thrash.evicted(event.model.plain, event.nbytes, now_s)
 
     def _failed(self, past: _Past, failed: TellFailed) -> None:
         error, reason, before = failed.error, str(failed.error), past.absence
         known = before is not None and (before.kind, before.reason) == (AbsenceKind.FAILED, reason)
         past.broken = isinstance(error, LoadFailed)
-        past.counts = replace(past.counts, failed_loads=past.counts.failed_loads + 1)
+        past.counts.failed_loads += 1
         if failed.tried or not known:
             at_s = self._log.append(ModelLoadFailed(failed.model, reason))
             past.absence = Absence(AbsenceKind.FAILED, reason, at_s)
@@ -186,7 +187,7 @@ class Telemetry:
     def _past(self, model: ModelId) -> _Past:
         model = model.plain
         past = self._pasts.get(model)
-        if model.version:
+        if model.version and (past is None or past.absence):  # its versions can be read
             self.readable(model.name)
         if past is None:
             past = self._pasts[model] = _Past()
