@@ -1,7 +1,8 @@
 """The events that the machine takes: requests, commands, and the results of its effects.
 
 They are values: the journal keeps them, and a replay applies them again. The executor numbers the
-requests for leases (*request*).
+requests for leases (*request*). Those of each load have no part in reference cycles, so the garbage
+collector need not follow them (*gc*); an error, with its traceback, may have one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Purpose(Enum):
 RUN, LOAD, PRELOAD = Purpose  # to find one by its class takes longer in Python 3.11
 
 
-class Requested(Struct):
+class Requested(Struct, gc=False):
     """A request for leases on all of *models*; see ``Residency.acquire``.
 
     *counted*: models whose use was counted at an earlier lease of the same request. *needs*: as in
@@ -45,7 +46,7 @@ class Requested(Struct):
     needs: Mapping[ModelId, int] = {}  # never changed
 
 
-class Estimated(Struct):
+class Estimated(Struct, gc=False):
     """The bytes that each model of the *request* needs; *system*: the bytes free on each device.
 
     *loading*: how many of those bytes a model needs only while it loads.
@@ -65,7 +66,7 @@ class EstimateFailed(Struct):
     error: WorkbenchError
 
 
-class Loaded(Struct):
+class Loaded(Struct, gc=False):
     """*model* was loaded in *seconds*; *may_call*: its runs may request other models."""
 
     model: ModelId
@@ -81,13 +82,13 @@ class NotLoaded(Struct):
     error: WorkbenchError
 
 
-class Closed(Struct):
+class Closed(Struct, gc=False):
     """The session of *model* is closed, and its memory is free again."""
 
     model: ModelId
 
 
-class Released(Struct):
+class Released(Struct, gc=False):
     """The lease on *models* ended."""
 
     models: tuple[ModelId, ...]

@@ -15,7 +15,7 @@ from workbench.residency.leases import Loan
 from workbench.residency.state import STATES, Resident
 
 
-class LoadStatistics(Struct):
+class LoadStatistics(Struct, gc=False):
     """Counts of one model's loads and unloads so far; only ``Telemetry`` changes its own.
 
     *number* is its place, from 1, in the order in which models were loaded for the first time; 0 if
@@ -50,7 +50,7 @@ class AbsenceKind(Enum):
     FAILED = "failed"
 
 
-class Absence(Struct, frozen=True):
+class Absence(Struct, frozen=True, gc=False):
     """Why a model that was in memory, or should have been, is not.
 
     *at_s* is when that was written to the log (Unix seconds), 0.0 if it was not.

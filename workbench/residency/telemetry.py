@@ -83,7 +83,7 @@ class ThrashWatch:
         return Thrashing(back, len(self._loads), tuple(sizes), sum(sizes.values()), room_nbytes)
 
 
-class _Past(Struct):
+class _Past(Struct, gc=False):
     """The history of one model, in memory or not."""
 
     absence: Absence | None = None  # why it is not in memory now
