@@ -1008,6 +1008,24 @@ def test_no_clock_while_a_request_comes(name: str, after: str, short_cut: Server
     assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
 
 
+@pytest.mark.parametrize("comes", ["a head", "a request"])
+def test_no_clock_after_a_reset(comes: str, short_cut: Server) -> None:
+    """Of a connection that was reset nothing is left, whatever had come: no timer keeps it."""
+    _, connection = short_cut.connect(), short_cut.connect()
+
+    async def ask() -> None:
+        for _ in range(3):
+            connection.protocol.data_received(KNOWN)
+            await passes()
+        connection.protocol.data_received(KNOWN[:-5] if comes == "a head" else KNOWN)
+        connection.transport.close()
+        connection.protocol.connection_lost(ConnectionResetError())
+        await passes()
+
+    connection._runner.run(ask())
+    assert not any(timer.is_pending for timer in connection.loop.timers)
+
+
 def test_no_clock_while_a_request_waits_for_others(short_cut: Server) -> None:
     """A request that comes just before its connection's time is over is answered."""
     _, connection = short_cut.connect(), short_cut.connect()

@@ -282,6 +282,7 @@ class ShortCutProtocol(Protocol):
         cycle = self._answering
         if isinstance(cycle, _Cycle) and not cycle.response_complete and cycle.task is not None:
             cycle.task.cancel()
+        self._unset_keepalive_if_required()  # which uvicorn does not after a reset
         super().connection_lost(exc)
 
     def refuse(self, status: int, message: str) -> None:
