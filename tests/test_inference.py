@@ -131,6 +131,14 @@ def test_a_model_without_inputs() -> None:
         check_request(MODEL, signature, InferRequest("m", {"a": A}))
 
 
+@pytest.mark.parametrize("wish", [{"classes": {"y": 1}}, {"into": {"y": memoryview(b"")}}])
+def test_what_is_not_plain(wish: dict[str, Any]) -> None:
+    """Outputs that are wanted as classes, or in the client's memory, are not wanted as they are."""
+    inputs = batch(a=1)
+    assert check_request(MODEL, BATCHED, InferRequest("m", inputs)).plain
+    assert not check_request(MODEL, BATCHED, InferRequest("m", inputs, **wish)).plain
+
+
 @pytest.mark.parametrize("inputs", [batch(a=1), batch(a=4), batch(a=4, b=4), batch(a=0, b=0)])
 def test_batches(inputs: dict[str, Tensor]) -> None:
     """A batch up to the limit fits, the same for every input."""

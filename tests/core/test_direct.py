@@ -240,6 +240,25 @@ def test_runs_that_turn_out_to_take_long(seconds: float, monkeypatch: pytest.Mon
     assert (stalls, n_ran == 1) == ((1, True) if seconds > STALL_S else (0, False))
 
 
+def test_long_requests_that_are_alike() -> None:
+    """All are left for threads, and none runs."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    assert run_all(rig, alike(rig, 1000, 1000)) == [None, None]
+    assert rig.ran == []
+
+
+def test_requests_that_are_alike_but_can_be_stopped() -> None:
+    """The run of one gets its own token."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    requests = alike(rig, 2, 2)
+    for request in requests:
+        request.stop = CancellationToken()
+    run_all(rig, requests)
+    assert rig.given == [None, requests[1].stop]
+
+
 def test_requests_that_fitted_another_edition() -> None:
     """Together, too, they are checked against the one that runs."""
     rig = Rig()
