@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx
+import onnx.parser
 import pytest
 from inside import lease, opened, set_pace
 
@@ -210,6 +212,26 @@ def test_a_cancelled_request_keeps_its_lease_while_it_runs(
     asyncio.run(ask())
     core.unload("wine")  # returns once the last lease is back
     assert core.snapshot().models == ()
+
+
+def test_scalars_of_one_that_are_known(tmp_path: Path) -> None:
+    """Scalars that come with shape [1] are scalars to the model, also once their text is known."""
+    graph = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> model (float x) => (float[1, 1] y)'
+        "<int64[2] axes = {0, 1}> { y = Unsqueeze(x, axes) }"
+    )
+    (tmp_path / "s").mkdir()
+    onnx.save(graph, tmp_path / "s" / "model.onnx")
+    body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [%d]}]}'
+    with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
+        core.load("s")
+        set_pace(core, "s", FixedPace(0.0))
+        plane = DataPlane(core)
+        head = plane.read_head(Target("s", None), [])
+        for number in range(4):
+            reply = json.loads(sent(plane.answer_now(head, body % number))[1])
+            (output,) = reply["outputs"]
+            assert (output["shape"], output["data"]) == ([1, 1], [number])
 
 
 def test_a_failed_run_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
