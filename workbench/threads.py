@@ -298,8 +298,8 @@ class SharedPool:
 
     Up to *size* threads run jobs; the key with the fewest running jobs goes first. No key waits
     for the others while it has fewer running jobs than its share, *size* divided by the number of
-    keys, and at least one: it gets extra threads, up to 512 threads in all. So work that never ends
-    delays only work of its own key, and leaves others their share.
+    keys, and at least one: it gets extra threads, up to 512 threads in all if *size* is less. So
+    work that never ends delays only work of its own key, and leaves others their share.
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -334,7 +334,7 @@ class SharedPool:
                     self._idle -= 1
                     self._wakes.put(None)
                     self._coming += 1
-                elif self._threads < _MOST_THREADS:
+                elif self._threads < max(self.size, _MOST_THREADS):
                     self._start_thread(key)
 
     def _share(self) -> int:

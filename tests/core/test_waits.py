@@ -360,6 +360,33 @@ def test_too_many_wait(rig: Rig) -> None:
         inside.submit(core, request("slow"))
 
 
+def test_loads_by_hand_count(rig: Rig) -> None:
+    """Among those that may wait, however they are asked for; an unload is never refused."""
+    core = rig.open(max_waiting=1)
+    rig.serve(core, "holds", nbytes=50)
+    with ThreadPoolExecutor(1) as pool:
+        held = inside.lease(core, "holds")
+        loading = pool.submit(core.load, "a")
+        inside.until(lambda: core.status("a").pending == 1)
+        for wait in (core.load, core.load_all, core.pin, lambda n: core.infer(request(n))):
+            with pytest.raises(TooManyWaiting, match="1 requests wait already"):
+                wait("b")
+        core.unload("b")
+        held.release()
+        loading.result(30)
+    core.load("b")
+
+
+def test_an_unload_finds_a_thread(rig: Rig) -> None:
+    """Also while as many loads wait as may."""
+    core = rig.open()
+    core.load("a")
+    most = core.settings.max_waiting
+    for _ in range(most):
+        core.soon(rig.gate.wait, waits=True)
+    core.soon(lambda: core.unload("a"), waits=True).result(30)
+
+
 def test_a_deadline_while_a_function_runs_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asked for an answer in time hears that there is none at that time, not at its end."""
     core = rig.open()

@@ -27,7 +27,9 @@ class ModelVerbs(StatusVerbs):
         new one is ready, and stays if that fails to load. *stop* ends the load, unless others wait
         for it. Raises as ``infer`` does.
         """
-        return self._now(self._running().loads.load(name, version, stop))
+        runtime = self._running()
+        with runtime.requests.waits.load():
+            return self._now(runtime.loads.load(name, version, stop))
 
     def load_all(
         self, name: str, config: str | None = None, files: Mapping[str, bytes] | None = None
@@ -38,12 +40,13 @@ class ModelVerbs(StatusVerbs):
         configuration, and *files* (by ``<version>/<name>``) replace its folder. Raises
         ``InvalidRequest`` if they are not valid.
         """
-        loads, override = self._running().loads, None
+        runtime, override = self._running(), None
         if config is not None:
             override = self._repository.read_override(name, config, files or {})
         elif files:
             raise InvalidRequest("a load with files needs their configuration, 'config'")
-        loads.load_all(name, override)
+        with runtime.requests.waits.load():
+            runtime.loads.load_all(name, override)
 
     def unload(
         self,
@@ -80,7 +83,9 @@ class ModelVerbs(StatusVerbs):
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
-        return self._now(self._running().loads.pin(name, version))
+        runtime = self._running()
+        with runtime.requests.waits.load():
+            return self._now(runtime.loads.pin(name, version))
 
     def unpin(self, name: str, version: int | None = None) -> ModelStatus:
         """Allow the model's eviction again. Raises ``ModelNotFound``, ``VersionNotFound``."""

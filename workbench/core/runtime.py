@@ -57,7 +57,10 @@ _LOOKING_THREADS = 4
 _CLOSING_THREADS = 4
 _READING_THREADS = 2
 _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
-_WAITING_THREADS = 512  # they mostly sleep; an unload must not wait for loads that wait for room
+# They mostly sleep. An unload must not wait for loads that wait for room, so there are more than
+# loads may wait.
+_WAITING_THREADS = 1024
+_UNLOADING_THREADS = 64
 _TELLING_THREADS = 1
 _BATCHING_THREADS = 256  # one for each busy instance of a model that has a queue
 
@@ -109,7 +112,8 @@ class Runtime:
         self._closing = self._pool(_CLOSING_THREADS, "close")
         self.reading = self._pool(_READING_THREADS, "read")
         self.calling = CallThreads("workbench-call")
-        self.waiting = self._pool(_WAITING_THREADS, "wait")
+        waiting = min(settings.max_waiting, _WAITING_THREADS) + _UNLOADING_THREADS
+        self.waiting = self._pool(waiting, "wait")
         self._batching = self._pool(_BATCHING_THREADS, "batch")
         self._telling = self._pool(_TELLING_THREADS, "tell")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from workbench.errors import ServerNotRunning, TooManyWaiting
 from workbench.seconds import show_duration
@@ -32,6 +33,7 @@ class Waits:
         self._clock = clock
         self._lock = threading.Lock()
         self._waiting: OrderedDict[Expire, float] = OrderedDict()  # their deadlines, in order
+        self._loads = 0  # by hand, which end by themselves
         self._closed = False
         self._ticker = Ticker("workbench-deadline", self.expire, wait_s)
 
@@ -46,16 +48,34 @@ class Waits:
         Raises ``TooManyWaiting``, ``ThreadsExhausted``; ``ServerNotRunning`` once closed.
         """
         with self._lock:
-            if self._closed:
-                raise stopping()
-            if len(self._waiting) >= self._most:
-                raise TooManyWaiting(
-                    f"{self._most} requests wait already, the setting max_waiting: "
-                    f"try again in {show_duration(self.retry_after_s)}",
-                    self.retry_after_s,
-                )
+            self._check_room()
             self._ticker.wake()
             self._waiting[expire] = self._clock() + self.wait_s
+
+    @contextmanager
+    def load(self) -> Iterator[None]:
+        """A context for a load by hand: it counts as a wait. Raises as ``begin`` does.
+
+        It has a deadline of its own, which ends no load that has begun.
+        """
+        with self._lock:
+            self._check_room()
+            self._loads += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._loads -= 1
+
+    def _check_room(self) -> None:
+        if self._closed:
+            raise stopping()
+        if len(self._waiting) + self._loads >= self._most:
+            raise TooManyWaiting(
+                f"{self._most} requests wait already, the setting max_waiting: "
+                f"try again in {show_duration(self.retry_after_s)}",
+                self.retry_after_s,
+            )
 
     def end(self, expire: Expire) -> None:
         """End the wait of *expire*; ending it twice does nothing."""
