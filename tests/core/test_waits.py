@@ -387,6 +387,25 @@ def test_an_unload_finds_a_thread(rig: Rig) -> None:
     core.soon(lambda: core.unload("a"), waits=True).result(30)
 
 
+@pytest.mark.parametrize("asked", [request("a"), to_ensemble("e")])
+def test_an_unload_ends_a_load_that_requests_wait_for(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, asked: InferRequest
+) -> None:
+    """Once these had the time that running ones have; it returns then, and not after the load."""
+    monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.0)
+    core = rig.open()
+    rig.ensemble("e", "a x=in y=out")
+    gate = rig.loader.gates["a"] = threading.Event()
+    waiting = inside.submit(core, asked)
+    inside.until(lambda: rig.loader.live_nbytes == 60)
+    core.unload("a")
+    with pytest.raises(RequestStopped, match="a:1 was unloaded while the request was under way"):
+        waiting.result(30)
+    assert core._running().residency.books().claimed_nbytes == 0
+    gate.set()
+    inside.until(lambda: not rig.loader.live_nbytes)
+
+
 def test_a_deadline_while_a_function_runs_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asked for an answer in time hears that there is none at that time, not at its end."""
     core = rig.open()

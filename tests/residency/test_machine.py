@@ -422,12 +422,12 @@ def test_a_model_is_idle_from_the_end_of_its_lease_on(rig: Rig, purpose: Purpose
 
 
 def test_an_unload_of_a_load_that_nobody_awaits_any_more(rig: Rig) -> None:
-    """It waited for the run that the load was for; once that is given up, the end of the load."""
+    """It waited for the run that the load was for; once that is given up, it ends the load."""
     asked = rig.ask(A)
-    rig.apply(events.Unload(A, "by hand"))
-    rig.apply(events.Withdrawn(asked))
-    assert rig.came(A, 60)[-1] == Close(A, 0, 60)
-    assert Left(A) in rig.apply(events.Closed(A))
+    assert rig.apply(events.Unload(A, "by hand")) == []
+    left, stop = rig.apply(events.Withdrawn(asked))
+    assert left == Left(A, holds=True)
+    assert isinstance(stop, StopLoad)
 
 
 def test_a_call_of_a_model_that_is_being_closed_waits(rig: Rig) -> None:

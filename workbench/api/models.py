@@ -213,8 +213,8 @@ class Models(Lifetime, Asks):
     ) -> Model | None:
         """Unload *model*; returns when its memory is back. Raises ``ModelNotFound``.
 
-        Requests that run or wait for it are answered first; a load that no request waits for is
-        ended. With *dependents*, the parts of an ensemble are unloaded too, except parts of
+        Requests that run or wait for it are answered first, for some seconds; a load that no
+        request waits for is ended. With *dependents*, the parts of an ensemble are unloaded too, except parts of
         another ensemble and models that were loaded by hand. Returns ``None`` if the files of the
         model are gone.
         """

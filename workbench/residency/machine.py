@@ -160,8 +160,10 @@ class Machine:
         if request is None:
             return
         self._forget(request)
-        for resident in request.residents if request.purpose is events.Purpose.LOAD else ():
-            if resident.phase in COMING and not resident.requests:
+        for resident in request.residents:
+            if resident.unload_wanted:
+                self._abort(resident, "unloaded while it was loading")
+            elif request.purpose is events.LOAD and not resident.requests:
                 self._abort(resident, "given up while it was loading")
 
     def _refuse(self, request: WaitingRequest, error: WorkbenchError) -> None:
@@ -254,8 +256,7 @@ class Machine:
         self._changed = True
 
     def _not_loaded(self, event: events.NotLoaded) -> None:
-        resident = self.residents.get(event.model)
-        error = event.error
+        resident, error = self.residents.get(event.model), event.error
         self._changed = True
         if resident.phase is ABORTING:
             self._out(Tell(ModelLoadCancelled, (event.model, resident.leaves)))
@@ -283,13 +284,15 @@ class Machine:
         self._changed = True
 
     def _abort(self, resident: Resident, reason: str) -> None:
-        """End the load of *resident*, and refuse the requests that wait for it."""
-        error: WorkbenchError = ModelNotReady(f"{resident.id} was {reason}")
-        if self.closed:
-            error = ServerNotRunning(reason)
+        """End the load of *resident*, if it comes and no run waits for it; loads are refused."""
+        waiting = self._waiting_for(resident)
+        if resident.phase not in COMING or any(each.purpose is events.RUN for each in waiting):
+            return
+        told = f"{resident.id} was {reason}"
+        error = ServerNotRunning(reason) if self.closed else ModelNotReady(told)
         self._changed = True
         if resident.phase is LOADING:
-            for request in self._waiting_for(resident):
+            for request in waiting:
                 self._refuse(request, error)
             self.residents.abort(resident, reason)
             self._out(StopLoad(resident.id, RequestStopped(str(error))))
@@ -309,9 +312,7 @@ class Machine:
         if resident is None:
             return
         resident.awaited, resident.unload_wanted = True, event.reason
-        awaited = any(request.purpose is events.RUN for request in self._waiting_for(resident))
-        if resident.phase in COMING and not awaited:
-            self._abort(resident, "unloaded while it was loading")
+        self._abort(resident, "unloaded while it was loading")
         residents.go_on(resident)
 
     def _refuse_loads(self, model: ModelId) -> None:
@@ -388,8 +389,7 @@ class Machine:
         for request in tuple(self.requests.values()):
             self._refuse(request, error)
         for resident in self.residents.all():
-            if resident.phase in COMING:
-                self._abort(resident, str(error))
+            self._abort(resident, str(error))
 
     # ── room ──
 

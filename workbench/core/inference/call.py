@@ -34,7 +34,10 @@ Write = Callable[[InferResponse], T]
 """Turns the answer into what is sent."""
 
 UnderWay = dict[object, tuple[Collection[ModelId], CancellationToken]]
-"""The requests that hold leases, except brief ones: the models of each, and what ends it."""
+"""The requests that hold leases or wait for a load, except brief ones.
+
+The models of each, and what ends it.
+"""
 
 _LARGE_NBYTES = 2**18  # larger answers are written in a thread
 
@@ -227,6 +230,8 @@ class Call(Generic[T]):
         except LoadFailed:  # its files cannot be read: that is a failed load, in all views
             if not needs.leases.on_demand:
                 raise
+        model = needs.names.current(needs.names.find(asked.name, asked.version))
+        needs.under_way[self] = (model,), self._stop  # so that an unload ends it in time
         return needs.leases.acquire_by_name(asked.name, asked.version, needs.runs)
 
     def _came_lease(self, coming: Future[Lease]) -> None:
@@ -324,8 +329,8 @@ class Call(Generic[T]):
         self._is_over = True
         lease, needs = self._lease, self._needs
         self._lease = self._coming = self._request = None
+        needs.under_way.pop(self, None)
         if lease is not None:
-            needs.under_way.pop(self, None)
             lease.release()
         if self._waits_for:
             needs.waits.end(self.expire)

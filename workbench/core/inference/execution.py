@@ -242,9 +242,9 @@ class Execution:
         if self._request.stop is not None:
             self._request.stop.remove(self._stopped)
         self._stop.remove(self._ended)
+        self._needs.under_way.pop(self, None)
         lease, self._lease = self._lease, None
         if lease is not None:
-            self._needs.under_way.pop(self, None)
             lease.release()
 
     # ── leasing the parts ──
@@ -273,6 +273,7 @@ class Execution:
             coming = needs.leases.acquire(find, self._outer, self._counted)
         if coming.done():
             return self._came_leased(found, coming)
+        needs.under_way[self] = tuple(found.values()), self._stop  # see ``UnderWay``
         self._await(coming, coming)
         go_on = partial(self._came_leased, found)
         coming.add_done_callback(lambda done: self._came(done, partial(go_on, done)))
