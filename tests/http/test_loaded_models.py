@@ -1,5 +1,6 @@
 """A loaded model describes itself until it leaves, whatever becomes of its folder."""
 
+import html
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from inside import until
 
 from workbench import Workbench
+from workbench.errors import RepositoryError
 
 BODY = {"inputs": [{"name": "pixels", "shape": [1, 64], "datatype": "FP32", "data": [0.5] * 64}]}
 Asked = tuple[int, object]  # a status and an answer
@@ -78,3 +80,27 @@ def test_a_watcher_that_finds_a_fault_changes_nothing(
         change(*roots)
         until(lambda: "digits, whose files changed, is not loaded" in caplog.text)
         assert [_asked(workbench.url, path) for path in PATHS] == expected
+
+
+def test_the_repository_goes(roots: list[Path]) -> None:
+    """What is loaded is listed, answers and can be unloaded; all say that the folder is gone."""
+    gone = f"the repository folder '{roots[0]}'"
+    with Workbench(roots[0], device="cpu") as workbench:
+        workbench.load("digits", version=1)
+        expected = _asked(workbench.url, "/infer")
+        shutil.rmtree(roots[0])
+        assert _asked(workbench.url, "/infer") == expected
+        assert _asked(workbench.url, "")[0] == 200
+        assert httpx.get(f"{workbench.url}/v2/models").json() == {"models": ["digits"]}
+        (row,) = httpx.post(f"{workbench.url}/v2/repository/index").json()
+        assert (row["name"], row["state"]) == ("digits", "READY")
+        assert "not in the repository any more" in repr(workbench.models)
+        assert workbench["digits"](pixels=BODY["inputs"][0]["data"]) is not None
+        for shown in (repr(workbench), workbench._repr_html_()):
+            assert f"with 1 model ({gone} does not exist)" in html.unescape(shown)
+        with pytest.raises(RepositoryError, match=f"{gone}: No such file"):
+            workbench.load("wine")
+        assert workbench.unload("digits") is None
+        assert workbench.names == ()
+        with pytest.raises(RepositoryError, match=f"{gone}: No such file"):
+            workbench.unload("digits")

@@ -508,15 +508,17 @@ def test_nothing_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_root_goes(tmp_path: Path) -> None:
-    """When the root itself is removed, every question says so, and its return heals it."""
+    """When a root is removed, who asks for its models is told, and its return heals it."""
     root = tmp_path / "root"
     put(root, "m.onnx")
-    repository = ModelRepository(root)
+    put(tmp_path, "other/n.onnx")
+    repository = ModelRepository(root, tmp_path / "other")
     shutil.rmtree(root)
+    assert repository.names() == ("n",)
     with pytest.raises(RepositoryError, match=r"root': No such file or directory$"):
-        repository.names()
-    with pytest.raises(RepositoryError):
         repository.find("m")
+    with pytest.raises(RepositoryError, match=r"root': No such file or directory$"):
+        repository.fingerprints()
     put(root, "m.onnx")
     assert repository.find("m").versions == (1,)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.api.models import Models
 from workbench.errors import UsageError
 from workbench.settings import Folders
+from workbench.spelling import no_folder
 from workbench.views.html import status_html
 from workbench.views.objects import EventList, Status
 from workbench.views.text import addresses, models_count
@@ -115,4 +116,8 @@ class Reading(Models):
 
     def _title(self) -> str:
         places = addresses(self.link, self.grpc_urls)
-        return f"workbench {places} with {models_count(len(self.names))}: "
+        told = f"workbench {places} with {models_count(len(self.names))}"
+        for folder in self.settings.repository:
+            if wrong := no_folder(folder):
+                told += f" (the repository folder {str(folder)!r} {wrong})"
+        return f"{told}: "

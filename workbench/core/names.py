@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-from workbench.errors import LoadFailed, ModelNotFound
+from workbench.errors import LoadFailed, ModelNotFound, RepositoryError
 from workbench.model import ModelId, drop_name
 from workbench.repository import ModelRepository
 
@@ -71,7 +71,7 @@ class Names:
     def _look_or_loaded(self, name: str, version: int | None) -> _Versions:
         try:
             return self._look(name, version)
-        except (ModelNotFound, LoadFailed):
+        except (ModelNotFound, LoadFailed, RepositoryError):
             here = tuple(m for m in self._loaded(name) if version in (None, m.version))
             if not here:
                 raise

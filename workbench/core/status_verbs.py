@@ -17,6 +17,7 @@ from workbench.errors import (
     ModelNotFound,
     ModelNotReady,
     ModelTooLarge,
+    RepositoryError,
     VersionNotFound,
     WorkbenchError,
 )
@@ -56,7 +57,7 @@ class StatusVerbs(Lifetime):
         signature = self.signature(name, version)
         try:
             versions = self._repository.find(name).versions
-        except (ModelNotFound, LoadFailed):
+        except (ModelNotFound, LoadFailed, RepositoryError):
             versions = tuple(sorted(model.version for model in self._ready(name)))
             if not versions:
                 raise
@@ -157,8 +158,10 @@ class StatusVerbs(Lifetime):
         return self._repository.functions()
 
     def names(self) -> tuple[str, ...]:
-        """The names of all models, loaded or not."""
-        return self._repository.names()
+        """The names of all models, loaded or not; also of those in memory whose files are gone."""
+        runtime = self._runtime
+        residents = runtime.residency.snapshot().residents if runtime is not None else ()
+        return tuple(sorted({*self._repository.names(), *(model.name for model in residents)}))
 
     def loaded(self) -> frozenset[str]:
         residents = self._running().residency.snapshot().residents
@@ -203,8 +206,7 @@ class StatusVerbs(Lifetime):
     def broken(self, names: Sequence[str] | None = None) -> dict[str, ModelStatus]:
         """The models, of all or of these *names*, of which no version can be read; loaded ones too.
 
-        Reads the folder of each, in 0.2 ms. Raises ``RepositoryError`` when the repository can no
-        longer be read.
+        Reads the folder of each, in 0.2 ms.
         """
         versions = self._repository.versions(names)
         errors = ((name, found) for name, found in versions if isinstance(found, WorkbenchError))

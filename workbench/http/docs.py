@@ -92,12 +92,8 @@ def _model_document(served: _Served, call: HttpCall) -> Reply:
 
 def _models(core: ServerCore) -> Iterator[ModelMetadata]:
     """Inputs and outputs of some models, those in memory first; broken ones are left out."""
-    try:
-        names = core.names()
-    except WorkbenchError:  # the folder is gone; what is served is the same
-        names = ()
     here = [model.id.name for model in core.snapshot().models if model.state is ModelState.READY]
-    for name in islice(dict.fromkeys((*here, *names)), _LOOKED_AT):
+    for name in islice(dict.fromkeys((*here, *core.names())), _LOOKED_AT):
         try:
             yield core.metadata(name)
         except WorkbenchError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from workbench.contracts.triton.metadata import server_metadata
 from workbench.core import ServerCore
-from workbench.errors import RequestStopped, ServerNotRunning, WorkbenchError
+from workbench.errors import RequestStopped, ServerNotRunning
 from workbench.http import v2
 from workbench.http.access import joined
 from workbench.http.calls import HttpCall, in_thread
@@ -47,7 +47,7 @@ class StatusPage:
     def document(self) -> str:
         from workbench.views.page import status_page  # which the page only shows
 
-        self._broken = self._read_broken()
+        self._broken = self.core.broken()
         return status_page(self._draw())
 
     def _draw(self, *, whole: bool = True) -> Mapping[str, str]:
@@ -60,7 +60,7 @@ class StatusPage:
             history, before = self._history or History(), self._snapshot
             known = core.after(before, 0.0) if before and not whole else None
             if known is None:
-                self._names, self._entries = self._read_names(), core.events.since()
+                self._names, self._entries = core.names(), core.events.since()
             self._snapshot = now = known or core.counted()
             is_new = history.add(now, self._entries)
             self._history = history
@@ -71,18 +71,6 @@ class StatusPage:
             )
             self._pace.spent(time.thread_time() - begun_s)
             return self._parts
-
-    def _read_names(self) -> Sequence[str]:
-        try:
-            return self.core.names()
-        except WorkbenchError:  # the folder is gone; what is served is the same
-            return ()
-
-    def _read_broken(self) -> Mapping[str, ModelStatus]:
-        try:
-            return self.core.broken()
-        except WorkbenchError:  # the folder is gone
-            return {}
 
     async def changes(self, gone: Callable[[], Awaitable[object]]) -> AsyncGenerator[bytes]:
         """Events with the parts that changed, all of them first, until the client is *gone*.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from types import MappingProxyType
@@ -51,12 +51,13 @@ class ModelRepository:
     def names(self) -> tuple[str, ...]:
         """The names of all models, sorted, broken ones included.
 
-        Raises ``RepositoryError`` when a folder can no longer be read.
+        Folders that can no longer be read are left out: ``find`` raises for their models.
         """
         with self._lock:
             names = {*self._functions, *self._overrides}
         for folder in self._folders:
-            names |= folder.names()
+            with suppress(RepositoryError):
+                names |= folder.names()
         return tuple(sorted(names))
 
     def versions(
@@ -64,8 +65,7 @@ class ModelRepository:
     ) -> Iterator[tuple[str, tuple[int, ...] | WorkbenchError]]:
         """The served versions of all models, or of these *names*; of broken ones, the error.
 
-        In large repositories, configurations that were not needed yet are not all read. Raises as
-        ``names`` does.
+        In large repositories, configurations that were not needed yet are not all read.
         """
         names = self.names() if names is None else names
         for name in names:
@@ -81,7 +81,7 @@ class ModelRepository:
     def fingerprints(self) -> dict[str, Fingerprint]:
         """For each model in a folder, a value that changes with any of its files.
 
-        Raises as ``names`` does.
+        Raises ``RepositoryError`` when a folder can no longer be read.
         """
         found: dict[str, Fingerprint] = {}
         for folder in self._folders:
@@ -202,7 +202,7 @@ class ModelRepository:
         """The model called *name*; as it was found before, within ``one_look``.
 
         Raises ``ModelNotFound``, or ``LoadFailed`` where its folder or its
-        configuration is broken, or ``RepositoryError`` as ``names`` does.
+        configuration is broken, or ``RepositoryError`` as ``fingerprints`` does.
         """
         seen = self._seen.get()
         if seen is None:
@@ -334,6 +334,11 @@ class ModelRepository:
         return folder.where(name) if folder else None
 
     def _unknown(self, name: str) -> ModelNotFound:
-        """The error that there is no model called *name*; it lists some that there are."""
+        """The error that there is no model called *name*; it lists some that there are.
+
+        Raises ``RepositoryError`` if it may be in a folder that cannot be read.
+        """
+        for folder in self._folders:
+            folder.names()
         names = [each for each in self.names() if not each.startswith(PLATFORM_PREFIX)]
         return ModelNotFound(f"there is no model {name!r}; {available(names)}")

@@ -20,6 +20,7 @@ from workbench.statistics import RequestCounts
 _NO_REQUESTS = RequestCounts()
 _NO_TAGS: Mapping[str, str] = {}
 _ABSENT = ResidentSnapshot(ModelId("", 0), ModelState.UNAVAILABLE)
+_GONE = "not in the repository any more"
 _LARGEST = 10  # so many of the largest models of each device are always shown
 _BEST = {ModelState.READY: 2, ModelState.LOADING: 1}
 
@@ -168,18 +169,25 @@ class Statuses:
     def index(
         self, versions: Iterable[tuple[str, tuple[int, ...] | WorkbenchError]]
     ) -> tuple[ModelStatus, ...]:
-        """All *versions*, by name; broken models that are not loaded have a reason only."""
+        """All *versions*, by name; broken models that are not loaded have a reason only.
+
+        Loaded ones that are broken or gone have a reason too.
+        """
         loaded = {model.name for model in self._here}
         rows: dict[ModelId, ModelStatus] = {}
+        problems: dict[str, str] = {}
         for name, found in versions:
             if not isinstance(found, WorkbenchError):
                 for version in found:
                     model = ModelId(name, version)
                     rows[model] = self.of(model)
-            elif name not in loaded:
+            elif name in loaded:
+                problems[name] = str(found)
+            else:
                 broken = broken_status(name, str(found))
                 rows[broken.id] = broken
-        for model in self._here:  # adds those whose files are gone
+        for model in self._here:
             if model not in rows:
-                rows[model] = self.of(model)
+                status, problem = self.of(model), problems.get(model.name, _GONE)
+                rows[model] = replace(status, reason=status.reason or problem)
         return tuple(rows[model] for model in sorted(rows))
