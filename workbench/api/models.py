@@ -214,9 +214,9 @@ class Models(Lifetime, Asks):
         """Unload *model*; returns when its memory is back. Raises ``ModelNotFound``.
 
         Requests that run or wait for it are answered first, for some seconds; a load that no
-        request waits for is ended. With *dependents*, the parts of an ensemble are unloaded too, except parts of
-        another ensemble and models that were loaded by hand. Returns ``None`` if the files of the
-        model are gone.
+        request waits for is ended. With *dependents*, the parts of an ensemble are unloaded too,
+        except parts of another ensemble and models that were loaded by hand. Returns ``None`` if
+        the files of the model are gone.
         """
         check_model(model, version)
         unload = partial(self._core.unload, model, version, dependents=dependents)
