@@ -223,6 +223,13 @@ def test_broken_files(backend: OnnxBackend, tmp_path: Path, content: bytes | Non
         assert "\n" not in str(caught.value)
 
 
+def test_a_folder_in_place_of_the_file(backend: OnnxBackend, tmp_path: Path) -> None:
+    """The error says that it is a folder, and does not tell to rename it."""
+    (tmp_path / "model.onnx").mkdir()
+    with pytest.raises(LoadFailed, match=r"m:1 has no file '.*model.onnx': that is a folder$"):
+        backend.inspect(source(tmp_path / "model.onnx"))
+
+
 def test_a_file_of_another_name(backend: OnnxBackend, tmp_path: Path) -> None:
     """If the version has ONNX files of other names, the error names them, and the cures."""
     (tmp_path / "1").mkdir()

@@ -288,7 +288,8 @@ def _path(source: ModelSource) -> Path:
     except OSError as error:
         raise LoadFailed(f"the file of {source.id} cannot be read: {error.strerror}") from None
     if not there:
-        hint = _other_files(source.origin.parent)
+        folder = source.origin.is_dir()
+        hint = ": that is a folder" if folder else _other_files(source.origin.parent)
         raise LoadFailed(f"{source.id} has no file {str(source.origin)!r}{hint}")
     path = os.fsencode(source.origin)
     if path.decode("utf-8", "ignore").encode() != path:
