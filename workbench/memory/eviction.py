@@ -71,7 +71,7 @@ def _worth(frequency: float, load_s: float, nbytes: int) -> float:
     after an eviction. On Zipf traces requests then wait less: nearly as little as with known
     request rates, see benchmarks/RESULTS.md.
     """
-    return frequency * load_s / max(1, nbytes)
+    return frequency * load_s / (nbytes or 1)
 
 
 POLICIES: dict[str, EvictionPolicy] = {
