@@ -1,9 +1,9 @@
 """HTTP/1.1 on a connection, with a short cut.
 
 A request that the short cut takes is answered in the callback that received its last bytes, or with
-those of other connections at the end of the same pass of the event loop: no task, no ASGI messages,
-no routing. If that would take long, a task answers it later, and its connection answers nothing
-else until then. Any other request goes to the application, which gives the same answers.
+those of other connections that come at about the same time (``round.py``): no task, no ASGI
+messages, no routing. If that would take long, a task answers it later, and its connection answers
+nothing else until then. Any other request goes to the application, which gives the same answers.
 """
 
 from __future__ import annotations
