@@ -34,6 +34,11 @@ def _answer_alone(self: Any, connection: Any, asked: Any) -> None:
     connection.replied(asked, self._short_cut.answer(*asked))
 
 
+def _end(self: Any) -> None:
+    self._is_looking = False
+    self.end()
+
+
 def _run_none(*_: Any) -> None:
     """All are left to be run alone."""
 
@@ -48,7 +53,7 @@ def without(place: str) -> None:
         "known_reply": [(v2_known_reply.KnownReply, "encode", _write_whole)],
         "known_head": [(short_cut, "head_pieces", lambda _: None)],
         "round": [(round_.Round, "ask", _answer_alone)],
-        "look": [(round_.Round, "_look", round_.Round.end)],
+        "look": [(round_.Round, "_look", _end)],
         "alike": [
             (v2_known.KnownTexts, "decode_all", _read_none),
             (direct.Direct, "_run_several", _run_none),
