@@ -35,7 +35,7 @@ PLACES = {
     "known_head": SMALL,
     "round": SMALL,
     "look": SMALL,
-    "alike": SMALL,
+    "stack": SMALL,
     "linger": ONE,
 }
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from workbench.core import Describe, Read, ServerCore
+from workbench.core import ServerCore
 from workbench.core.inference.batched import Batched
 from workbench.core.inference.runner import Runner
 from workbench.core.records import Learned
-from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest, InferResponse
 from workbench.residency import Lease
 from workbench.threads import queue_when_done
@@ -90,22 +89,6 @@ def submit(core: ServerCore, request: InferRequest) -> Future[InferResponse]:
 def run_now(core: ServerCore, request: InferRequest) -> InferResponse | None:
     """The answer, if it can be had on the spot."""
     return core.infer_now(request.model, request.version, lambda _: request)
-
-
-class Together(list[Read]):
-    """Requests that came together; see ``Reads``."""
-
-    def read(self, place: int, describe: Describe) -> InferRequest:
-        return self[place](describe)
-
-    def read_all(self, describe: Describe) -> list[InferRequest | Exception]:
-        requests: list[InferRequest | Exception] = []
-        for read in self:
-            try:
-                requests.append(read(describe))
-            except InvalidRequest as error:
-                requests.append(error)
-        return requests
 
 
 def is_brief(core: ServerCore, name: str) -> bool:

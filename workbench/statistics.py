@@ -11,7 +11,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -21,8 +21,8 @@ BUCKETS_S: tuple[float, ...] = tuple(1e-6 * 2 ** (step / 4) for step in range(4 
 
 _MANY = 16
 
-Counted = tuple[float, float, float, float, int, float]
-"""The arguments of ``RequestStatistics.succeeded``."""
+# how many, and the summed seconds of their three parts
+_NO_RUNS = (0, 0.0, 0.0, 0.0)
 
 
 class FailureReason(Enum):
@@ -128,7 +128,7 @@ class RequestStatistics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # not yet added
-        self._recent: deque[Counted] = deque()
+        self._recent: deque[tuple[float, float, float, float, int, float]] = deque()
         self._buckets = [0] * (len(BUCKETS_S) + 1)
         # of each batch size: executions, and the seconds of three parts; of -1, of the rest
         self._batches: dict[int, tuple[int, float, float, float]] = {}
@@ -160,12 +160,34 @@ class RequestStatistics:
             with self._lock:
                 self._add_up()
 
-    def all_succeeded(self, counted: Iterable[Counted]) -> None:
-        """As ``succeeded`` for each."""
-        self._recent.extend(counted)
-        if len(self._recent) >= _MANY:
-            with self._lock:
-                self._add_up()
+    def all_succeeded(
+        self,
+        total_s: Sequence[float],
+        infer_s: float,
+        output_s: float,
+        batch_size: int,
+        at_s: float,
+    ) -> None:
+        """Count successful requests that took *total_s*, each in a run of that batch size.
+
+        Of the sum of these seconds, all runs took *infer_s* and preparing all outputs *output_s*;
+        the rest are waits. They ended at *at_s*.
+        """
+        queue_s = sum(total_s) - infer_s - output_s
+        with self._lock:
+            self._add_up()
+            for each_s in total_s:
+                self._buckets[bisect_left(BUCKETS_S, each_s)] += 1
+            self._queue_s += queue_s
+            count, all_input_s, all_infer_s, all_output_s = self._batches.get(batch_size, _NO_RUNS)
+            self._batches[batch_size] = (
+                count + len(total_s),
+                all_input_s,
+                all_infer_s + infer_s,
+                all_output_s + output_s,
+            )
+            self._last_at_s = at_s
+            self._known = None
 
     def _add_up(self) -> None:
         """Add the recent requests to the sums. Called with the lock; requests append without it."""
@@ -178,7 +200,7 @@ class RequestStatistics:
             if batch_size in batches:
                 executions, input_sum_s, infer_sum_s, output_sum_s = batches[batch_size]
             else:
-                executions, input_sum_s, infer_sum_s, output_sum_s = 0, 0.0, 0.0, 0.0
+                executions, input_sum_s, infer_sum_s, output_sum_s = _NO_RUNS
             batches[batch_size] = (
                 executions + 1,
                 input_sum_s + input_s,

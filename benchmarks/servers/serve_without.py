@@ -12,7 +12,6 @@ from typing import Any
 
 from workbench import Workbench
 from workbench.codecs import v2, v2_known, v2_known_reply
-from workbench.core.inference import direct
 from workbench.host import linger, short_cut
 from workbench.host import round as round_
 
@@ -22,8 +21,12 @@ def _read_whole(self: Any, body: Any, header_nbytes: int | None, rules: Any) -> 
     return (*decoded, None)
 
 
-def _read_none(_: Any, asked: Any) -> Any:
-    return [None] * len(asked)
+def _read_none(_: Any, __: Any) -> Any:
+    return [], {}
+
+
+def _stack_none(_: Any, __: Any) -> None:
+    """All are read one by one."""
 
 
 def _write_whole(self: Any, response: Any) -> Any:
@@ -39,25 +42,21 @@ def _end(self: Any) -> None:
     self.end()
 
 
-def _run_none(*_: Any) -> None:
-    """All are left to be run alone."""
-
-
 def without(place: str) -> None:
     """Take the *place* out of this process."""
     patches: dict[str, list[tuple[Any, str, Callable[..., Any]]]] = {
         "known_text": [
             (v2_known.KnownTexts, "decode", _read_whole),
-            (v2_known.KnownTexts, "decode_all", _read_none),
+            (v2_known.KnownTexts, "read_all", _read_none),
         ],
-        "known_reply": [(v2_known_reply.KnownReply, "encode", _write_whole)],
+        "known_reply": [
+            (v2_known_reply.KnownReply, "encode", _write_whole),
+            (v2_known_reply.KnownReply, "encode_stacked", _stack_none),
+        ],
         "known_head": [(short_cut, "head_pieces", lambda _: None)],
         "round": [(round_.Round, "ask", _answer_alone)],
         "look": [(round_.Round, "_look", _end)],
-        "alike": [
-            (v2_known.KnownTexts, "decode_all", _read_none),
-            (direct.Direct, "_run_several", _run_none),
-        ],
+        "stack": [(v2_known.KnownText, "stack", _stack_none)],
         "linger": [(linger.Linger, "replied", lambda _: None)],
     }
     for owner, name, substitute in patches.get(place, ()):

@@ -43,7 +43,7 @@ def test_runs_of_one_shape_have_one_binding(session: OnnxSession) -> None:
     """A run reads and writes the aligned memory of the run before, with its own elements in it."""
     assert [ask(session, x=tensor([n, 1])) for n in range(3)] == [[[-n, -1]] for n in range(3)]
     (kept,) = bound(session)._free.values()
-    place, ((_, _, result),) = kept.places["x"], kept.results
+    place, result = kept.place["x"].array, kept.result["y"].array
     assert (place.tolist(), result.tolist()) == ([2, 1], [-2, -1])
     for array in (place, result):
         assert array.ctypes.data % ALIGNED_NBYTES == 0
@@ -73,37 +73,94 @@ def test_a_run_in_progress_keeps_its_memory(session: OnnxSession) -> None:
     del runs._free[key]
     assert ask(session, x=tensor([3, 4])) == [[-3, -4]]
     assert not runs._free
-    assert kept.places["x"].tolist() == [1, 2]
+    assert kept.place["x"].array.tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("length", [2, 1025])
-def test_several_runs(session: OnnxSession, length: int) -> None:
-    """Each gives what it would alone; those of small inputs are in one memory, used again later."""
+def several(session: OnnxSession, rows: Any, **more: Any) -> Any:
+    """What runs on each of *rows* give; ``None`` where such runs are not made together."""
+    with session.several({"x": tensor(rows, **more)}, ("y",)) as some:
+        if some is None:
+            return None
+        for run in some.runs:
+            run()
+        return some.outputs(len(some.runs))["y"].array.tolist()
+
+
+def test_several_runs(session: OnnxSession) -> None:
+    """Each has the result that it would have alone, whatever their number; so have later runs."""
+    ask(session, x=tensor([0, 0]))
+    for count in (2, 1, 5, 64, 3):
+        rows = [[n, 1] for n in range(count)]
+        assert several(session, rows) == [[-n, -1] for n in range(count)]
+        assert ask(session, x=tensor([7, 8])) == [[-7, -8]]
+    assert len(bound(session)._free) == 1
+
+
+def test_several_runs_read_and_write_aligned_memory(session: OnnxSession) -> None:
+    """As those that are made alone do, so that equal requests have equal answers."""
+    ask(session, x=tensor([0, 0, 0]))
+    several(session, [[1, 2, 3]] * 5)
+    (kept,) = bound(session)._free.values()
+    for rows in (kept._places["x"].array, kept._results["y"].array):
+        assert rows.shape == (8, 3)
+        for row in rows:
+            assert row.ctypes.data % ALIGNED_NBYTES == 0
+
+
+def test_runs_that_are_not_made_together(session: OnnxSession) -> None:
+    """The first of a shape, those of a shape that is in use, and large ones."""
+    assert several(session, [[1, 2]] * 3) is None
+    ask(session, x=tensor([1, 2]))
+    with session.several({"x": tensor([[1, 2]])}, ("y",)) as some:
+        assert some is not None
+        assert several(session, [[1, 2]] * 3) is None
+        assert ask(session, x=tensor([3, 4])) == [[-3, -4]]
+    assert several(session, [[1, 2]] * 3) == [[-1, -2]] * 3
     for _ in range(2):
-        with session.several({"x": tensor([0] * length)}, ("y",)) as run:
-            for n in range(3):
-                answer = run({"x": tensor([n] * length)})["y"]
-                assert answer.array.tolist() == [-n] * length
-    assert len(bound(session)._free) == (length == 2)
+        ask(session, x=tensor([1] * 1025))
+        assert several(session, [[1] * 1025] * 3) is None
+
+
+def test_there_is_a_limit_of_runs_together(session: OnnxSession) -> None:
+    """So many have memory, of all shapes; beyond that there are runs of the first ones only."""
+    for length in range(1, 12):
+        ask(session, x=tensor([1] * length))
+        answers = several(session, [[1] * length] * 64)
+        assert answers == [[-1] * length] * (64 if length < 9 else 1)
 
 
 def test_one_of_several_that_fails(tmp_path: Path) -> None:
-    """The context passes its error on, and later runs of that shape are bound anew."""
-    graph = "(int64[1] i) => (float[1] y) <float[2] w = {5, 6}> { y = Gather(w, i) }"
+    """Those before it have their results, and later runs are as ever."""
+    graph = "(int64[1] x) => (float[1] y) <float[2] w = {5, 6}> { y = Gather(w, x) }"
     session = load(tmp_path, graph)
-    assert ask(session, i=tensor([1], "int64")) == [[6]]
+    assert ask(session, x=tensor([1], "int64")) == [[6]]
+    with session.several({"x": tensor([[1], [7], [0]], "int64")}, ("y",)) as some:
+        assert some is not None
+        some.runs[0]()
+        with pytest.raises(Exception, match="indices element out of data bounds"):
+            some.runs[1]()
+        assert some.outputs(1)["y"].array.tolist() == [[6]]
+    assert several(session, [[0], [1]], dtype="int64") == [[5], [6]]
+    assert ask(session, x=tensor([0], "int64")) == [[5]]
 
-    def run_both() -> None:
-        inputs = {"i": tensor([1], "int64")}
-        with session.several(inputs, ("y",)) as run:
-            assert run(inputs)["y"].array.tolist() == [6]
-            run({"i": tensor([7], "int64")})
 
-    with pytest.raises(Exception, match="indices element out of data bounds"):
-        run_both()
+def test_outputs_of_several_runs_are_copies(session: OnnxSession) -> None:
+    """Later runs do not change them."""
+    ask(session, x=tensor([0]))
+    with session.several({"x": tensor([[1], [2]])}, ("y",)) as some:
+        assert some is not None
+        some.runs[0]()
+        outputs = some.outputs(1)["y"].array
+    assert several(session, [[5], [6]]) == [[-5], [-6]]
+    assert outputs.tolist() == [[-1]]
+
+
+def test_a_model_without_inputs(tmp_path: Path) -> None:
+    """It runs as it did before there was a binding."""
+    session = load(tmp_path, "() => (float[2] y) { y = Constant<value_floats = [5.0, 6.0]>() }")
+    for _ in range(2):
+        assert ask(session) == [[5, 6]]
     assert not bound(session)._free
-    assert ask(session, i=tensor([0], "int64")) == [[5]]
-    assert len(bound(session)._free) == 1
 
 
 @pytest.mark.parametrize("length", [0, 1025])

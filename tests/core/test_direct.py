@@ -1,21 +1,21 @@
 """Runs of one loaded model, over a session and a memory that are doubles."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from inside import Together
 
 from doubles import SIGNATURE, FakeSession
 from workbench.core.inference.direct import STALL_S, Direct
-from workbench.core.inference.runner import Describe, Read
+from workbench.core.inference.runner import AnyRequest, Describe, Read
 from workbench.core.records import Records
 from workbench.core.run_memory import Ran
 from workbench.core.runs import Runs
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
-from workbench.inference import Fit, InferRequest, InferResponse, check_request
+from workbench.inference import InferRequest, InferResponse, StackedRequests, check_request
 from workbench.model import ModelId, TensorSpec
 from workbench.statistics import FailureReason, RequestCounts
 from workbench.stop import CancellationToken
@@ -35,6 +35,10 @@ class Rig:
         self.session.steady = steady
         self.session.signature = replace(SIGNATURE, max_batch_size=max_batch_size)
         self.session.run = self._inline  # type: ignore[method-assign]
+        self.several: Any = Several(self)
+        self.session.several = lambda *_: nullcontext(  # type: ignore[method-assign]
+            self.several and self.several.of(*_)
+        )
         self.ran: list[tuple[str, int]] = []
         self.given: list[object] = []
         self.run: Callable[[Tensor], Tensor] = lambda x: x
@@ -55,6 +59,29 @@ class Rig:
     @property
     def counts(self) -> RequestCounts:
         return self.records.models[A[:2]].requests.read()
+
+
+class Several:
+    """Runs what *rig* does for each of some inputs."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+
+    def of(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> "Several":
+        rows = [Tensor.of(row) for row in inputs["x"].array]
+        self.given: list[Tensor] = []
+        self.runs = [lambda row=row: self._run(row) for row in rows]
+        self.names = outputs
+        return self
+
+    def _run(self, row: Tensor) -> None:
+        self.given += self.rig._inline({"x": row})
+
+    def outputs(self, count: int) -> dict[str, Tensor]:
+        assert len(self.given) == count
+        return {
+            name: Tensor.of(np.array([each.array for each in self.given])) for name in self.names
+        }
 
 
 class Memory:
@@ -101,43 +128,31 @@ def test_how_a_request_is_run_on_the_spot(expected_s: float | None, way: str | N
     assert rig.ran == ([(way, 2)] if way else [])
 
 
+def run_all(rig: Rig, *requests: AnyRequest) -> list[Any]:
+    return rig.direct.run_all_now(lambda _: requests)
+
+
 def test_requests_that_are_run_together() -> None:
-    """All are read first; a request that is longer than the others, or wrong, is its own affair."""
+    """A request that is longer than the others, wrong, or cannot be read, is its own affair."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
-    requests = [asked(2), asked(1000), InferRequest("a", {}), asked(1)]
-    seen: list[object] = []
-
-    def reading_each(request: InferRequest) -> Read:
-        def read(_: Describe) -> InferRequest:
-            seen.append(len(rig.ran))
-            return request
-
-        return read
-
-    reads = Together(reading_each(each) for each in requests)
-    first, long, wrong, last = rig.direct.run_all_now(reads)
-    assert seen == [0, 0, 0, 0]
+    unread = InvalidRequest("not JSON")
+    first, long, wrong, same, last = run_all(
+        rig, asked(2), asked(1000), InferRequest("a", {}), unread, asked(1)
+    )
     assert rig.ran == [("inline", 2), ("inline", 1)]
     assert isinstance(first, InferResponse)
     assert isinstance(last, InferResponse)
     assert long is None
     assert isinstance(wrong, InvalidRequest)
+    assert same is unread
 
 
-def alike(rig: Rig, *counts: int, **more: Any) -> list[InferRequest]:
-    """Requests of which each has the fit of the first one of its size."""
-    fits: dict[int, Fit] = {}
-    requests = []
-    for count in counts:
-        request = asked(count, **more)
-        request.fit = fits.setdefault(count, check_request(A, rig.direct.signature, request))
-        requests.append(request)
-    return requests
-
-
-def run_all(rig: Rig, requests: Sequence[InferRequest]) -> list[Any]:
-    return rig.direct.run_all_now(Together(map(reading, requests)))
+def stack(rig: Rig, count: int, size: int = 2, **more: Any) -> StackedRequests:
+    """So many requests that are alike, each with other elements."""
+    fit = check_request(A, rig.direct.signature, asked(size, **more))
+    rows = np.arange(count * size, dtype=np.float32).reshape(count, size)
+    return StackedRequests({"x": Tensor.of(rows)}, [str(row) for row in range(count)], fit)
 
 
 @pytest.mark.parametrize("max_batch_size", [0, 4])
@@ -147,19 +162,24 @@ def test_requests_that_are_alike(max_batch_size: int) -> None:
     for together in (True, False):
         rig = Rig(max_batch_size=max_batch_size)
         rig.learned.pace.observe(8, BRIEF_S)
-        requests = alike(rig, 2, 1, 2, 2, 1)
-        for number, request in enumerate(requests):
-            request.id = str(number)
-        if together:
-            answers = run_all(rig, requests)
-        else:
-            answers = [rig.take(request) for request in requests]
-        assert [answer.id for answer in answers] == ["0", "1", "2", "3", "4"]
-        for answer, request in zip(answers, requests, strict=True):
-            assert np.array_equal(answer.outputs["y"].array, request.inputs["x"].array)
+        stacks = [stack(rig, 3, 2), stack(rig, 2, 1)]
+        for requests in stacks:
+            rows = requests.inputs["x"].array
+            if together:
+                (stacked,) = run_all(rig, requests)
+                assert np.array_equal(stacked.outputs["y"].array, rows)
+                answers = [*stacked.each()]
+                assert [answer.id for answer in answers] == requests.ids
+            else:
+                alone = [InferRequest("a", {"x": Tensor.of(row)}) for row in rows]
+                answers = [rig.take(request) for request in alone]
+            for answer, row in zip(answers, rows, strict=True):
+                assert answer.model is A
+                assert answer.outputs["y"].array.tolist() == row.tolist()
         assert len(rig.ran) == 5
         counts, trace = rig.counts, rig.runs.trace.read()
         assert counts.total_s > 0
+        assert counts.total_s == pytest.approx(sum(row[3] for row in trace), rel=1)
         assert counts.last_at_s == trace[-1][0]
         sizes = [(each.size, each.executions) for each in counts.batches]
         counted.append((counts.succeeded, sizes, sorted((row[1], row[2]) for row in trace)))
@@ -167,60 +187,77 @@ def test_requests_that_are_alike(max_batch_size: int) -> None:
     assert counted[0][0] == 5
 
 
-def test_classes_of_requests_that_are_alike() -> None:
-    """Each gets the classes that it wants."""
+def test_the_times_of_requests_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes from when all were made until its run ended, and its part of the outputs' time."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
-    for answer in run_all(rig, alike(rig, 2, 2, classes={"y": 1})):
-        assert answer.outputs["y"].datatype == "BYTES"
+    requests = stack(rig, 2)
+    requests.made_s = 0.0
+    ticks = iter([1.0, 1.0, 1.25, 1.75, 2.25])  # made; begun, two ends, and all outputs copied
+    monkeypatch.setattr("workbench.core.inference.direct.time.perf_counter", lambda: next(ticks))
+    monkeypatch.setattr("workbench.core.inference.direct.STALL_S", 1.0)
+    rig.learned.pace.least_s = -1.0  # whatever the runs take
+    run_all(rig, requests)
+    counts = rig.counts
+    assert counts.total_s == 1.5 + 2.0
+    assert (counts.infer_s, counts.output_s, counts.queue_s) == (0.75, 0.5, 2.25)
+    assert [row[3] for row in rig.runs.trace.read()] == [1.5, 2.0]
 
 
-def test_traces_of_requests_that_are_alike() -> None:
-    """While requests are traced each has a trace of its own."""
+@pytest.mark.parametrize("more", [{"classes": {"y": 1}}, {"into": {"y": memoryview(b"")}}])
+def test_outputs_that_are_wanted_in_another_form(more: dict[str, Any]) -> None:
+    """Each such request is to be run by itself."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
-    traced: list[object] = []
+    (answers,) = run_all(rig, stack(rig, 3, **more))
+    assert answers.ids == []
+    assert rig.ran == []
 
-    class Traces:
-        def begin(self, model: ModelId, trace: object) -> object:
-            return trace
 
-        def end(self, trace: object, *_: object) -> None:
-            traced.append(trace)
-
-    rig.runs.tracing = Traces()  # type: ignore[assignment]
-    requests = alike(rig, 2, 2, 2)
-    for number, request in enumerate(requests):
-        request.trace = number
-    assert len(run_all(rig, requests)) == 3
-    assert traced == [0, 1, 2]
+def test_a_session_that_does_not_run_several() -> None:
+    """Each request is to be run by itself."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    rig.several = None
+    (answers,) = run_all(rig, stack(rig, 3))
+    assert answers.ids == []
 
 
 def test_one_of_many_that_fails() -> None:
-    """It alone gets its error, from a run of its own; all others are answered, and counted once."""
+    """Those before it are answered, and counted; it, and those behind it, are not."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
-    failing: list[int] = []
 
     def run(x: Tensor) -> Tensor:
-        if len(rig.ran) in (2, 3):  # among the others, and alone
-            failing.append(len(rig.ran))
-            raise RunFailed("no") if len(failing) == 2 else ValueError("the engine's own")
+        if len(rig.ran) == 3:
+            raise ValueError("the engine's own")
         return x
 
     rig.run = run
-    first, failed, third, last = run_all(rig, alike(rig, 2, 2, 2, 2))
-    assert failing == [2, 3]
-    assert str(failed) == "no"
-    for answer in (first, third, last):
-        assert isinstance(answer, InferResponse)
-    assert (rig.counts.succeeded, rig.counts.failures) == (3, {FailureReason.BACKEND: 1})
-    assert len(rig.runs.trace.read()) == 3
+    (answers,) = run_all(rig, stack(rig, 4))
+    assert answers.ids == ["0", "1"]
+    assert answers.outputs["y"].array.tolist() == [[0, 1], [2, 3]]
+    assert (rig.counts.succeeded, rig.counts.failed) == (2, 0)
+    assert len(rig.runs.trace.read()) == 2
+
+
+def test_the_first_of_many_that_fails() -> None:
+    """Nothing is answered, nor counted."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+
+    def run(_: Tensor) -> Tensor:
+        raise ValueError("the engine's own")
+
+    rig.run = run
+    (answers,) = run_all(rig, stack(rig, 4))
+    assert answers.ids == []
+    assert (rig.counts.succeeded, rig.counts.failed) == (0, 0)
 
 
 @pytest.mark.parametrize("seconds", [0.01, 0.3])
 def test_runs_that_turn_out_to_take_long(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are left for a thread, as soon as that is seen."""
+    """The others are left, as soon as that is seen."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
     clock = [0.0]
@@ -231,51 +268,34 @@ def test_runs_that_turn_out_to_take_long(seconds: float, monkeypatch: pytest.Mon
 
     rig.run = run
     monkeypatch.setattr("workbench.core.inference.direct.time.perf_counter", lambda: clock[0])
-    answers = run_all(rig, alike(rig, *[2] * 30))
+    (answers,) = run_all(rig, stack(rig, 30))
     n_ran = len(rig.ran)
     assert 1 <= n_ran < 16
-    assert answers[n_ran:] == [None] * (30 - n_ran)
-    assert all(isinstance(answer, InferResponse) for answer in answers[:n_ran])
+    assert len(answers.ids) == n_ran
     stalls = rig.records.models[A[:2]].stalls
     assert (stalls, n_ran == 1) == ((1, True) if seconds > STALL_S else (0, False))
 
 
 def test_long_requests_that_are_alike() -> None:
-    """All are left for threads, and none runs."""
+    """None runs."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
-    assert run_all(rig, alike(rig, 1000, 1000)) == [None, None]
+    (answers,) = run_all(rig, stack(rig, 2, 1000))
+    assert answers.ids == []
     assert rig.ran == []
-
-
-def test_requests_that_are_alike_but_can_be_stopped() -> None:
-    """The run of one gets its own token."""
-    rig = Rig()
-    rig.learned.pace.observe(8, BRIEF_S)
-    requests = alike(rig, 2, 2)
-    for request in requests:
-        request.stop = CancellationToken()
-    run_all(rig, requests)
-    assert rig.given == [None, requests[1].stop]
 
 
 def test_requests_that_fitted_another_edition() -> None:
-    """Together, too, they are checked against the one that runs."""
+    """They are to be checked against the one that runs, and none runs before."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
-    requests = alike(rig, 2, 2)
+    requests = stack(rig, 2)
     rig.direct.signature = replace(
         rig.direct.signature, inputs={"x": TensorSpec("x", "INT64", (-1,))}
     )
-    for answer in run_all(rig, requests):
-        assert isinstance(answer, InvalidRequest)
+    (answers,) = run_all(rig, requests)
+    assert answers.ids == []
     assert rig.ran == []
-
-
-def test_requests_to_a_model_of_unknown_pace_are_not_read() -> None:
-    """Each waits for a thread."""
-    reads = Together([lambda _: pytest.fail("it was read")] * 3)
-    assert Rig().direct.run_all_now(reads) == [None] * 3
 
 
 @pytest.mark.parametrize(("expected_s", "way"), [(BRIEF_S, "inline"), (None, "memory")])

@@ -1192,20 +1192,6 @@ def test_a_brief_one_is_answered_at_once(digits: ServerCore, outputs: tuple[str,
     assert not leases(digits)
 
 
-def test_brief_ones_that_come_together(digits: ServerCore) -> None:
-    """Each runs by itself, and a mistake is answered to the request that made it."""
-    at_once = briefly(digits, picture())
-    assert at_once is not None
-    wrong = InferRequest("digits_reader", {})
-    reads = inside.Together([lambda _: picture(), lambda _: wrong, lambda _: picture()])
-    first, refused, last = digits.infer_all_now("digits_reader", None, reads)
-    assert isinstance(refused, InvalidRequest)
-    for answer in (first, last):
-        assert isinstance(answer, InferResponse)
-        for name, tensor in at_once.outputs.items():
-            assert np.array_equal(answer.outputs[name].array, tensor.array)
-
-
 def test_what_is_not_brief_is_left_alone(digits: ServerCore) -> None:
     """Pictures in files, parts that are not there, and much at once are not for the spot."""
     png = InferRequest("digits_reader", {"image": Tensor.of(np.array([b"png", b""], object)[:1])})

@@ -2,17 +2,25 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
-from inside import Together, opened
+from inside import lease, opened
 
-from doubles import FakeLoader, fake_core
-from workbench.core import Describe, ServerCore
+from doubles import FakeLoader, FakeSession, fake_core
+from workbench.core import AnyRequest, Describe, ServerCore
 from workbench.errors import InvalidRequest
-from workbench.inference import InferRequest, InferResponse
+from workbench.inference import (
+    InferRequest,
+    InferResponse,
+    StackedRequests,
+    StackedResponses,
+    check_request,
+)
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.residency.residents import Residents
 from workbench.residency.state import Resident
@@ -45,6 +53,9 @@ def core(tmp_path: Path) -> Iterator[ServerCore]:
         yield core
 
 
+GOOD = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
+
+
 def ask(core: ServerCore, model: str, name: str = "x") -> None:
     """Ask *model*, with an input of that *name*."""
     core.infer(InferRequest(model, {name: Tensor.of(np.ones(1, np.float32))}))
@@ -62,38 +73,62 @@ def test_a_request_is_one_use(core: ServerCore, uses: Counter[str]) -> None:
 
 
 def test_requests_that_run_together(core: ServerCore, uses: Counter[str]) -> None:
-    """Each is one use but for those that cannot be answered on the spot; an error is one too."""
+    """Each is one use but for those that are not answered on the spot; an error is one too."""
     ask(core, "a")
     uses.clear()
-    good = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
     bad = InferRequest("a", {"unknown": Tensor.of(np.ones(1, np.float32))})
+    unreadable = InvalidRequest("not JSON")
 
-    def unreadable(_: Describe) -> InferRequest:
-        raise InvalidRequest("not JSON")
+    def read(_: Describe) -> list[AnyRequest]:
+        return [GOOD, bad, unreadable, GOOD]
 
-    reads = Together([lambda _: good, lambda _: bad, unreadable, lambda _: good])
-    first, refused, unread, last = core.infer_all_now("a", None, reads)
+    answers = core.infer_all_now("a", None, read)
+    assert answers is not None
+    first, refused, unread, last = answers
     assert isinstance(first, InferResponse)
     assert isinstance(last, InferResponse)
     assert "has no input 'unknown'" in str(refused)
-    assert str(unread) == "not JSON"
+    assert unread is unreadable
     assert uses == {"a": 4}
-    assert core.infer_all_now("f", None, reads) == [None] * 4
-    assert core.infer_all_now("nobody", None, reads) == [None] * 4
-    assert uses == {"a": 4}
+
+
+def test_requests_that_are_alike(
+    core: ServerCore, uses: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that ran is one use; the others are asked for one by one."""
+    ask(core, "a")
+    uses.clear()
+    some = SimpleNamespace(runs=[lambda: None] * 2, outputs=lambda _: {})
+    monkeypatch.setattr(FakeSession, "several", lambda *_: nullcontext(some))
+    with lease(core, "a") as held:
+        fit = check_request(held.model, held.session.signature, GOOD)
+    uses.clear()
+    requests = StackedRequests(GOOD.inputs, ["1", "2", "3"], fit)
+    answers = core.infer_all_now("a", None, lambda _: [requests, GOOD])
+    assert answers is not None
+    assert isinstance(answers[0], StackedResponses)
+    assert answers[0].ids == ["1", "2"]
+    assert uses == {"a": 3}
+
+
+@pytest.mark.parametrize("name", ["f", "nobody", "e", "a"])
+def test_requests_that_cannot_run_together(name: str, core: ServerCore, uses: Counter[str]) -> None:
+    """They are not read: each is to be asked for by itself."""
+    unread = core.infer_all_now(name, None, lambda _: pytest.fail("it was read"))
+    assert unread is None
+    assert not uses
 
 
 def test_uses_together_weigh_as_one_by_one(tmp_path: Path) -> None:
     """What policies go by is the same, whether requests came together or one after the other."""
-    request = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
     weights = []
-    for times in (1, 4):
+    for requests in ([[GOOD]] * 4, [[GOOD] * 4]):
         with opened(fake_core(tmp_path, FakeLoader({"a": 40}))) as core:
             ask(core, "a")
-            for _ in range(4 // times):
-                assert None not in core.infer_all_now(
-                    "a", None, Together([lambda _: request] * times)
-                )
+            for each in requests:
+                answers = core.infer_all_now("a", None, lambda _, each=each: each)
+                assert answers is not None
+                assert None not in answers
             residents = core._running().residency._residents
             (resident,) = residents.all()
             usage = resident.usage

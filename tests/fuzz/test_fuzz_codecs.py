@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from mutations import PIECES, Edit, bounded, deterministic, edited, edits, refused_or
 
 from workbench.codecs import generate, nesting, v2, v2_json
@@ -21,7 +22,7 @@ from workbench.http import compression
 from workbench.http.compression import CODINGS
 from workbench.http.route import PathPattern
 from workbench.http.routes import GROUPS
-from workbench.inference import InferRequest, InferResponse
+from workbench.inference import Fit, InferRequest, InferResponse
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
 
@@ -221,15 +222,22 @@ def check_again(known: KnownText, body: bytes) -> bool:
     return True
 
 
-def check_together(known: KnownText, bodies: list[bytes]) -> None:
-    """Of *bodies* that are read together each must say what it says by itself."""
+def check_together(known: KnownText, bodies: list[bytes]) -> bool:
+    """Whether *bodies* are stacked; then each must say what it says by itself."""
     cuts = [values for body in bodies if (values := known.cut(body, len(body))) is not None]
-    alone = [known.read("m", None, values) for values in cuts]
-    together = known.read_all("m", None, cuts)
-    for one, other in zip(alone, together, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None and other is not None:
-            assert said(one, known.form) == said(other, known.form)
+    known.fit = Fit(Signature("fake", {}, {}), (), 0, plain=True)
+    stack = known.stack(cuts) if cuts else None
+    known.fit = None
+    if stack is None:
+        return False
+    for row, (values, id_) in enumerate(zip(cuts, stack.ids, strict=True)):
+        alone = known.read("m", None, values)
+        assert alone is not None
+        assert alone.id == id_
+        assert alone.inputs.keys() == stack.inputs.keys()
+        inputs = {n: Tensor(t.datatype, t.array[row, ...]) for n, t in stack.inputs.items()}
+        assert said(alone, known.form) == said(replace(alone, inputs=inputs), known.form)
+    return True
 
 
 PLAIN = '{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[%s]}]}'
@@ -273,6 +281,7 @@ def test_plain_requests_come_again() -> None:
         assert known is not None
         for items in (["1", "2"], ["100", "0"], ["1", "127"]):
             assert check_again(known, filled(template, items))
+            assert check_together(known, [filled(template, items)] * 3)
 
 
 # ── JSON ────────────────────────────────────────────────────────────────────

@@ -17,11 +17,16 @@ from doubles import FixedPace
 from workbench.core import ServerCore, WireTimes
 from workbench.core.inference.direct import Direct
 from workbench.core.runtime import Runtime
-from workbench.errors import InvalidRequest
-from workbench.http.infer import HEADER_LENGTH, DataPlane, InferHead, InferReads, _InferCall
+from workbench.http.infer import (
+    HEADER_LENGTH,
+    DataPlane,
+    InferCall,
+    InferHead,
+    answer_infers_now,
+)
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
-from workbench.inference import InferRequest
+from workbench.inference import StackedRequests, StackedResponses
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.settings import Settings
 
@@ -88,20 +93,103 @@ def test_a_small_request_is_answered_now(plane: DataPlane) -> None:
     assert now[0] == 200
 
 
-def test_requests_that_are_read_together(plane: DataPlane) -> None:
-    """Each has the times of its own wire, with a known text or not; a wrong one, an error."""
+def together(plane: DataPlane, *bodies: bytes, **headers: str) -> list[tuple[int, bytes]]:
+    """The replies to requests that came together."""
+    head = head_of(plane, **headers)
+    calls = [plane.call(head, body, 0.0) for body in bodies]
+    return [sent(reply) for reply in answer_infers_now([call for call in calls if call])]
+
+
+def numbered(number: int) -> bytes:
+    """A request with other elements and another id."""
+    request = json.loads(BODY)
+    request["inputs"][0]["data"][0] = number
+    return json.dumps({"id": f"n{number}", **request}).encode()
+
+
+@pytest.fixture
+def stacks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Collects how many requests are run together."""
+    counts: list[int] = []
+    run_stacked = Direct._run_stacked
+
+    def run(direct: Direct, requests: StackedRequests) -> StackedResponses:
+        counts.append(len(requests.ids))
+        return run_stacked(direct, requests)
+
+    monkeypatch.setattr(Direct, "_run_stacked", run)
+    return counts
+
+
+@pytest.mark.parametrize("headers", [{}, {"accept_encoding": "gzip"}])
+def test_requests_that_are_alike(
+    plane: DataPlane, stacks: list[int], headers: dict[str, str]
+) -> None:
+    """Among others, each has the reply that it has alone."""
+    bodies = [numbered(1), BODY, numbered(2), b"{", padded(500), numbered(3), BODY, numbered(4)]
+    head = head_of(plane, **headers)
+    alone = [sent(plane.answer_now(head, body)) for body in bodies]
+    plane.answer_now(head, numbered(1))
+    assert [status for status, _ in alone] == [200, 200, 200, 400, 200, 200, 200, 200]
+    assert together(plane, *bodies, **headers) == alone
+    assert stacks == [4]
+
+
+def test_requests_that_are_alike_of_an_unknown_kind(plane: DataPlane, stacks: list[int]) -> None:
+    """They are read one by one until one was answered."""
+    bodies = [numbered(number) for number in range(4)]
+    for _ in range(2):
+        assert [status for status, _ in together(plane, *bodies)] == [200] * 4
+    assert stacks == [4]
+
+
+def test_some_requests_that_are_alike_and_are_not_run_together(
+    plane: DataPlane, stacks: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that did not run are run alone, and counted once."""
+    bodies = [numbered(number) for number in range(4)]
+    alone = [sent(plane.answer_now(head_of(plane), body)) for body in bodies]
+    run_several = Direct._run_several
+    monkeypatch.setattr(
+        Direct, "_run_several", lambda direct, runs, nbytes: run_several(direct, runs[:1], nbytes)
+    )
+    counted = plane.core.status("wine").requests.succeeded
+    assert together(plane, *bodies) == alone
+    assert stacks == [4]
+    assert plane.core.status("wine").requests.succeeded == counted + 4
+
+
+def test_times_of_requests_that_are_alike(plane: DataPlane, stacks: list[int]) -> None:
+    """While requests are traced, each is run by itself, with the times of its own wire."""
     sent(plane.answer_now(head_of(plane), BODY))
     heads = [replace(head_of(plane), times=WireTimes({})) for _ in range(4)]
-    bodies = [BODY, padded(500), b"{", BODY]
-    calls = [_InferCall(plane, head, body) for head, body in zip(heads, bodies, strict=True)]
-    requests = InferReads(calls).read_all(lambda: pytest.fail("it was described"))
-    is_known = [call.decoded is not None and call.decoded[2] is not None for call in calls]
-    assert is_known == [True, False, False, True]
-    for place in (0, 1, 3):
-        request = requests[place]
-        assert isinstance(request, InferRequest)
-        assert request.trace is heads[place].times
-    assert isinstance(requests[2], InvalidRequest)
+    calls = [InferCall(plane, head, BODY) for head in heads]
+
+    async def answer() -> list[Reply | None]:
+        return answer_infers_now(calls)
+
+    assert [sent(reply)[0] for reply in asyncio.run(answer())] == [200] * 4
+    for call, head in zip(calls, heads, strict=True):
+        assert call.decoded is not None
+        assert call.decoded[0].trace is head.times
+    assert stacks == []
+
+
+def test_answers_that_are_no_numbers(plane: DataPlane, tmp_path: Path, stacks: list[int]) -> None:
+    """Each of such requests has the reply that it has alone."""
+    (tmp_path / "log").mkdir()
+    text = '<ir_version: 8, opset_import: ["" : 17]> m (float[2] x) => (float[2] y) { y = Log(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "log" / "model.onnx")
+    with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
+        set_pace(core, "log", FixedPace(0.0))
+        logs = DataPlane(core)
+        head = logs.read_head(Target("log", None), [])
+        entry = '{"name": "x", "datatype": "FP32", "shape": [2], "data": [1, %d]}'
+        bodies = [(f'{{"inputs": [{entry % x}]}}').encode() for x in (1, 0, -1, 2)]
+        alone = [sent(logs.answer_now(head, body)) for body in bodies]
+        calls = [InferCall(logs, head, body) for body in bodies]
+        assert [sent(reply) for reply in answer_infers_now(calls)] == alone
+    assert stacks == [4]
 
 
 @pytest.mark.parametrize("nbytes", [2**18 + 1, 2**20])

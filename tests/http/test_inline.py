@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import pytest
+
 from workbench.core import Describe
-from workbench.http.inline import answer_all_now, answer_now
+from workbench.errors import InvalidRequest
+from workbench.http.inline import answer_all_now, answer_now, read_or_error
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
 from workbench.inference import InferRequest
@@ -21,6 +24,12 @@ class Call:
         return None if answer is None else Reply(200, (), (str(answer).encode(),))
 
 
+def given(answer: object) -> object:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 class Core:
     """Gives these *answers*, or raises the error."""
 
@@ -28,12 +37,9 @@ class Core:
         self.answers = list(answers)
 
     def infer_now(self, *_: object) -> object:
-        (answer,) = self.infer_all_now()
-        return answer
+        return given(self.answers[0])
 
-    def infer_all_now(self, *_: object) -> list[object]:
-        if isinstance(self.answers[0], Exception):
-            raise self.answers[0]
+    def infer_all_now(self, *_: object) -> object:
         return self.answers
 
 
@@ -48,8 +54,26 @@ def test_one_call() -> None:
 
 
 def test_several_calls() -> None:
-    """Each is answered with its own; an error of the core itself is the answer to all."""
+    """Each is answered with its own."""
     core: Any = Core("1", None, "3")
     assert words(*answer_all_now(core, MODEL, [Call(), Call(), Call()])) == [b"1", None, b"3"]
-    core = Core(ValueError("no"))
-    assert words(*answer_all_now(core, MODEL, [Call(), Call()])) == [b"no", b"no"]
+
+
+@pytest.mark.parametrize("answers", [None, ValueError("of the core itself")])
+def test_several_calls_that_cannot_be_answered_together(answers: Exception | None) -> None:
+    """Each is asked for by itself."""
+    core: Any = Core("yes")
+    core.infer_all_now = lambda *_: given(answers)
+    assert words(*answer_all_now(core, MODEL, [Call(), Call()])) == [b"yes", b"yes"]
+
+
+def test_what_cannot_be_read() -> None:
+    """Its error is what was read."""
+    call, error = Call(), InvalidRequest("no")
+
+    def fail(_: Describe) -> InferRequest:
+        raise error
+
+    assert read_or_error(call, lambda: pytest.fail("it was described")).model == "a"
+    call.read = fail
+    assert read_or_error(call, lambda: pytest.fail("it was described")) is error

@@ -13,8 +13,18 @@ from workbench.model import Footprint, ModelId, ModelSource, Need, Schedule, Sig
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
-RunInputs = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
-"""Runs a model on inputs; gives its outputs by name."""
+
+class SeveralRuns(Protocol):
+    """Runs of a model on several inputs, which are in its memory already."""
+
+    @property
+    def runs(self) -> Sequence[Callable[[], object]]:
+        """Each runs the model on the inputs at its place. It may raise anything."""
+        ...
+
+    def outputs(self, count: int) -> dict[str, Tensor]:
+        """Copies of the outputs of the first *count* runs; their first dimension counts runs."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +99,14 @@ class Runnable(Session, ABC):
     def several(
         self,
         inputs: Mapping[str, Tensor],  # noqa: ARG002  # some look at them
-        outputs: Sequence[str],
-    ) -> AbstractContextManager[RunInputs]:
-        """What runs the model several times, on inputs with the names, types and shapes of these.
+        outputs: Sequence[str],  # noqa: ARG002
+    ) -> AbstractContextManager[SeveralRuns | None]:
+        """Runs that give the wanted *outputs*, one on each element of the *inputs*.
 
-        It gives the wanted *outputs* in their order. It may raise anything.
+        The first dimension of *inputs* counts runs. ``None`` where there is no gain in that, or
+        not yet.
         """
-        return nullcontext(
-            lambda inputs: dict(zip(outputs, self.run(inputs, outputs), strict=True))
-        )
+        return nullcontext(None)
 
 
 class Backend(Protocol):

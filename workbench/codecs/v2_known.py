@@ -27,14 +27,15 @@ from workbench.codecs import v2_json
 from workbench.codecs.json_parser import parse_numbers
 from workbench.codecs.v2 import ReplyForm, RequestRules, decode_request
 from workbench.codecs.v2_known_reply import KnownReply
-from workbench.inference import Fit, InferRequest
+from workbench.inference import Fit, InferRequest, StackedRequests
 from workbench.tensor import DATATYPES, Array, Tensor
 
 _MANY = 8  # texts to one model
+_WORTH = 3  # requests that are alike: to stack two takes longer than it saves
 _MISSES = 16  # of so many unknown texts one is remembered, which takes as long as reading it
 _MAX_NBYTES = 2**16  # in longer texts most of the time goes into the elements anyway
 _MAX_PIECES_NBYTES = 2**12  # texts that are kept
-_SMALL_NBYTES = 2**12  # to read larger arrays together gains nothing
+_SMALL_NBYTES = 2**12  # to read larger inputs together gains nothing
 _ID = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"')
 _DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*(\[)')
 _BRACKET = re.compile(rb"[\[\]]")
@@ -68,6 +69,15 @@ Asked = tuple[bytes | memoryview, int | None]
 Decoded = tuple[InferRequest, ReplyForm, "KnownText | None"]
 
 
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """Requests with a *known* text that were asked for at these *places*."""
+
+    known: KnownText
+    places: Sequence[int]
+    requests: StackedRequests
+
+
 class KnownText:
     """The JSON of a request, and its meaning; *form* is that of the wanted reply.
 
@@ -96,6 +106,7 @@ class KnownText:
         self._arrays = [value for _, _, value in values if value is not None]
         self._tail = tail
         self._tail_nbytes = sum(each.nbytes for each in tail)
+        self._is_small = all(each.nbytes <= _SMALL_NBYTES for each in (*self._arrays, *tail))
         self._same = request.id, request.outputs, request.parameters, request.classes
         self.form = form
         self.fit: Fit | None = None
@@ -133,24 +144,28 @@ class KnownText:
             inputs[each.name] = tensor
         return self._request(model, version, values, inputs)
 
-    def read_all(
-        self, model: str, version: int | None, values: Sequence[_Values]
-    ) -> list[InferRequest | None]:
-        """As ``read`` for each of *values*; arrays that are small are read together."""
-        columns = [
-            (each.name, _tensors(each, [each_values[3][place] for each_values in values]))
-            for place, each in enumerate(self._arrays)
-        ]
-        all_whole = not any(None in tensors for _, tensors in columns)
-        requests: list[InferRequest | None] = []
-        for row, each_values in enumerate(values):
-            inputs: dict[str, Any] = {}
-            for name, tensors in columns:
-                inputs[name] = tensors[row]
-            is_whole = all_whole or None not in inputs.values()
-            request = self._request(model, version, each_values, inputs) if is_whole else None
-            requests.append(request)
-        return requests
+    def stack(self, values: Sequence[_Values]) -> StackedRequests | None:
+        """The requests with these *values*; ``None`` if one may differ from the others in more.
+
+        So it is also if none was checked yet, and if they are large.
+        """
+        fit = self.fit
+        if fit is None or not self._is_small:
+            return None
+        inputs: dict[str, Tensor] = {}
+        for place, each in enumerate(self._arrays):
+            array = _read_together(each, [texts[place] for _, _, _, texts in values])
+            if array is None:
+                return None
+            inputs[each.name] = Tensor(each.datatype, array)
+        if self._tail:
+            tails = b"".join([body[at:] for body, at, _, _ in values])
+            rows, at = np.frombuffer(tails, np.uint8).reshape(len(values), -1), 0
+            for each in self._tail:
+                array = rows[:, at : at + each.nbytes].view(each.dtype)
+                inputs[each.name] = Tensor(each.datatype, array.reshape(-1, *each.shape))
+                at += each.nbytes
+        return StackedRequests(inputs, [id_ for _, _, id_, _ in values], fit)
 
     def _request(
         self, model: str, version: int | None, values: _Values, inputs: dict[str, Tensor]
@@ -199,12 +214,11 @@ class KnownTexts:
         self._misses += 1
         return request, form, None
 
-    def decode_all(self, asked: Sequence[Asked]) -> list[Decoded | None]:
-        """As ``decode`` for each of *asked*; ``None`` for one that is to be read by itself.
+    def read_all(self, asked: Sequence[Asked]) -> tuple[list[Stack], dict[int, Decoded]]:
+        """Those of *asked* with known texts: stacks of those that are alike, others by their place.
 
-        Those of the same text are read together.
+        A request that is in neither is to be read by ``decode``.
         """
-        decoded: list[Decoded | None] = [None] * len(asked)
         alike: dict[KnownText, tuple[list[int], list[_Values]]] = {}
         for place, (body, header_nbytes) in enumerate(asked):
             end = len(body) if header_nbytes is None else header_nbytes
@@ -219,12 +233,17 @@ class KnownTexts:
                     found[0].append(place)
                     found[1].append(values)
                     break
+        stacks: list[Stack] = []
+        alone: dict[int, Decoded] = {}
         for known, (places, all_values) in alike.items():
-            requests = known.read_all(self._model, self._version, all_values)
-            for place, request in zip(places, requests, strict=True):
+            if len(places) >= _WORTH and (stacked := known.stack(all_values)) is not None:
+                stacks.append(Stack(known, places, stacked))
+                continue
+            for place, values in zip(places, all_values, strict=True):
+                request = known.read(self._model, self._version, values)
                 if request is not None:
-                    decoded[place] = request, known.form, known
-        return decoded
+                    alone[place] = request, known.form, known
+        return stacks, alone
 
 
 def known_text(
@@ -311,18 +330,6 @@ def _tensor(like: _Input, text: bytes) -> Tensor | None:
     if array.size != like.size:
         return None
     return Tensor(like.datatype, array.reshape(like.shape))
-
-
-def _tensors(like: _Input, texts: list[bytes]) -> Sequence[Tensor | None]:
-    """As ``_tensor`` for each of *texts*, which are read together if they are small.
-
-    Scalars are not: the elements of an array are numbers of numpy, not arrays.
-    """
-    if len(texts) > 1 and like.shape and like.nbytes <= _SMALL_NBYTES:
-        array = _read_together(like, texts)
-        if array is not None:
-            return [Tensor(like.datatype, each) for each in array]
-    return [_tensor(like, text) for text in texts]
 
 
 def _read_together(like: _Input, texts: list[bytes]) -> Array | None:

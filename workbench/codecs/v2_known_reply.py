@@ -12,7 +12,7 @@ import re
 
 from workbench.codecs import v2_binary, v2_json
 from workbench.codecs.v2 import EncodedResponse, ReplyForm, encode_response
-from workbench.inference import InferResponse
+from workbench.inference import InferResponse, StackedResponses
 from workbench.model import ModelId
 
 _DATA = re.compile(rb'(?<="data":)\[[^\]]*\]')  # in what encode_response writes
@@ -37,10 +37,7 @@ class KnownReply:
             return self._learn(response)
         if response.parameters:
             return self._learn(response)
-        text = self._before
-        if response.id:
-            text = b'{"id":%b,%b' % (v2_json.write(response.id), self._after_id)
-        texts: list[bytes] = [text]
+        texts: list[bytes] = [self._begin(response.id)]
         blobs: list[bytes | memoryview] = []
         for (name, tensor), known in zip(outputs.items(), self._outputs):  # noqa: B905  # 0.3 µs
             known_name, datatype, shape, behind, is_small = known
@@ -55,6 +52,36 @@ class KnownReply:
                 return encode_response(response, self._form)
             texts += (elements, behind)
         return b"".join(texts), *blobs
+
+    def encode_stacked(self, responses: StackedResponses) -> list[EncodedResponse] | None:
+        """As ``encode`` for each of *responses*; ``None`` if that takes another way than usual."""
+        outputs, count = responses.outputs, len(responses.ids)
+        if responses.model is not self._model or len(outputs) != len(self._outputs):
+            return None
+        texts: list[list[bytes]] = [[self._begin(id_)] for id_ in responses.ids]
+        blobs: list[list[bytes]] = []
+        for (name, tensor), known in zip(outputs.items(), self._outputs, strict=True):
+            known_name, datatype, shape, behind, is_small = known
+            array = tensor.array
+            if array.shape[1:] != shape or name != known_name or tensor.datatype != datatype:
+                return None
+            if not (array.size and is_small):
+                return None
+            if behind is None:
+                whole, nbytes = array.tobytes(), array.nbytes // count
+                blobs.append([whole[at : at + nbytes] for at in range(0, len(whole), nbytes)])
+                continue
+            elements = v2_json.write(array.reshape(count, -1))
+            if b"null" in elements:  # not a number: encode_response reports it
+                return None
+            for row, text in zip(elements[2:-2].split(b"],["), texts, strict=True):
+                text.extend((b"[", row, b"]", behind))
+        return list(zip(map(b"".join, texts), *blobs, strict=True))
+
+    def _begin(self, id_: str) -> bytes:
+        if not id_:
+            return self._before
+        return b'{"id":%b,%b' % (v2_json.write(id_), self._after_id)
 
     def _learn(self, response: InferResponse) -> EncodedResponse:
         """As ``encode``; and remember the response, if others can differ in their elements only."""

@@ -1,7 +1,7 @@
 """The server without its protocols."""
 
 from workbench.core.core import ServerCore
-from workbench.core.inference.runner import Describe, Read, Reads
+from workbench.core.inference.runner import AnyRequest, Describe, Read, ReadAll
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.log_settings import LogSettings
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
@@ -9,12 +9,13 @@ from workbench.core.tracing import WireTimes
 
 __all__ = [
     "AnswerStream",
+    "AnyRequest",
     "Describe",
     "DeviceStatus",
     "LogSettings",
     "ModelStatus",
     "Read",
-    "Reads",
+    "ReadAll",
     "ServerCore",
     "Snapshot",
     "WireTimes",

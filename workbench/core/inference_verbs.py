@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from workbench.core.inference.call import Asked, Call, Write
-from workbench.core.inference.direct import Answer, run_all_now
-from workbench.core.inference.runner import INLINE_S, Read, Reads, Runner
+from workbench.core.inference.direct import AnyAnswer, Direct
+from workbench.core.inference.runner import INLINE_S, Read, ReadAll, Runner
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifetime import Lifetime
 from workbench.errors import DeadlineExceeded, RequestStopped
-from workbench.inference import InferRequest, InferResponse
+from workbench.inference import InferRequest, InferResponse, StackedResponses
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken, stop_of_run
 from workbench.threads import queue_when_done
@@ -49,21 +50,31 @@ class InferenceVerbs(Lifetime):
         finally:
             residency.end(loan, uses)
 
-    def infer_all_now(self, name: str, version: int | None, reads: Reads) -> list[Answer | None]:
-        """As ``infer_now`` for each of *reads*, within one lease; an error is an answer too."""
-        answers: list[Answer | None] = [None] * len(reads)
+    def infer_all_now(
+        self, name: str, version: int | None, read: ReadAll
+    ) -> Sequence[AnyAnswer] | None:
+        """As ``infer_now`` for each that *read* gives, within one lease; an error is an answer too.
+
+        Of a stack, the last or all may have no answer: they are to be asked for one by one. So are
+        all if the result is ``None``; *read* is not called then.
+        """
         runtime, model = self._runtime, self._names.known(name, version)
         if runtime is None or model is None:
-            return answers
+            return None
         residency = runtime.residency
         loan = residency.borrow(model)
         if loan is None:
-            return answers
+            return None
+        uses = 0
         try:
-            answers = run_all_now(loan.session.runner, reads)
+            direct: Direct | None = loan.session.runner.direct
+            if direct is None or not direct.may_be_brief(INLINE_S):
+                return None
+            answers = direct.run_all_now(read)
+            uses = sum(map(_count, answers))
             return answers
         finally:
-            residency.end(loan, len(answers) - answers.count(None))
+            residency.end(loan, uses)
 
     def start(
         self,
@@ -157,3 +168,8 @@ class InferenceVerbs(Lifetime):
         if response is not None:
             return response
         return queue_when_done(self.start(name, version, read, stop, write=lambda answer: answer))
+
+
+def _count(answer: AnyAnswer) -> int:
+    """How many requests it answers."""
+    return len(answer.ids) if isinstance(answer, StackedResponses) else answer is not None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from typing import Any, Protocol
 
-from msgspec import Struct
-
-from workbench.core import Describe, Reads, ServerCore
+from workbench.core import Describe, ReadAll, ServerCore
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
 from workbench.inference import InferRequest, InferResponse
+
+_log = logging.getLogger("workbench")
 
 
 class InlineCall(Protocol):
@@ -25,27 +26,6 @@ class InlineCall(Protocol):
         ...
 
 
-class EachRead(Struct):
-    """See ``Reads``: *calls* are read one by one."""
-
-    calls: Sequence[InlineCall]
-
-    def __len__(self) -> int:
-        return len(self.calls)
-
-    def read(self, place: int, describe: Describe) -> InferRequest:
-        return self.calls[place].read(describe)
-
-    def read_all(self, describe: Describe) -> Sequence[InferRequest | Exception]:
-        requests: list[InferRequest | Exception] = []
-        for call in self.calls:
-            try:
-                requests.append(call.read(describe))
-            except Exception as error:  # the request is answered with it
-                requests.append(error)
-        return requests
-
-
 def answer_now(core: ServerCore, target: Target, call: InlineCall) -> Reply | None:
     """The reply, if it takes no waiting and little time; else ``None``. Never raises."""
     answer: InferResponse | BaseException | None
@@ -58,18 +38,29 @@ def answer_now(core: ServerCore, target: Target, call: InlineCall) -> Reply | No
 
 
 def answer_all_now(
-    core: ServerCore,
-    target: Target,
-    calls: Sequence[Any],
-    reads: Callable[[Sequence[Any]], Reads] = EachRead,
+    core: ServerCore, target: Target, calls: Sequence[InlineCall]
 ) -> list[Reply | None]:
-    """As ``answer_now`` for each of *calls*, all to the same model, made *reads* of. Never raises.
-
-    They are of one class that has the methods of ``InlineCall``.
-    """
-    answers: Sequence[InferResponse | BaseException | None]
-    try:
-        answers = core.infer_all_now(*target, reads(calls))
-    except Exception as error:  # the clients must hear of it, whatever it is
-        answers = [error] * len(calls)
+    """As ``answer_now`` for each of *calls*, all to the same model. Never raises."""
+    answers = answers_now(
+        core, target, lambda describe: [read_or_error(call, describe) for call in calls]
+    )
+    if answers is None:
+        return [answer_now(core, target, call) for call in calls]
     return [call.reply(answer) for call, answer in zip(calls, answers, strict=True)]
+
+
+def answers_now(core: ServerCore, target: Target, read_all: ReadAll) -> Sequence[Any] | None:
+    """Those of ``ServerCore.infer_all_now``; ``None`` also after an error. Never raises."""
+    try:
+        return core.infer_all_now(*target, read_all)
+    except Exception as error:  # it is raised again, and answered, for each that is asked alone
+        _log.debug("requests to %s are asked one by one: %s", target, error)
+        return None
+
+
+def read_or_error(call: InlineCall, describe: Describe) -> InferRequest | Exception:
+    """The request, or why it cannot be read. Never raises."""
+    try:
+        return call.read(describe)
+    except Exception as error:  # the request is answered with it
+        return error

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from workbench.errors import ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import Access, Headers, Server
-from workbench.http.infer import DataPlane, InferHead, InferReads
-from workbench.http.inline import EachRead, InlineCall, answer_all_now, answer_now
+from workbench.http.infer import DataPlane, InferCall, InferHead, answer_infers_now
+from workbench.http.inline import InlineCall, answer_all_now, answer_now
 from workbench.http.invocations import Invocations, InvokeHead
 from workbench.http.paths import Target
 from workbench.http.reply import Reply, with_request_id
@@ -96,15 +97,14 @@ class ShortCut:
     def answer_all(self, asked: Sequence[Asked]) -> list[Reply | None]:
         """As ``answer`` for each of *asked*, in their order."""
         replies: list[Reply | None] = [None] * len(asked)
-        plane, invocations = self._plane, self._invocations
-        call: InlineCall | None
-        key: object
-        together: dict[object, tuple[list[int], list[InlineCall]]] = {}
+        together: dict[object, tuple[list[int], list[Any]]] = {}
         for place, (head, body, begun_s) in enumerate(asked):
+            call: InlineCall | None
+            key: object
             if isinstance(head, InferHead):
-                call, key = plane.call(head, body, begun_s), head.history
+                call, key = self._plane.call(head, body, begun_s), head.history
             else:
-                call, key = invocations.call(head, bytes(body)), head.target
+                call, key = self._invocations.call(head, bytes(body)), head.target
             if call is not None:
                 found = together.get(key)
                 if found is None:
@@ -112,9 +112,10 @@ class ShortCut:
                 found[0].append(place)
                 found[1].append(call)
         for places, calls in together.values():
-            first = asked[places[0]][0]
-            reads = InferReads if isinstance(first, InferHead) else EachRead
-            answered = answer_all_now(plane.core, first.target, calls, reads)
+            if isinstance(calls[0], InferCall):
+                answered = answer_infers_now(calls)
+            else:
+                answered = answer_all_now(self._plane.core, asked[places[0]][0].target, calls)
             for place, reply in zip(places, answered, strict=True):
                 id_ = asked[place][0].request_id
                 replies[place] = with_request_id(reply, id_) if reply and id_ else reply

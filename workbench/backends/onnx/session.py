@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from workbench.backends.base import RunInputs, Runnable
+from workbench.backends.base import Runnable, SeveralRuns
 from workbench.backends.onnx.bound_runs import BoundRuns
 from workbench.backends.onnx.errors import run_error
 from workbench.backends.onnx.header.file import OnnxFile
@@ -114,7 +114,7 @@ class OnnxSession(Runnable):
 
     def several(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str]
-    ) -> AbstractContextManager[RunInputs]:
+    ) -> AbstractContextManager[SeveralRuns | None]:
         if self._bound is None:
             return super().several(inputs, outputs)
         return self._bound.several(inputs, outputs)

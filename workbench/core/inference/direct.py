@@ -10,15 +10,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from workbench.backends.base import RunInputs, Runnable
-from workbench.core.inference.runner import INLINE_S, Read, Reads, Runner, Turn
-from workbench.core.records import Traced
+from workbench.backends.base import Runnable
+from workbench.core.inference.runner import INLINE_S, AnyRequest, Read, ReadAll, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
 from workbench.errors import GroupClosed, RequestStopped, RunFailed, WorkbenchError
-from workbench.inference import Fit, InferRequest, InferResponse
+from workbench.inference import (
+    InferRequest,
+    InferResponse,
+    StackedRequests,
+    StackedResponses,
+)
 from workbench.model import ModelId, Signature
-from workbench.statistics import Counted
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
@@ -27,6 +30,8 @@ _log = logging.getLogger("workbench")
 STALL_S = 0.2  # a longer run on the event loop is a stall: no other request is answered meanwhile
 
 Answer = InferResponse | BaseException
+AnyAnswer = Answer | StackedResponses | None
+"""Of a request or of several that are alike: to the first of these; ``None`` if it takes time."""
 
 
 class _Times(NamedTuple):
@@ -67,95 +72,80 @@ class Direct:
         return self.signature
 
     def run_now(self, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
-        if not self._may_be_brief(longest_s):
+        if not self.may_be_brief(longest_s):
             return None
         return self._run_if_brief(read(self.describe), longest_s)
 
-    def run_all_now(self, reads: Reads) -> list[Answer | None]:
-        """As ``run_now`` for each of *reads*; an error is the answer to its request alone.
+    def run_all_now(self, read: ReadAll) -> list[AnyAnswer]:
+        """As ``run_now`` for each that *read* gives; an error is the answer to its request alone.
 
         All are read before the first runs: the code of the engine displaces that of the codecs
         from the processor's caches.
         """
-        if not self._may_be_brief(INLINE_S):
-            return [None] * len(reads)
-        answers: list[Answer | None] = [None] * len(reads)
-        alike: dict[Fit, tuple[list[int], list[InferRequest]]] = {}
-        for place, request in enumerate(reads.read_all(self.describe)):
-            if isinstance(request, Exception):
-                answers[place] = request
-                continue
-            fit = request.fit
-            if fit is not None and fit.plain and request.stop is None:
-                found = alike.get(fit)
-                if found is None:
-                    found = alike[fit] = [], []
-                found[0].append(place)
-                found[1].append(request)
-            else:
-                answers[place] = self._run_alone(request)
-        for fit, (places, requests) in alike.items():
-            answered = self._run_alike(fit, requests)
-            for place, answer in zip(places, answered, strict=True):
-                answers[place] = answer
-        return answers
+        return [self._run_any(request) for request in read(self.describe)]
 
-    def _run_alone(self, request: InferRequest) -> Answer | None:
+    def _run_any(self, request: AnyRequest) -> AnyAnswer:
+        if isinstance(request, StackedRequests):
+            return self._run_stacked(request)
+        if isinstance(request, Exception):
+            return request
         try:
             return self._run_if_brief(request, INLINE_S)
         except Exception as error:  # the request is answered with it
             return error
 
-    def _run_alike(self, fit: Fit, requests: Sequence[InferRequest]) -> list[Answer | None]:
-        """As ``_run_alone`` for each of *requests*, which all have this *fit*."""
-        answers: list[Answer | None] = []
-        may_be_brief = self._learned.pace.expected_s(fit.nbytes) < INLINE_S
-        if may_be_brief and fit.signature is self.signature and self._runs.tracing is None:
-            try:
-                with self.session.several(requests[0].inputs, fit.to_compute) as run:
-                    self._run_several(run, fit, requests, answers)
-            except Exception as error:  # the run of the next one, which is run again alone
-                _log.debug("a run of %s failed among others: %s", self.model, error)
-        return answers + [self._run_alone(request) for request in requests[len(answers) :]]
+    def _run_stacked(self, requests: StackedRequests) -> StackedResponses:
+        fit = requests.fit
+        outputs: dict[str, Tensor] = {}
+        ended_s: list[float] = []
+        is_brief = self._learned.pace.expected_s(fit.nbytes) < INLINE_S
+        if is_brief and fit.plain and fit.signature is self.signature:
+            with self.session.several(requests.inputs, fit.to_compute) as several:
+                if several is not None:
+                    begun_s = time.perf_counter()
+                    ended_s = self._run_several(several.runs, fit.nbytes)
+                    if ended_s:
+                        outputs = several.outputs(len(ended_s))
+                        self._count(requests, begun_s, ended_s)
+        return StackedResponses(self.model, outputs, requests.ids[: len(ended_s)])
 
-    def _run_several(
-        self,
-        run: RunInputs,
-        fit: Fit,
-        requests: Sequence[InferRequest],
-        answers: list[Answer | None],
-    ) -> None:
-        """Add to *answers* those to *requests*, while their runs are brief. Raises as *run* does.
+    def _run_several(self, runs: Sequence[Callable[[], object]], nbytes: int) -> list[float]:
+        """When each of *runs* ended, up to the first that fails, or after which they are not brief.
 
-        Read, run and counted one by one, requests that are alike take 11 % to 21 % more of the
-        processor (16 clients, ``benchmarks/without.py alike``).
+        Each is on *nbytes* of inputs.
         """
-        model, learned, nbytes = self.model, self._learned, fit.nbytes
-        pace, clock = learned.pace, time.perf_counter
-        batch_size = requests[0].batch_size if self.signature.max_batch_size else 1
-        counted: list[Counted] = []
-        traced: list[Traced] = []
-        at_s, begun_s = time.time(), clock()
+        learned, clock = self._learned, time.perf_counter
+        observe, pace = learned.pace.observe, learned.pace
+        ended_s: list[float] = []
+        begun_s = clock()
         try:
-            for request in requests:
-                outputs = run(request.inputs)
-                ended_s = clock()
-                run_s, made_s = ended_s - begun_s, request.made_s
-                pace.observe(nbytes, run_s)
-                answers.append(InferResponse(model, outputs, request.id))
-                traced.append((at_s, model, nbytes, ended_s - made_s))
-                waited_s, begun_s = begun_s - made_s, clock()
-                counted.append((waited_s, 0.0, run_s, begun_s - ended_s, batch_size, at_s))
+            for run in runs:
+                run()
+                now_s = clock()
+                run_s, begun_s = now_s - begun_s, now_s
+                ended_s.append(now_s)
+                observe(nbytes, run_s)
                 if run_s > STALL_S:
-                    self._runs.stalled(model, learned, nbytes, run_s)
-                    return
+                    self._runs.stalled(self.model, learned, nbytes, run_s)
+                    break
                 if pace.least_s >= INLINE_S:
-                    return
-        finally:
-            learned.requests.all_succeeded(counted)
-            self._runs.trace.add_all(traced)
+                    break
+        except Exception as error:  # the request is run again alone, and answered with its error
+            _log.debug("a run of %s failed among others: %s", self.model, error)
+        return ended_s
 
-    def _may_be_brief(self, longest_s: float) -> bool:
+    def _count(self, requests: StackedRequests, begun_s: float, ended_s: Sequence[float]) -> None:
+        """Count the first of *requests*: they ran from *begun_s* on, and each ended then."""
+        output_s = time.perf_counter() - ended_s[-1]
+        rest_s = output_s / len(ended_s) - requests.made_s
+        total_s = [each_s + rest_s for each_s in ended_s]
+        batch_size = requests.batch_size if self.signature.max_batch_size else 1
+        at_s, infer_s = time.time(), ended_s[-1] - begun_s
+        self._learned.requests.all_succeeded(total_s, infer_s, output_s, batch_size, at_s)
+        model, nbytes = self.model, requests.fit.nbytes
+        self._runs.trace.add_all([(at_s, model, nbytes, each_s) for each_s in total_s])
+
+    def may_be_brief(self, longest_s: float) -> bool:
         learned = self._learned
         if not self._steady or learned.pace.least_s >= longest_s:
             return False
@@ -327,20 +317,6 @@ class Direct:
             return self.run(request)
         except BaseException as error:  # the request is answered with it
             return error
-
-
-def run_all_now(runner: Runner, reads: Reads) -> list[Answer | None]:
-    """As ``Runner.run_now`` for each of *reads*; an error is the answer to its request alone."""
-    direct: Direct | None = runner.direct
-    if direct is not None:
-        return direct.run_all_now(reads)
-    answers: list[Answer | None] = []
-    for place in range(len(reads)):
-        try:
-            answers.append(runner.run_now(partial(reads.read, place)))
-        except Exception as error:  # the request is answered with it
-            answers.append(error)
-    return answers
 
 
 def why_stopped(request: InferRequest) -> RequestStopped | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from workbench.inference import InferRequest, InferResponse
+from workbench.inference import InferRequest, InferResponse, StackedRequests
 from workbench.model import Signature
 
 INLINE_S = 0.0005  # a shorter run is made on the event loop: a thread would cost more than it
@@ -17,18 +17,11 @@ Read = Callable[[Describe], InferRequest]
 """Reads the request that a client sent. Raises ``InvalidRequest``."""
 
 
-class Reads(Protocol):
-    """Requests to one model that came together, and are not read yet."""
+AnyRequest = InferRequest | StackedRequests | Exception
+"""A request, several that are alike, or why one cannot be read."""
 
-    def __len__(self) -> int: ...
-
-    def read(self, place: int, describe: Describe, /) -> InferRequest:
-        """The request at that place. Raises ``InvalidRequest``."""
-        ...
-
-    def read_all(self, describe: Describe, /) -> Sequence[InferRequest | Exception]:
-        """All, or why one cannot be read."""
-        ...
+ReadAll = Callable[[Describe], Sequence[AnyRequest]]
+"""Reads requests to one model that came together. Never raises."""
 
 
 class Turn(Protocol):
