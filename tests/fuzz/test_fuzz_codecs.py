@@ -211,7 +211,7 @@ def said(request: InferRequest, form: ReplyForm) -> str:
 
 def check_again(known: KnownText, body: bytes) -> bool:
     """Whether *body* is read as a repetition; then it must say what all of its reading says."""
-    values = known.cut(body, len(body))
+    values = known.cut(body, body, len(body))
     request = None if values is None else known.read("m", None, values)
     if request is None:
         return False
@@ -224,7 +224,7 @@ def check_again(known: KnownText, body: bytes) -> bool:
 
 def check_together(known: KnownText, bodies: list[bytes]) -> bool:
     """Whether *bodies* are stacked; then each must say what it says by itself."""
-    cuts = [values for body in bodies if (values := known.cut(body, len(body))) is not None]
+    cuts = [values for body in bodies if (values := known.cut(body, body, len(body))) is not None]
     known.fit = Fit(Signature("fake", {}, {}), (), 0, plain=True)
     stack = known.stack(cuts) if cuts else None
     known.fit = None

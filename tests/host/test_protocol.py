@@ -1170,13 +1170,61 @@ def test_large_bodies_in_pieces(model: str, step: int, short_cut: Server, long_w
     assert short_cut.talk(*segments) == long_way.talk(*segments)
 
 
-def test_a_client_leaves_within_a_large_body(short_cut: Server) -> None:
+@pytest.mark.parametrize("model", ["a", "long", "nobody"])
+@pytest.mark.parametrize("step", [2**12, 2**16 + 1, 2**19])
+@pytest.mark.parametrize("kind", ["binary", "JSON"])
+def test_large_bodies_with_known_heads(
+    kind: str, model: str, step: int, short_cut: Server, long_way: Server
+) -> None:
+    """They are read to their last byte and no further, and what follows is another request."""
+    if kind == "binary":
+        large = request(LARGE_BINARY, f"/v2/models/{model}/infer", **{LENGTH: LARGE_LENGTH})
+    else:
+        large = request(message(*[1.5] * 50_000), f"/v2/models/{model}/infer")
+    segments: list[bytes] = []
+    for stream in (large, large, large + QUICK["one value"], large, large, large * 3):
+        segments += [stream[start : start + step] for start in range(0, len(stream), step)]
+    assert short_cut.talk(*segments) == long_way.talk(*segments)
+
+
+def large_with_known_head(server: Server) -> tuple[Connection, list[bytes]]:
+    """A connection on which a large request came three times, and the segments of the next."""
+    connection, segments = server.connect(), large_segments()
+    for _ in range(3):
+        connection.feed(*segments)
+    connection.transport.written.clear()
+    return connection, segments
+
+
+def test_a_large_body_with_a_known_head_is_not_parsed(short_cut: Server) -> None:
+    """Its segments go where the body is collected."""
+    connection, segments = large_with_known_head(short_cut)
+    connection.protocol.parser = None
+    connection.feed(*segments)
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 1
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_client_leaves_within_a_large_body(is_known: bool, short_cut: Server) -> None:
     """A connection that is lost while a large body comes is forgotten."""
-    connection = short_cut.connect()
-    connection.feed(*large_segments()[:3])
+    connection, segments = large_with_known_head(short_cut)
+    if not is_known:
+        connection.feed(QUICK["one value"])
+        connection.transport.written.clear()
+    connection.feed(*segments[:3])
     connection.lose()
     assert connection.state.connections == set()
     assert connection.transport.written == []
+
+
+def test_no_clock_while_a_large_body_with_a_known_head_comes(short_cut: Server) -> None:
+    """It has all the time that it takes."""
+    connection, segments = large_with_known_head(short_cut)
+    connection.feed(*segments[:3])
+    connection.loop.pass_time(10 * KEPT_S)
+    assert not connection.transport.closed
+    connection.feed(*segments[3:])
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 1
 
 
 def test_a_large_request_takes_room_for_itself_only(short_cut: Server) -> None:

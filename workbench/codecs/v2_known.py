@@ -58,12 +58,14 @@ class _Input:
     brackets: int = 0
 
 
+Body = bytes | memoryview
+
 _Places = list[tuple[int, int, _Input | None]]  # where each value begins and ends; None is the id
 
-_Values = tuple[bytes, int, str, list[bytes]]
+_Values = tuple[Body, int, str, list[bytes]]
 """A body, where its binary tensors begin, its id, and the texts of its arrays."""
 
-Asked = tuple[bytes | memoryview, int | None]
+Asked = tuple[Body, int | None]
 """A body, and the length of its JSON; ``None`` is all of it."""
 
 Decoded = tuple[InferRequest, ReplyForm, "KnownText | None"]
@@ -112,25 +114,25 @@ class KnownText:
         self.fit: Fit | None = None
         self.reply = KnownReply(form)
 
-    def cut(self, body: bytes, end: int) -> _Values | None:
-        """The values in *body*, whose text ends at *end*, if it has these pieces."""
-        if end + self._tail_nbytes != len(body) or not body.startswith(self._first):
+    def cut(self, body: Body, text: bytes, end: int) -> _Values | None:
+        """The values in *body*, if its *text*, up to *end*, has these pieces."""
+        if end + self._tail_nbytes != len(body) or not text.startswith(self._first):
             return None
         at = len(self._first)
         id_: str = self._same[0]
         texts: list[bytes] = []
         for is_id, piece, find in self._rest:
             if is_id:
-                stop = body.find(b'"', at, end)
-                said = _plain_text(body[at:stop])
-                if said is None or not body.startswith(piece, stop):
+                stop = text.find(b'"', at, end)
+                said = _plain_text(text[at:stop])
+                if said is None or not text.startswith(piece, stop):
                     return None
                 id_ = said
             else:
-                stop = find(body, piece, at, end)
+                stop = find(text, piece, at, end)
                 if stop < 0:
                     return None
-                texts.append(body[at:stop])
+                texts.append(text[at:stop])
             at = stop + len(piece)
         return (body, at, id_, texts) if at == end else None
 
@@ -192,16 +194,15 @@ class KnownTexts:
         self._texts: list[KnownText] = []
         self._misses = 0
 
-    def decode(
-        self, body: bytes | memoryview, header_nbytes: int | None, rules: RequestRules
-    ) -> Decoded:
+    def decode(self, body: Body, header_nbytes: int | None, rules: RequestRules) -> Decoded:
         """The request, as from ``v2.decode_request``, and its known text, if there is one."""
         model, version = self._model, self._version
         end = len(body) if header_nbytes is None else header_nbytes
-        if not isinstance(body, bytes) or not 0 < end <= _MAX_NBYTES:
+        if not 0 < end <= _MAX_NBYTES:
             return (*decode_request(model, version, body, header_nbytes, rules), None)
+        text = body if isinstance(body, bytes) else bytes(body[:end])
         for known in self._texts:
-            values = known.cut(body, end)
+            values = known.cut(body, text, end)
             if values is not None:
                 request = known.read(model, version, values)
                 if request is not None:
@@ -222,10 +223,11 @@ class KnownTexts:
         alike: dict[KnownText, tuple[list[int], list[_Values]]] = {}
         for place, (body, header_nbytes) in enumerate(asked):
             end = len(body) if header_nbytes is None else header_nbytes
-            if not isinstance(body, bytes) or not 0 < end <= _MAX_NBYTES:
+            if not 0 < end <= _MAX_NBYTES:
                 continue
+            text = body if isinstance(body, bytes) else bytes(body[:end])
             for known in self._texts:
-                values = known.cut(body, end)
+                values = known.cut(body, text, end)
                 if values is not None:
                     found = alike.get(known)
                     if found is None:
@@ -247,13 +249,13 @@ class KnownTexts:
 
 
 def known_text(
-    body: bytes, end: int, request: InferRequest, form: ReplyForm, rules: RequestRules
+    body: Body, end: int, request: InferRequest, form: ReplyForm, rules: RequestRules
 ) -> KnownText | None:
     """What *body* said, whose text ends at *end*: *request*.
 
     ``None`` if it is not clear which part of the text has which meaning.
     """
-    text = body[:end]
+    text = bytes(body[:end])
     inputs = [_input(name, tensor) for name, tensor in request.inputs.items()]
     if form.spans or not _is_plain(text, inputs, rules):
         return None

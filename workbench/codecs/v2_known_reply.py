@@ -61,11 +61,11 @@ class KnownReply:
         texts: list[list[bytes]] = [[self._begin(id_)] for id_ in responses.ids]
         blobs: list[list[bytes]] = []
         for (name, tensor), known in zip(outputs.items(), self._outputs, strict=True):
-            known_name, datatype, shape, behind, is_small = known
+            known_name, datatype, shape, behind, _ = known
             array = tensor.array
             if array.shape[1:] != shape or name != known_name or tensor.datatype != datatype:
                 return None
-            if not (array.size and is_small):
+            if not array.size:
                 return None
             if behind is None:
                 whole, nbytes = array.tobytes(), array.nbytes // count

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from workbench.host.known_head import Found, HeadPieces, KnownHead, head_pieces
 from workbench.host.linger import Linger
@@ -52,6 +52,7 @@ class ShortCutProtocol(Protocol):
         "_pieces",
         "_place",
         "_placed_nbytes",
+        "_rest_nbytes",
         "_round",
         "_short_cut",
         "_unlike",
@@ -66,14 +67,17 @@ class ShortCutProtocol(Protocol):
         self._round = round_
         self._waits = False  # whether a request waits for the end of the round
         self._linger = linger
-        self._chunks: list[bytes] | None = None  # the length of the body that is awaited,
+        self._chunks: list[bytes | memoryview] | None = (
+            None  # the length of the body that is awaited,
+        )
         self._place: memoryview | None = None  # and where it is put instead if it is large
         self._placed_nbytes = 0
         self._head: Any = None  # the last head that the short cut took,
         self._pieces: HeadPieces | None = None  # its pieces,
         self._known: KnownHead | None = None  # and what finds it again, once it came twice
         self._unlike = 0  # how many heads in a row did not
-        self._begun: tuple[Found, bytes] | None = None  # a known head whose body is not complete
+        self._begun: tuple[Found, bytes] | None = None  # a known head with a part of a small body
+        self._rest_nbytes = 0  # that a large body with a known head lacks
         self._begun_s = 0.0  # when its first bytes came
         self._clock = self.loop.time
         self._idle_since_s = 0.0
@@ -85,6 +89,9 @@ class ShortCutProtocol(Protocol):
         """Answer a request whose head is known, or have it parsed."""
         if self._waits:
             self._round.end()
+        if self._rest_nbytes:
+            self._collect(data)
+            return
         found = None
         begun, self._begun = self._begun, None
         if begun is not None:
@@ -107,24 +114,41 @@ class ShortCutProtocol(Protocol):
             asyncio.get_running_loop().call_soon(self.flow.resume_reading)
 
     def _take(self, found: Found, data: bytes, is_first: bool) -> bool:
-        """Answer the request with the head that was *found*; wait once for the rest of its body."""
+        """Answer the request with the head that was *found*, at once or when its body is there.
+
+        The rest of a small one is waited for once.
+        """
         head, end, nbytes = found
-        if nbytes > self._short_cut.limit_nbytes:
-            return False
         lacks_nbytes = nbytes - (len(data) - end)
-        if lacks_nbytes:
-            if lacks_nbytes < 0 or not is_first or nbytes >= _LARGE_NBYTES:
-                return False
-            self._begun = found, data
-            return True
-        self._head = head
-        place = self._room_for(nbytes) if nbytes >= _LARGE_NBYTES else None
-        if place is None:
+        if lacks_nbytes < 0 or nbytes > self._short_cut.limit_nbytes:
+            return False
+        if nbytes >= _LARGE_NBYTES:
+            self._head = head
+            self._begin_body(nbytes)
+            self._rest_nbytes = nbytes
+            self._collect(memoryview(data)[end:])
+        elif not lacks_nbytes:
+            self._head = head
             self._answer(data[end:])
+        elif is_first:
+            self._begun = found, data
         else:
-            place[:] = memoryview(data)[end:]
-            self._answer(place.toreadonly())
+            return False
         return True
+
+    def _collect(self, data: bytes | memoryview) -> None:
+        """Take a part of a large body, and perhaps what follows it.
+
+        Its parts need no parser, which would copy them: a request with an image as binary tensors
+        takes % less.
+        """
+        part = data[: self._rest_nbytes]
+        self._rest_nbytes -= len(part)
+        self.on_body(part)
+        if not self._rest_nbytes:
+            self._complete()
+            if len(data) > len(part):
+                self.data_received(bytes(data[len(part) :]))
 
     def _is_free(self) -> bool:
         """Whether this connection has no other request in progress."""
@@ -150,19 +174,19 @@ class ShortCutProtocol(Protocol):
         if self._head is None:
             self._begin_ordinary()
             return
-        nbytes = next(int(v) for k, v in self.headers if k == b"content-length")
-        self._chunks, self._placed_nbytes = [], 0
-        self._place = self._room_for(nbytes) if nbytes >= _LARGE_NBYTES else None
+        self._begin_body(next(int(v) for k, v in self.headers if k == b"content-length"))
         if self._text is not None:
             self._learn(self._text)
 
-    def _room_for(self, nbytes: int) -> memoryview | None:
-        """Where a large body of binary tensors goes, so that the engine can take them as they lie.
+    def _begin_body(self, nbytes: int) -> None:
+        """Make room for a large body of binary tensors, so that the engine takes them as they lie.
 
         To keep its pieces, and then join them, would take its room twice.
         """
-        begin = self._short_cut.tensors_begin(self._head)
-        return room_for(nbytes, begin) if begin else None
+        self._chunks, self._place, self._placed_nbytes = [], None, 0
+        begin = self._short_cut.tensors_begin(self._head) if nbytes >= _LARGE_NBYTES else 0
+        if begin:
+            self._place = room_for(nbytes, begin)
 
     def _learn(self, text: bytes) -> None:
         """Recognise the head from now on if it came twice.
@@ -197,10 +221,10 @@ class ShortCutProtocol(Protocol):
         self.headers.extend(headers)
         super().on_headers_complete()
 
-    def on_body(self, body: bytes) -> None:
+    def on_body(self, body: bytes | memoryview) -> None:
         self._brought = True
         if self._chunks is None:
-            super().on_body(body)
+            super().on_body(cast(bytes, body))
         elif self._place is not None:
             begin, self._placed_nbytes = self._placed_nbytes, self._placed_nbytes + len(body)
             self._place[begin : self._placed_nbytes] = body
@@ -214,15 +238,16 @@ class ShortCutProtocol(Protocol):
         self._brought = True
         self._text = None  # the bytes that follow are another message
         self._within = False
-        chunks, self._chunks = self._chunks, None
-        if chunks is None:
+        if self._chunks is None:
             super().on_message_complete()
-            return
-        place, self._place = self._place, None
-        if place is not None:
-            self._answer(place.toreadonly())
         else:
-            self._answer(b"".join(chunks))
+            self._complete()
+
+    def _complete(self) -> None:
+        """Answer the request, whose body is there."""
+        chunks, self._chunks = self._chunks, None
+        place, self._place = self._place, None
+        self._answer(b"".join(chunks or ()) if place is None else place.toreadonly())
 
     # ── a reply goes out ──
 
@@ -298,7 +323,7 @@ class ShortCutProtocol(Protocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection if it was idle for long enough; the short cut sets no new timer."""
         left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
-        if self._begun is not None or self._waits:  # it is not idle
+        if self._begun is not None or self._rest_nbytes or self._waits:  # it is not idle
             self._wait_for_idleness(self.timeout_keep_alive)
         elif left_s > 0:
             self._wait_for_idleness(left_s)
