@@ -201,7 +201,7 @@ def test_the_times_of_requests_that_are_alike(monkeypatch: pytest.MonkeyPatch) -
     counts = rig.counts
     assert counts.total_s == 1.5 + 2.0
     assert (counts.infer_s, counts.output_s, counts.queue_s) == (0.75, 0.5, 2.25)
-    assert [row[3] for row in rig.runs.trace.read()] == [1.5, 2.0]
+    assert [row[3] for row in rig.runs.trace.read()] == [1.25, 1.75]
 
 
 @pytest.mark.parametrize("more", [{"classes": {"y": 1}}, {"into": {"y": memoryview(b"")}}])

@@ -62,7 +62,7 @@ class BoundRuns:
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str]
     ) -> AbstractContextManager[SeveralRuns | None]:
         """See ``Runnable.several``. If they are too many, there are runs of the first of them."""
-        key = _key(inputs, outputs, 1)
+        key = _key(inputs, outputs, n_stacked=1)
         bound = self._free.pop(key, None)
         if bound is None:
             return nullcontext(None)
@@ -176,9 +176,9 @@ def _first(rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: Tensor(each.datatype, each.array[0, ...]) for name, each in rows.items()}
 
 
-def _key(inputs: Mapping[str, Tensor], outputs: Sequence[str], joined: int = 0) -> Any:
-    """What the inputs and outputs of a run are; of runs whose inputs are *joined* that is 1."""
+def _key(inputs: Mapping[str, Tensor], outputs: Sequence[str], n_stacked: int = 0) -> Any:
+    """What the inputs and outputs of a run are; *n_stacked* dimensions come before theirs."""
     key: Any = tuple(outputs)
     for name, tensor in inputs.items():
-        key = key, name, tensor.datatype, tensor.array.shape[joined:]
+        key = key, name, tensor.datatype, tensor.array.shape[n_stacked:]
     return key

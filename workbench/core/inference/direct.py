@@ -137,13 +137,13 @@ class Direct:
     def _count(self, requests: StackedRequests, begun_s: float, ended_s: Sequence[float]) -> None:
         """Count the first of *requests*: they ran from *begun_s* on, and each ended then."""
         output_s = time.perf_counter() - ended_s[-1]
-        rest_s = output_s / len(ended_s) - requests.made_s
-        total_s = [each_s + rest_s for each_s in ended_s]
+        made_s, one_s = requests.made_s, output_s / len(ended_s)
         batch_size = requests.batch_size if self.signature.max_batch_size else 1
         at_s, infer_s = time.time(), ended_s[-1] - begun_s
+        total_s = [each_s - made_s + one_s for each_s in ended_s]
         self._learned.requests.all_succeeded(total_s, infer_s, output_s, batch_size, at_s)
         model, nbytes = self.model, requests.fit.nbytes
-        self._runs.trace.add_all([(at_s, model, nbytes, each_s) for each_s in total_s])
+        self._runs.trace.add_all([(at_s, model, nbytes, each_s - made_s) for each_s in ended_s])
 
     def may_be_brief(self, longest_s: float) -> bool:
         learned = self._learned
