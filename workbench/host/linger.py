@@ -1,7 +1,7 @@
 """Keeps the event loop awake for a moment after a reply, in case the client asks again at once.
 
 Waking a sleeping thread takes longer than a small inference: without this, the median latency of
-one client that sends requests in a loop is 19 % to 38 % longer (``benchmarks/without.py linger``),
+one client that sends requests in a loop is 19 % to 52 % longer (``benchmarks/without.py linger``),
 and two clients get 16 % fewer answers, four 5 % to 10 %.
 """
 
