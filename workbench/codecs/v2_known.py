@@ -62,8 +62,8 @@ Body = bytes | memoryview
 
 _Places = list[tuple[int, int, _Input | None]]  # where each value begins and ends; None is the id
 
-_Values = tuple[Body, int, str, list[bytes]]
-"""A body, where its binary tensors begin, its id, and the texts of its arrays."""
+_Values = tuple[Body, int, bytes | None, list[bytes]]
+"""A body, where its binary tensors begin, its id if these differ, and the texts of its arrays."""
 
 Asked = tuple[Body, int | None]
 """A body, and the length of its JSON; ``None`` is all of it."""
@@ -118,16 +118,14 @@ class KnownText:
         """The values in *body*, if its *text*, up to *end*, has these pieces."""
         if end + self._tail_nbytes != len(body) or not text.startswith(self._first):
             return None
-        at = len(self._first)
-        id_: str = self._same[0]
+        at, id_ = len(self._first), None
         texts: list[bytes] = []
         for is_id, piece, find in self._rest:
             if is_id:
                 stop = text.find(b'"', at, end)
-                said = _plain_text(text[at:stop])
-                if said is None or not text.startswith(piece, stop):
+                if not text.startswith(piece, stop):
                     return None
-                id_ = said
+                id_ = text[at:stop]
             else:
                 stop = find(text, piece, at, end)
                 if stop < 0:
@@ -137,14 +135,17 @@ class KnownText:
         return (body, at, id_, texts) if at == end else None
 
     def read(self, model: str, version: int | None, values: _Values) -> InferRequest | None:
-        """The request with these *values*; ``None`` if an array has not the form that it had."""
+        """The request with these *values*; ``None`` if one has not the form that it had."""
+        id_ = self._same[0] if values[2] is None else _plain_text(values[2])
+        if id_ is None:
+            return None
         inputs: dict[str, Tensor] = {}
         for each, text in zip(self._arrays, values[3], strict=True):
             tensor = _tensor(each, text)
             if tensor is None:
                 return None
             inputs[each.name] = tensor
-        return self._request(model, version, values, inputs)
+        return self._request(model, version, values, id_, inputs)
 
     def stack(self, values: Sequence[_Values]) -> StackedRequests | None:
         """The requests with these *values*; ``None`` if one may differ from the others in more.
@@ -153,6 +154,9 @@ class KnownText:
         """
         fit = self.fit
         if fit is None or not self._is_small:
+            return None
+        ids = self._ids(values)
+        if ids is None:
             return None
         inputs: dict[str, Tensor] = {}
         for place, each in enumerate(self._arrays):
@@ -167,12 +171,19 @@ class KnownText:
                 array = rows[:, at : at + each.nbytes].view(each.dtype)
                 inputs[each.name] = Tensor(each.datatype, array.reshape(-1, *each.shape))
                 at += each.nbytes
-        return StackedRequests(inputs, [id_ for _, _, id_, _ in values], fit)
+        return StackedRequests(inputs, ids, fit)
+
+    def _ids(self, values: Sequence[_Values]) -> list[str] | None:
+        """The ids of requests with these *values*; ``None`` if one is not plain ASCII."""
+        if values[0][2] is None:
+            return [self._same[0]] * len(values)
+        said = _plain_text(b'"'.join([id_ for _, _, id_, _ in values if id_ is not None]))
+        return None if said is None else said.split('"')
 
     def _request(
-        self, model: str, version: int | None, values: _Values, inputs: dict[str, Tensor]
+        self, model: str, version: int | None, values: _Values, id_: str, inputs: dict[str, Tensor]
     ) -> InferRequest:
-        body, at, id_, _ = values
+        body, at, _, _ = values
         for each in self._tail:
             array = _view(each.shape, each.dtype, body, at)
             inputs[each.name] = Tensor(each.datatype, array)

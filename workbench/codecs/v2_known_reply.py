@@ -37,7 +37,10 @@ class KnownReply:
             return self._learn(response)
         if response.parameters:
             return self._learn(response)
-        texts: list[bytes] = [self._begin(response.id)]
+        text = self._before
+        if response.id:
+            text = b'{"id":%b,%b' % (v2_json.write(response.id), self._after_id)
+        texts: list[bytes] = [text]
         blobs: list[bytes | memoryview] = []
         for (name, tensor), known in zip(outputs.items(), self._outputs):  # noqa: B905  # 0.3 µs
             known_name, datatype, shape, behind, is_small = known
@@ -58,7 +61,9 @@ class KnownReply:
         outputs, count = responses.outputs, len(responses.ids)
         if responses.model is not self._model or len(outputs) != len(self._outputs):
             return None
-        texts: list[list[bytes]] = [[self._begin(id_)] for id_ in responses.ids]
+        ids = v2_json.write(responses.ids)[2:-2].split(b'","')  # no quote within is without "\\"
+        before, after = self._before, self._after_id
+        texts = [[b'{"id":"%b",%b' % (id_, after) if id_ else before] for id_ in ids]
         blobs: list[list[bytes]] = []
         for (name, tensor), known in zip(outputs.items(), self._outputs, strict=True):
             known_name, datatype, shape, behind, _ = known
@@ -77,11 +82,6 @@ class KnownReply:
             for row, text in zip(elements[2:-2].split(b"],["), texts, strict=True):
                 text.extend((b"[", row, b"]", behind))
         return list(zip(map(b"".join, texts), *blobs, strict=True))
-
-    def _begin(self, id_: str) -> bytes:
-        if not id_:
-            return self._before
-        return b'{"id":%b,%b' % (v2_json.write(id_), self._after_id)
 
     def _learn(self, response: InferResponse) -> EncodedResponse:
         """As ``encode``; and remember the response, if others can differ in their elements only."""
