@@ -432,26 +432,29 @@ class Residency:
     def _order(self, effect: Effect, jobs: list[Job]) -> None:
         """Add what is to be done for *effect* to *jobs*; telemetry has taken the other effects."""
         match effect:
-            case Grant(number, models):
-                lease = self._lease(self._residents.among(models))
-                jobs.append(partial(_grant, self._asked.pop(number), lease))
-            case Refuse(number, error):
-                jobs.append(partial(_refuse, self._asked.pop(number), error))
-            case Estimate(number, models):
-                work, done = self._devices[0].work, partial(self._estimated, number)
-                jobs.append(partial(work.estimate, models, done))
-            case Load(model, device, _):
+            case Grant():
+                lease = self._lease(self._residents.among(effect.models))
+                jobs.append(partial(_grant, self._asked.pop(effect.request), lease))
+            case Estimate():
+                work, done = self._devices[0].work, partial(self._estimated, effect.request)
+                jobs.append(partial(work.estimate, effect.models, done))
+            case Load():
+                model = effect.model
                 stop = self._stops[model] = CancellationToken()
-                work, loaded = self._devices[device].work, partial(self._loaded, model)
+                work, loaded = self._devices[effect.device].work, partial(self._loaded, model)
                 jobs.append(partial(work.load, model, stop, loaded))
-            case StopLoad(model, error):
-                jobs.append(partial(self._stops[model].set, error))
-            case Close(model, device, nbytes):
+            case Close():
+                model = effect.model
                 resident = self._residents.get(model)
                 session, closed = self._loans[resident].session, partial(self._closed, resident)
-                close = self._devices[device].work.close
-                jobs.append(partial(close, model, session, nbytes, closed))
-            case Left(model, holds):  # while it holds memory, not all are told
+                close = self._devices[effect.device].work.close
+                jobs.append(partial(close, model, session, effect.nbytes, closed))
+            case Refuse():
+                jobs.append(partial(_refuse, self._asked.pop(effect.request), effect.error))
+            case StopLoad():
+                jobs.append(partial(self._stops[effect.model].set, effect.error))
+            case Left():  # while it holds memory, not all are told
+                model, holds = effect.model, effect.holds
                 asked = [self._leaving.pop((model, end), None) for end in {False, not holds}]
                 jobs.extend(partial(gone.set_result, None) for gone in asked if gone)
 
