@@ -197,13 +197,13 @@ class LeavingOrder:
         self._read, heap = [], self._heap
         while heap:
             entry = heap[0]
-            key, place, number, resident = entry
+            _, place, number, resident = entry
             if number != resident.entry:
                 heapq.heappop(heap)
             elif resident.kind is not NOW:
                 heapq.heappop(heap)
                 resident.entry = 0
-            elif (key, place) != self._keys(resident):
+            elif place != resident.place:  # it was used since
                 heapq.heapreplace(heap, self._entry(resident))
             else:
                 self._read.append(heapq.heappop(heap))
@@ -215,12 +215,9 @@ class LeavingOrder:
 
     def _entry(self, resident: Resident) -> _Entry:
         self._number = resident.entry = self._number + 1
-        key, place = self._keys(resident)
-        return key, place, self._number, resident
-
-    def _keys(self, resident: Resident) -> tuple[float, int]:
         usage, load_s, nbytes = resident.usage, resident.load_s, resident.claimed_nbytes
-        return self._policy.lasting_key(usage, load_s, nbytes), resident.place
+        key = self._policy.lasting_key(usage, load_s, nbytes)
+        return key, resident.place, self._number, resident
 
 
 class DeviceRoom(Struct):
