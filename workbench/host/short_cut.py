@@ -40,7 +40,6 @@ class ShortCutProtocol(Protocol):
     # apart from uvicorn's 28 attributes, since CPython's caches give up above 30: that takes 8 %
     # off our own code in a request (benchmarks/overhead.py)
     __slots__ = (
-        "_begun",
         "_begun_s",
         "_chunks",
         "_clock",
@@ -76,8 +75,7 @@ class ShortCutProtocol(Protocol):
         self._pieces: HeadPieces | None = None  # its pieces,
         self._known: KnownHead | None = None  # and what finds it again, once it came twice
         self._unlike = 0  # how many heads in a row did not
-        self._begun: tuple[Found, bytes] | None = None  # a known head with a part of a small body
-        self._rest_nbytes = 0  # that a large body with a known head lacks
+        self._rest_nbytes = 0  # what the body behind a known head lacks
         self._begun_s = 0.0  # when its first bytes came
         self._clock = self.loop.time
         self._idle_since_s = 0.0
@@ -92,18 +90,13 @@ class ShortCutProtocol(Protocol):
         if self._rest_nbytes:
             self._collect(data)
             return
-        found = None
-        begun, self._begun = self._begun, None
-        if begun is not None:
-            found, text = begun
-            data = text + data
-        elif not self._within:
+        if not self._within:
             self._begun_s = time.perf_counter()
-        known = self._known
-        if known is not None and not self._within and self._is_free():
-            found = found or known.find(data)
-            if found is not None and self._take(found, data, begun is None):
-                return
+            known = self._known
+            if known is not None and self._is_free():
+                found = known.find(data)
+                if found is not None and self._take(found, data):
+                    return
         self._text = None if self._within else data
         answered = self.server_state.total_requests
         super().data_received(data)
@@ -113,31 +106,24 @@ class ShortCutProtocol(Protocol):
             self.flow.pause_reading()
             asyncio.get_running_loop().call_soon(self.flow.resume_reading)
 
-    def _take(self, found: Found, data: bytes, is_first: bool) -> bool:
-        """Answer the request with the head that was *found*, at once or when its body is there.
-
-        The rest of a small one is waited for once.
-        """
+    def _take(self, found: Found, data: bytes) -> bool:
+        """Answer the request with the head that was *found*, now or once its body is there."""
         head, end, nbytes = found
         lacks_nbytes = nbytes - (len(data) - end)
         if lacks_nbytes < 0 or nbytes > self._short_cut.limit_nbytes:
             return False
-        if nbytes >= _LARGE_NBYTES:
-            self._head = head
+        self._head = head
+        if not lacks_nbytes and nbytes < _LARGE_NBYTES:
+            self._answer(data[end:])
+        else:
             self._begin_body(nbytes)
             self._rest_nbytes = nbytes
-            self._collect(memoryview(data)[end:])
-        elif not lacks_nbytes:
-            self._head = head
-            self._answer(data[end:])
-        elif is_first:
-            self._begun = found, data
-        else:
-            return False
+            if end < len(data):
+                self._collect(memoryview(data)[end:])
         return True
 
     def _collect(self, data: bytes | memoryview) -> None:
-        """Take a part of a large body, and perhaps what follows it.
+        """Take a part of a body behind a known head, and perhaps what follows it.
 
         It needs no parser, which would copy it: an image as a binary tensor, in and out, took
         640 µs and takes 490 (p50, ``benchmarks/serving.py --cases binary``).
@@ -323,7 +309,7 @@ class ShortCutProtocol(Protocol):
     def timeout_keep_alive_handler(self) -> None:
         """Close the connection if it was idle for long enough; the short cut sets no new timer."""
         left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
-        if self._begun is not None or self._rest_nbytes or self._waits:  # it is not idle
+        if self._rest_nbytes or self._waits:  # it is not idle
             self._wait_for_idleness(self.timeout_keep_alive)
         elif left_s > 0:
             self._wait_for_idleness(left_s)
