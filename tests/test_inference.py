@@ -131,14 +131,6 @@ def test_a_model_without_inputs() -> None:
         check_request(MODEL, signature, InferRequest("m", {"a": A}))
 
 
-@pytest.mark.parametrize("wish", [{"classes": {"y": 1}}, {"into": {"y": memoryview(b"")}}])
-def test_what_is_not_plain(wish: dict[str, Any]) -> None:
-    """Outputs that are wanted as classes, or in the client's memory, are not wanted as they are."""
-    inputs = batch(a=1)
-    assert check_request(MODEL, BATCHED, InferRequest("m", inputs)).plain
-    assert not check_request(MODEL, BATCHED, InferRequest("m", inputs, **wish)).plain
-
-
 @pytest.mark.parametrize("inputs", [batch(a=1), batch(a=4), batch(a=4, b=4), batch(a=0, b=0)])
 def test_batches(inputs: dict[str, Tensor]) -> None:
     """A batch up to the limit fits, the same for every input."""
@@ -191,7 +183,7 @@ def test_a_request_crosses_processes() -> None:
         "m", MappingProxyType({"a": A, "c": C}), 2, ("y",), "7", {"priority": 1}, {"y": 2}
     )
     request.stop, request.into = CancellationToken(), {"y": memoryview(bytearray(4))}
-    request.fit = Fit(SIGNATURE, ("y",), 8, plain=False)
+    request.fit = Fit(SIGNATURE, ("y",), 8)
     request.functions, request.scalars_of_one = False, True
     again = pickle.loads(pickle.dumps(request))
     assert (again.model, again.version, again.outputs, again.id) == ("m", 2, ("y",), "7")

@@ -25,13 +25,13 @@ class Fit(Struct, eq=False):  # equal only to itself: comparing signatures takes
     """A check that a request passed: the *signature* it fits, and the outputs *to_compute*.
 
     It holds for all requests that differ in their elements and ids only. *nbytes* are those of
-    their inputs; the outputs of *plain* ones are wanted as they are.
+    their inputs. *stacks*: those that come together can be run as ``StackedRequests``.
     """
 
     signature: Signature
     to_compute: tuple[str, ...]
     nbytes: int
-    plain: bool
+    stacks: bool = False
 
 
 class InferRequest(Struct):  # as all that each request makes: see ``Tensor``
@@ -151,7 +151,7 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
                 f"{model} has no output {name!r}; it has {_names(signature.outputs)}"
             )
     to_compute = request.outputs or tuple(signature.outputs)
-    return Fit(signature, to_compute, request.nbytes, not (request.classes or request.into))
+    return Fit(signature, to_compute, request.nbytes)
 
 
 def narrow_scalars(signature: Signature, request: InferRequest) -> bool:

@@ -109,8 +109,11 @@ def test_several_runs_read_and_write_aligned_memory(session: OnnxSession) -> Non
 
 def test_runs_that_are_not_made_together(session: OnnxSession) -> None:
     """The first of a shape, those of a shape that is in use, and large ones."""
+    inputs = {"x": tensor([1, 2])}
+    assert not session.runs_several(inputs, ("y",))
     assert several(session, [[1, 2]] * 3) is None
-    ask(session, x=tensor([1, 2]))
+    ask(session, **inputs)
+    assert session.runs_several(inputs, ("y",))
     with session.several({"x": tensor([[1, 2]])}, ("y",)) as some:
         assert some is not None
         assert several(session, [[1, 2]] * 3) is None
@@ -119,6 +122,7 @@ def test_runs_that_are_not_made_together(session: OnnxSession) -> None:
     for _ in range(2):
         ask(session, x=tensor([1] * 1025))
         assert several(session, [[1] * 1025] * 3) is None
+        assert not session.runs_several({"x": tensor([1] * 1025)}, ("y",))
 
 
 def test_there_is_a_limit_of_runs_together(session: OnnxSession) -> None:

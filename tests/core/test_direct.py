@@ -35,6 +35,7 @@ class Rig:
         self.session.steady = steady
         self.session.signature = replace(SIGNATURE, max_batch_size=max_batch_size)
         self.session.run = self._inline  # type: ignore[method-assign]
+        self.session.runs_several = lambda *_: True  # type: ignore[method-assign]
         self.several: Any = Several(self)
         self.session.several = lambda *_: nullcontext(  # type: ignore[method-assign]
             self.several and self.several.of(*_)
@@ -148,9 +149,10 @@ def test_requests_that_are_run_together() -> None:
     assert same is unread
 
 
-def stack(rig: Rig, count: int, size: int = 2, **more: Any) -> StackedRequests:
+def stack(rig: Rig, count: int, size: int = 2) -> StackedRequests:
     """So many requests that are alike, each with other elements."""
-    fit = check_request(A, rig.direct.signature, asked(size, **more))
+    fit = check_request(A, rig.direct.signature, asked(size))
+    fit.stacks = True
     rows = np.arange(count * size, dtype=np.float32).reshape(count, size)
     return StackedRequests({"x": Tensor.of(rows)}, [str(row) for row in range(count)], fit)
 
@@ -204,17 +206,40 @@ def test_the_times_of_requests_that_are_alike(monkeypatch: pytest.MonkeyPatch) -
     assert [row[3] for row in rig.runs.trace.read()] == [1.25, 1.75]
 
 
-@pytest.mark.parametrize("more", [{"classes": {"y": 1}}, {"into": {"y": memoryview(b"")}}])
-def test_outputs_that_are_wanted_in_another_form(more: dict[str, Any]) -> None:
-    """Each such request is to be run by itself."""
+@pytest.mark.parametrize(
+    ("runs_several", "more", "stacks"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"classes": {"y": 1}}, False),
+        (True, {"into": {"y": memoryview(b"")}}, False),
+    ],
+)
+def test_which_requests_can_be_stacked(
+    runs_several: bool, more: dict[str, Any], stacks: bool
+) -> None:
+    """Those whose outputs are wanted as they are, if the session can run several of them."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
-    (answers,) = run_all(rig, stack(rig, 3, **more))
-    assert answers.ids == []
-    assert rig.ran == []
+    rig.session.runs_several = lambda *_: runs_several  # type: ignore[method-assign]
+    request = asked(**more)
+    rig.take(request)
+    assert request.fit is not None
+    assert request.fit.stacks == stacks
 
 
-def test_a_session_that_does_not_run_several() -> None:
+@pytest.mark.parametrize("stacks", [False, True])
+def test_a_stack_that_is_none(stacks: bool) -> None:
+    """It is not run."""
+    rig = Rig()
+    rig.learned.pace.observe(8, BRIEF_S)
+    requests = stack(rig, 3)
+    requests.fit.stacks = stacks
+    (answers,) = run_all(rig, requests)
+    assert len(rig.ran) == len(answers.ids) == (3 if stacks else 0)
+
+
+def test_a_session_that_does_not_run_several_now() -> None:
     """Each request is to be run by itself."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)

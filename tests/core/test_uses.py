@@ -102,6 +102,7 @@ def test_requests_that_are_alike(
     monkeypatch.setattr(FakeSession, "several", lambda *_: nullcontext(some))
     with lease(core, "a") as held:
         fit = check_request(held.model, held.session.signature, GOOD)
+        fit.stacks = True
     uses.clear()
     requests = StackedRequests(GOOD.inputs, ["1", "2", "3"], fit)
     answers = core.infer_all_now("a", None, lambda _: [requests, GOOD])

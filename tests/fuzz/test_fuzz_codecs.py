@@ -225,7 +225,7 @@ def check_again(known: KnownText, body: bytes) -> bool:
 def check_together(known: KnownText, bodies: list[bytes]) -> bool:
     """Whether *bodies* are stacked; then each must say what it says by itself."""
     cuts = [values for body in bodies if (values := known.cut(body, body, len(body))) is not None]
-    known.fit = Fit(Signature("fake", {}, {}), (), 0, plain=True)
+    known.fit = Fit(Signature("fake", {}, {}), (), 0, stacks=True)
     stack = known.stack(cuts) if cuts else None
     known.fit = None
     if stack is None:

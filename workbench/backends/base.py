@@ -96,6 +96,14 @@ class Runnable(Session, ABC):
         overlaps that memory at another address.
         """
 
+    def runs_several(
+        self,
+        inputs: Mapping[str, Tensor],  # noqa: ARG002  # some look at them
+        outputs: Sequence[str],  # noqa: ARG002
+    ) -> bool:
+        """Whether ``several`` gives runs on such *inputs*, as a rule, now that one was made."""
+        return False
+
     def several(
         self,
         inputs: Mapping[str, Tensor],  # noqa: ARG002  # some look at them
@@ -103,8 +111,7 @@ class Runnable(Session, ABC):
     ) -> AbstractContextManager[SeveralRuns | None]:
         """Runs that give the wanted *outputs*, one on each element of the *inputs*.
 
-        The first dimension of *inputs* counts runs. ``None`` where there is no gain in that, or
-        not yet.
+        The first dimension of *inputs* counts runs. ``None`` if they are to be run one by one.
         """
         return nullcontext(None)
 

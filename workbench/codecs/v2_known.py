@@ -35,7 +35,6 @@ _WORTH = 3  # requests that are alike: to stack two takes longer than it saves
 _MISSES = 16  # of so many unknown texts one is remembered, which takes as long as reading it
 _MAX_NBYTES = 2**16  # in longer texts most of the time goes into the elements anyway
 _MAX_PIECES_NBYTES = 2**12  # texts that are kept
-_SMALL_NBYTES = 2**12  # to read larger inputs together gains nothing
 _ID = re.compile(rb'"id"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*)"')
 _DATA = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*(\[)')
 _BRACKET = re.compile(rb"[\[\]]")
@@ -108,7 +107,6 @@ class KnownText:
         self._arrays = [value for _, _, value in values if value is not None]
         self._tail = tail
         self._tail_nbytes = sum(each.nbytes for each in tail)
-        self._is_small = all(each.nbytes <= _SMALL_NBYTES for each in (*self._arrays, *tail))
         self._same = request.id, request.outputs, request.parameters, request.classes
         self.form = form
         self.fit: Fit | None = None
@@ -150,10 +148,10 @@ class KnownText:
     def stack(self, values: Sequence[_Values]) -> StackedRequests | None:
         """The requests with these *values*; ``None`` if one may differ from the others in more.
 
-        So it is also if none was checked yet, and if they are large.
+        So it is also if their runs are made one by one in any case.
         """
         fit = self.fit
-        if fit is None or not self._is_small:
+        if fit is None or not fit.stacks:
             return None
         ids = self._ids(values)
         if ids is None:

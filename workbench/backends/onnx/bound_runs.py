@@ -58,6 +58,10 @@ class BoundRuns:
             self._learn(key, inputs, dict(zip(outputs, tensors, strict=True)))
         return tensors
 
+    def has(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> bool:
+        """Whether such runs are bound."""
+        return _key(inputs, outputs) in self._known
+
     def several(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str]
     ) -> AbstractContextManager[SeveralRuns | None]:

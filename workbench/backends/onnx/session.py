@@ -112,6 +112,9 @@ class OnnxSession(Runnable):
         finally:
             self._stoppable.discard(options)
 
+    def runs_several(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> bool:
+        return self._bound is not None and self._bound.has(inputs, outputs)
+
     def several(
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str]
     ) -> AbstractContextManager[SeveralRuns | None]:

@@ -99,7 +99,7 @@ class Direct:
         outputs: dict[str, Tensor] = {}
         ended_s: list[float] = []
         is_brief = self._learned.pace.expected_s(fit.nbytes) < INLINE_S
-        if is_brief and fit.plain and fit.signature is self.signature:
+        if is_brief and fit.stacks and fit.signature is self.signature:
             with self.session.several(requests.inputs, fit.to_compute) as several:
                 if several is not None:
                     begun_s = time.perf_counter()
@@ -182,7 +182,7 @@ class Direct:
                 wanted = fit.to_compute
             else:
                 wanted = self._runs.fit(model, signature, request)
-                begun_s = time.perf_counter()
+                begun_s, fit = time.perf_counter(), None  # of which less is known yet
             if inline:
                 own_s = None
                 tensors = self.session.run(request.inputs, wanted, request.into, request.stop)
@@ -193,6 +193,8 @@ class Direct:
                 self._runs.stalled(model, learned, nbytes, ended_s - begun_s)
             # A stream has already given all its answers, and returns none here.
             outputs = dict(zip(wanted, tensors)) if tensors else {}  # noqa: B905  # takes 0.3 µs
+            if fit is None:
+                self._learn(request)
             if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
         except BaseException as error:
@@ -221,6 +223,12 @@ class Direct:
         if self._runs.tracing is not None:
             self._runs.trace_run(model, request, started_s, begun_s, ended_s)
         return InferResponse(model, outputs, request.id)
+
+    def _learn(self, request: InferRequest) -> None:
+        """Remember whether requests like *request*, which ran, can be stacked."""
+        fit = request.fit
+        if fit is not None and not (request.classes or request.into):
+            fit.stacks = self.session.runs_several(request.inputs, fit.to_compute)
 
     def _tensors(
         self, request: InferRequest, wanted: tuple[str, ...]
