@@ -31,7 +31,7 @@ from workbench.inference import Fit, InferRequest, StackedRequests
 from workbench.tensor import DATATYPES, Array, Tensor
 
 _MANY = 8  # texts to one model
-_WORTH = 3  # requests that are alike: to stack two takes longer than it saves
+_FEWEST = 3  # requests of a stack: to stack two takes longer than it saves
 _MISSES = 16  # of so many unknown texts one is remembered, which takes as long as reading it
 _MAX_NBYTES = 2**16  # in longer texts most of the time goes into the elements anyway
 _MAX_PIECES_NBYTES = 2**12  # texts that are kept
@@ -146,10 +146,7 @@ class KnownText:
         return self._request(model, version, values, id_, inputs)
 
     def stack(self, values: Sequence[_Values]) -> StackedRequests | None:
-        """The requests with these *values*; ``None`` if one may differ from the others in more.
-
-        So it is also if their runs are made one by one in any case.
-        """
+        """The requests with these *values*; ``None`` if they are to be read and run one by one."""
         fit = self.fit
         if fit is None or not fit.stacks:
             return None
@@ -247,7 +244,7 @@ class KnownTexts:
         stacks: list[Stack] = []
         alone: dict[int, Decoded] = {}
         for known, (places, all_values) in alike.items():
-            if len(places) >= _WORTH and (stacked := known.stack(all_values)) is not None:
+            if len(places) >= _FEWEST and (stacked := known.stack(all_values)) is not None:
                 stacks.append(Stack(known, places, stacked))
                 continue
             for place, values in zip(places, all_values, strict=True):
