@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from workbench.api.workbench import Workbench
     from workbench.asking.connection import connect
-    from workbench.conversion.hints import (
+    from workbench.objects.hints import (
         BFloat16,
         Bool,
         Float16,
@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
 
         return connect
     if name in __all__:
-        from workbench.conversion import hints
+        from workbench.objects import hints
 
         return getattr(hints, name)
     if name in _ERRORS:

@@ -117,7 +117,8 @@ class TensorSpec:
     """A declared input or output: its V2 *datatype*, and its *shape*, where -1 is any size.
 
     *format*: the image format in the configuration, ``"FORMAT_NHWC"``, ``"FORMAT_NCHW"`` or "".
-    *reshape*: the shape inside the model, if it differs from the one that clients see.
+    *reshape*: the shape inside the model, if it differs from the one that clients see. *missing*:
+    an element of BYTES may be missing, which is ``None`` in the array.
     """
 
     name: str
@@ -126,6 +127,7 @@ class TensorSpec:
     optional: bool = False
     format: str = ""
     reshape: tuple[int, ...] | None = None
+    missing: bool = False
 
     @property
     def as_the_model_has_it(self) -> TensorSpec:
@@ -362,7 +364,8 @@ class FunctionModel:
     *max_batch_size*: if above 0, the first dimension of all tensors is a batch of at most so many.
     *place*: where it is defined, for errors. *streams*: it is a generator function, and each
     value that it yields is an answer. *takes_parameters*: it is also called with ``parameters``,
-    a dict of those of the request.
+    a dict of those of the request. *columns*: see ``Signature``. *steady*: it calls no other model,
+    and the time of a run depends on the size of its inputs only, as of an estimator.
     """
 
     function: Callable[..., Any]
@@ -374,6 +377,8 @@ class FunctionModel:
     place: str = ""
     streams: bool = False
     takes_parameters: bool = False
+    columns: tuple[str, ...] = ()
+    steady: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,7 +411,8 @@ class Signature:
     """The *inputs* and *outputs* of a model by name, in the model's own order.
 
     *labels*: the names of an output's classes, in order. *image_forms*: the inputs that also take
-    encoded images.
+    encoded images. *columns*: the names of the columns of the only input, where that is a matrix
+    whose columns have names.
     """
 
     platform: str
@@ -415,6 +421,7 @@ class Signature:
     max_batch_size: int = 0
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     image_forms: Mapping[str, ImageForm] = field(default_factory=dict)
+    columns: tuple[str, ...] = ()
 
     @property
     def main_input(self) -> TensorSpec | None:

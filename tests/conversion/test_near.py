@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from workbench import Workbench
-from workbench.conversion.near import rows_near
+from workbench.objects.near import rows_near
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 

@@ -22,8 +22,8 @@ from workbench.views.progress import Progress, show_load
 
 if TYPE_CHECKING:
     from workbench.asking.card import ModelCard
-    from workbench.conversion.declared import Declared
-    from workbench.conversion.python_models import PythonModels
+    from workbench.objects.declared import Declared
+    from workbench.objects.python_models import PythonModels
     from workbench.conversion.things import Served
     from workbench.views.card import CardValues
 
@@ -291,7 +291,7 @@ class Models(Lifetime, Asks):
 
     @cached_property
     def _python_models(self) -> PythonModels:
-        from workbench.conversion.python_models import PythonModels  # most need none
+        from workbench.objects.python_models import PythonModels  # most need none
 
         serving = self._serving
         models = PythonModels(lambda: serving.core)

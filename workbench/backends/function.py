@@ -185,6 +185,7 @@ def _signature(function: FunctionModel) -> Signature:
         {spec.name: spec for spec in function.inputs},
         {spec.name: spec for spec in function.outputs},
         function.max_batch_size,
+        columns=function.columns,
     )
 
 

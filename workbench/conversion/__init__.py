@@ -1,4 +1,1 @@
-"""Anything that a notebook holds, as a model: files, estimators, modules, functions.
-
-Imports none of the libraries that these come from: a thing is known by the names of its classes.
-"""
+"""Conversion of served objects to ONNX, where that is asked for, with the evidence for it."""

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from workbench.conversion.eval_mode import in_eval_mode, is_switchable
+from workbench.objects.eval_mode import in_eval_mode, is_switchable
 from workbench.conversion.onnx_outputs import with_any_sizes
 from workbench.tensor import Array
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.errors import without_source
-from workbench.conversion.declared import Declared, declared_hints
+from workbench.objects.declared import Declared, declared_hints
 from workbench.conversion.difference import Difference, difference
-from workbench.conversion.kinds import kind_of
-from workbench.conversion.offer import Export, Offer
+from workbench.objects.kinds import kind_of
+from workbench.objects.offer import Export, Offer
 from workbench.errors import UsageError, WorkbenchError
 from workbench.model import ModelConfig, ModelId, ModelSource, Signature, TensorSpec
 from workbench.tensor import Array, Tensor
@@ -52,24 +52,24 @@ def offer_of(thing: Any, example: Any, inputs: Declared | None = None) -> Offer 
     """
     match kind_of(thing):
         case "sklearn":
-            from workbench.conversion.estimators import offer_of_estimator
+            from workbench.objects.estimators import offer_of_estimator
 
             return offer_of_estimator(thing, example)
         case "xgboost" | "lightgbm" as library:
-            from workbench.conversion.boosted import offer_of_boosted
+            from workbench.objects.boosted import offer_of_boosted
 
             return offer_of_boosted(library, thing, example)
         case "torch":
-            from workbench.conversion.modules import offer_of_module
+            from workbench.objects.modules import offer_of_module
 
             hints = {} if inputs is None else declared_hints("input", inputs)
             return offer_of_module(thing, example, hints)
         case "torch program":
-            from workbench.conversion.modules import OF_A_PROGRAM
+            from workbench.objects.modules import OF_A_PROGRAM
 
             raise UsageError(OF_A_PROGRAM)
         case "transformers":
-            from workbench.conversion.pipelines import offer_of_pipeline
+            from workbench.objects.pipelines import offer_of_pipeline
 
             return offer_of_pipeline(thing, example)
     return None

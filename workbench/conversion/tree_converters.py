@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.conversion.kinds import kind_of
+from workbench.objects.kinds import kind_of
 
 Convert = Callable[[Any, Any, Any], None]
 Calculate = Callable[[Any], None]

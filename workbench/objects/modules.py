@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from workbench.conversion.calling import by_position_only
-from workbench.conversion.eval_mode import in_eval_mode
-from workbench.conversion.hints import Hint, datatype_named
+from workbench.objects.calling import by_position_only
+from workbench.objects.eval_mode import in_eval_mode
+from workbench.objects.hints import Hint, datatype_named
 from workbench.conversion.module_export import Axes, export_module
-from workbench.conversion.offer import Export, Offer
+from workbench.objects.offer import Export, Offer
 from workbench.errors import UsageError, class_and_line_of, line_of
 from workbench.model import TensorSpec
 from workbench.tensor import Array

@@ -11,12 +11,12 @@ from typing import Any
 
 from workbench.asking.given import in_order
 from workbench.backends.onnx.header.file import OnnxFile, read_onnx_file
-from workbench.conversion.by_example import seen_by
-from workbench.conversion.calling import Loop
-from workbench.conversion.declared import Declared, checked_name, declared_id, declared_model
+from workbench.objects.by_example import seen_by
+from workbench.objects.calling import Loop
+from workbench.objects.declared import Declared, checked_name, declared_id, declared_model
 from workbench.conversion.difference import Difference
-from workbench.conversion.kinds import kind_of, name_of
-from workbench.conversion.offer import Offer
+from workbench.objects.kinds import kind_of, name_of
+from workbench.objects.offer import Offer
 from workbench.conversion.onnx_outputs import with_tensors
 from workbench.conversion.things import Converted, Served, convert, offer_of, signature_of
 from workbench.core import ServerCore

@@ -12,7 +12,7 @@ from functools import wraps
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from workbench.conversion.hints import Hint, parameters_of, returns_stream, takes_only_args
+from workbench.objects.hints import Hint, parameters_of, returns_stream, takes_only_args
 from workbench.stop import CancellationToken, stop_of_run
 
 Wrapper = TypeVar("Wrapper", bound=Callable[..., Any])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.conversion.hints import Hint
+from workbench.objects.hints import Hint
 from workbench.tensor import Array
 
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench.conversion.calling import Loop, called_with, streams_of, wrapper_of
-from workbench.conversion.hints import Hint, any_number_of, function_named, hint_of, torch_tensor
-from workbench.conversion.rows import is_table, of_dtype, readable
+from workbench.objects.calling import Loop, called_with, streams_of, wrapper_of
+from workbench.objects.hints import Hint, any_number_of, function_named, hint_of, torch_tensor
+from workbench.objects.rows import is_table, of_dtype, readable
 from workbench.errors import UsageError, class_and_line_of
 from workbench.tensor import Tensor, datatype_of
 

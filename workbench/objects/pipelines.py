@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.conversion.hints import Hint
-from workbench.conversion.offer import Offer
+from workbench.objects.hints import Hint
+from workbench.objects.offer import Offer
 from workbench.errors import UsageError, class_and_line_of
 from workbench.tensor import Array
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from inspect import Parameter
 from typing import Any
 
-from workbench.conversion.calling import Loop, called_with, place_of, streams_of
-from workbench.conversion.hints import (
+from workbench.objects.calling import Loop, called_with, place_of, streams_of
+from workbench.objects.hints import (
     Hint,
     Size,
     datatype_named,

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from workbench.conversion.difference import difference
-from workbench.conversion.hints import Hint
-from workbench.conversion.kinds import kind_of
-from workbench.conversion.near import parts
-from workbench.conversion.offer import Export, Offer
+from workbench.objects.hints import Hint
+from workbench.objects.kinds import kind_of
+from workbench.objects.near import parts
+from workbench.objects.offer import Export, Offer
 from workbench.conversion.onnx_outputs import with_outputs
-from workbench.conversion.rows import Rows, drawn_rows, is_table, rows_of
+from workbench.objects.rows import Rows, drawn_rows, is_table, rows_of
 from workbench.errors import UsageError, line_of
 from workbench.tensor import Array, Tensor, datatype_of
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.conversion.hints import Hint
-from workbench.conversion.near import rows_near
+from workbench.objects.hints import Hint
+from workbench.objects.near import rows_near
 from workbench.errors import UsageError
 from workbench.tensor import Array, Tensor
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.conversion.kinds import kind_of
+from workbench.objects.kinds import kind_of
 from workbench.tensor import Array
 
 _POINTS = ("_fit_X", "X_fit_", "X_train_", "support_vectors_", "cluster_centers_", "means_")

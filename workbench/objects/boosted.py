@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.conversion.estimators import (
+from workbench.objects.estimators import (
     Call,
     Converter,
     calls_of,
@@ -17,9 +17,9 @@ from workbench.conversion.estimators import (
     n_features,
     tabular_offer,
 )
-from workbench.conversion.hints import Hint
-from workbench.conversion.offer import Offer
-from workbench.conversion.rows import drawn_rows, rows_of
+from workbench.objects.hints import Hint
+from workbench.objects.offer import Offer
+from workbench.objects.rows import drawn_rows, rows_of
 from workbench.conversion.tree_converters import without_names
 from workbench.errors import UsageError
 
