@@ -8,10 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
+from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.header.file import OnnxFile, read_onnx_file
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, MemoryExhausted, ModelNotFound, RequestStopped, UsageError
-from workbench.model import FunctionModel, ModelId, TensorSpec
+from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, TensorSpec
 from workbench.nbytes import show_nbytes
 from workbench.objects.by_example import seen_by
 from workbench.objects.calling import Loop
@@ -175,12 +176,19 @@ class PythonModels:
         folder = OwnFolder()
         path = Path(folder.name, _FILE)
         path.write_bytes(content)
+        try:
+            read_onnx_file(path)
+        except LoadFailed:
+            folder.close()
+            raise UsageError("these bytes are no ONNX model") from None
         return self._served_file(name, path, folder, "an ONNX model")
 
     def _served_file(
         self, name: str, path: Path, folder: OwnFolder | None, how: str, report: Any = None
     ) -> Served:
         """Serve the file at *path*, which is in *folder* if it is our own."""
+        source = ModelSource(ModelId(name, 1), ModelConfig(name), path)
+        told = OnnxBackend().inspect(source).signature
         core = self._core()
         try:
             core.call(core.serve, name, path)
@@ -191,8 +199,7 @@ class PythonModels:
             self._keep(name, folder)
             raise
         self._keep(name, folder)
-        signature = core.call(core.signature, name, None)
-        inputs, outputs = (tuple(s.values()) for s in (signature.inputs, signature.outputs))
+        inputs, outputs = (tuple(specs.values()) for specs in (told.inputs, told.outputs))
         return Served(name, how, inputs, outputs, report)
 
     def _keep(self, name: str, folder: OwnFolder | None) -> None:
