@@ -320,25 +320,30 @@ def _lost(answer: Any) -> list[str]:
 
 
 def _output(name: str, tensor: Any, axes: tuple[int, ...]) -> Hint:
-    """The hint of an output, with any number of rows, and of any size on *axes*."""
+    """The hint of an output, of any size on *axes*."""
     hint = _hint(name, tensor, "let the module cast it to torch.float32")
-    sizes = (-1 if axis in axes else size for axis, size in enumerate(hint.shape))
+    sizes = (-1 if axis in axes else size for axis, size in enumerate(tensor.shape))
     return Hint(hint.datatype, tuple(sizes))
 
 
 def _varying(
-    run: ModuleRun,
-    answer: Mapping[str, Any],
-    others: list[dict[str, Array]],
+    run: ModuleRun, answer: Mapping[str, Any], others: list[dict[str, Array]]
 ) -> dict[str, tuple[int, ...]]:
-    """The axes of *answer* that are of another size when *run* gets one of *others*."""
+    """The axes of *answer* that are of another size when *run* gets one of *others*.
+
+    They are all of them where it takes none of these.
+    """
     found: dict[str, set[int]] = {name: set() for name in answer}
+    took_one = False
     for arrays in others:
         try:
             other = _named(run.answer(arrays))
         except Exception:  # noqa: S112  # whatever a module raises for sizes that it does not take
             continue
+        took_one = True
         for name in answer.keys() & other.keys():
             sizes = enumerate(zip(answer[name].shape, other[name].shape, strict=False))
             found[name].update(axis for axis, (size, now) in sizes if size != now)
+    if not took_one:
+        return {name: tuple(range(tensor.ndim)) for name, tensor in answer.items()}
     return {name: tuple(axes) for name, axes in found.items()}
