@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from workbench.errors import InvalidRequest, RunFailed
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, TensorSpec
 from workbench.rows import specs_of
+from workbench.spelling import meant
 from workbench.tensor import Tensor, element_count
 
 Json = Any
@@ -45,7 +46,7 @@ def decode_request(
             raise _twice(key, specs)
         if spec is None:
             check_not_reserved(key)
-            parameters[key] = _parameter(model, key, value, is_nested=key in nested)
+            parameters[key] = _parameter(model, key, value, specs, is_nested=key in nested)
         else:
             shape = _shape(spec, value)
             inputs[key] = v2_json.decode(key, spec.datatype, shape, value)
@@ -75,12 +76,15 @@ def _twice(key: str, inputs: Container[str]) -> InvalidRequest:
     return InvalidRequest(f"{key!r} is given twice")
 
 
-def _parameter(model: str, key: str, value: Json, *, is_nested: bool) -> Parameter:
+def _parameter(
+    model: str, key: str, value: Json, inputs: Iterable[str], *, is_nested: bool
+) -> Parameter:
     if not isinstance(value, str | int | float):  # which bool is, too
         lead = "Converting keyword: 'parameters': " if is_nested else ""
         raise InvalidRequest(
             f"{lead}parameter {key!r} has invalid type. It is no input of {model!r}, and a "
             f"parameter is a string, a number, true or false, not {v2_json.shown(value)}"
+            f"{meant(key, inputs)}"
         )
     return value
 
