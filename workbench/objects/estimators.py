@@ -65,7 +65,7 @@ def _rows(estimator: Any, example: Any) -> Rows:
         if kinds != {"O"}:
             raise UsageError(f"{kind} takes texts and numbers: pass example=, some rows of these")
         return text_matrix_rows(n_features(estimator))
-    return matrix_rows(n_features(estimator), columns)
+    return matrix_rows(n_features(estimator), columns, _fitted_dtype(estimator))
 
 
 def _kinds(categories: Any) -> set[str]:
@@ -107,6 +107,15 @@ def _has_categories(estimator: Any) -> bool:
     from_dtype = getattr(estimator, "categorical_features", None) == "from_dtype"
     found = getattr(estimator, "is_categorical_", None)
     return from_dtype and found is not None and bool(np.any(found))
+
+
+def _fitted_dtype(estimator: Any) -> Any:
+    """The datatype of the numbers that *estimator* was fitted to, which those that it keeps have."""
+    kept = [value for part in _parts(estimator) for value in vars(part).values()]
+    dtypes = {
+        each.dtype for each in kept if isinstance(each, np.ndarray) and each.dtype.kind == "f"
+    }
+    return np.float32 if dtypes == {np.dtype(np.float32)} else np.float64
 
 
 def fitted_columns(estimator: Any) -> tuple[str, ...]:
