@@ -110,12 +110,18 @@ def _has_categories(estimator: Any) -> bool:
 
 
 def _fitted_dtype(estimator: Any) -> Any:
-    """The datatype of the numbers that *estimator* was fitted to, which those that it keeps have."""
-    kept = [value for part in _parts(estimator) for value in vars(part).values()]
-    dtypes = {
-        each.dtype for each in kept if isinstance(each, np.ndarray) and each.dtype.kind == "f"
-    }
-    return np.float32 if dtypes == {np.dtype(np.float32)} else np.float64
+    """The datatype of the numbers that *estimator* was fitted to, by those that it keeps.
+
+    Some are FP64 in any case, such as the means of a scaler.
+    """
+    kept = [
+        each
+        for part in _parts(estimator)
+        for value in vars(part).values()
+        for each in (value if isinstance(value, list) else [value])
+    ]
+    arrays = [each for each in kept if isinstance(each, np.ndarray)]
+    return np.float32 if any(each.dtype == np.float32 for each in arrays) else np.float64
 
 
 def fitted_columns(estimator: Any) -> tuple[str, ...]:
