@@ -79,6 +79,17 @@ def test_typed_contents(call: Caller, datatype: str) -> None:
     assert list(reply.raw_output_contents) == [raw_bytes(array)]
 
 
+@pytest.mark.parametrize(("datatype", "value"), [("UINT8", 200), ("UINT16", 60000)])
+def test_typed_contents_with_a_sign(call: Caller, datatype: str, value: int) -> None:
+    """A small unsigned number that a client extended by a sign to 32 bits is the number."""
+    made = request(f"echo_{datatype.lower()}", datatype, shape=(2,))
+    extended = value - np.iinfo(DATATYPES[datatype].dtype).max - 1 + 2**32
+    made.inputs[0].contents.uint_contents.extend([value, extended])
+    reply = call("ModelInfer", made)
+    read = np.frombuffer(reply.raw_output_contents[0], DATATYPES[datatype].dtype)
+    assert read.tolist() == [value, value]
+
+
 @pytest.mark.parametrize("datatype", FIELDS)
 def test_typed_contents_without_elements(call: Caller, datatype: str) -> None:
     """A tensor of no elements is an answer too, whatever its datatype."""
@@ -288,7 +299,7 @@ BAD = {
     ),
     "typed out of range": (
         lambda: typed("int_contents", [1, 2, 300], model="echo_int8", datatype="INT8"),
-        "input 'x' is INT8",
+        "input 'x': 300 is out of range for INT8",
     ),
     "a huge shape": (lambda: with_raw(b"", shape=[2**62, 2**62]), "invalid shape for input 'x'"),
     "a negative shape": (lambda: with_raw(b"", shape=[-1]), "the shape of input 'x'"),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from workbench.codecs import v2, v2_binary
+from workbench.codecs import v2, v2_binary, v2_json
 from workbench.codecs.v2_parameters import (
     RegionSpan,
     ask_for,
@@ -211,12 +211,13 @@ class InferMessage:
             )
         dtype = DATATYPES[datatype].dtype
         if dtype.kind in "iu" and dtype.itemsize < 4:  # in a field of 32 bits
-            wide, limits = np.array(values, np.int64), np.iinfo(dtype)
-            if count and not limits.min <= wide.min() <= wide.max() <= limits.max:
-                raise InvalidRequest(
-                    f"input {name!r} is {datatype}: an element is out of its range"
-                )
-        return Tensor(datatype, np.array(values, dtype).reshape(shape))
+            try:
+                array = v2_json.narrowed(datatype, dtype, np.array(values, np.int64))
+            except OverflowError as error:
+                raise InvalidRequest(f"input {name!r}: {error}") from None
+        else:
+            array = np.array(values, dtype)
+        return Tensor(datatype, array.reshape(shape))
 
 
 def split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
