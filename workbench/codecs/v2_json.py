@@ -2,7 +2,7 @@
 
 Parsed by simdjson where it is installed, written by orjson. What the JSON grammar lacks (NaN,
 infinities) is read as a literal, as ``null`` (NaN), or as one of the strings "NaN", "Infinity",
-"-Infinity", and written as one of those strings: the one form that every client tried can read.
+"-Infinity", and written as one of those strings: the form that most clients can read.
 """
 
 from __future__ import annotations
