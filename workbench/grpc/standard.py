@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
+from google.protobuf import text_format
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from grpc import StatusCode
 
@@ -95,6 +98,7 @@ def reflection(services: Iterable[Service], core: ServerCore) -> tuple[Service, 
     """Describes *services*, under both names that clients ask for."""
     served = {each.name: each.file for each in services}
     pools = [file_pool(file) for file in dict.fromkeys((*served.values(), "reflection"))]
+    pools.append(_of_v1(pools[-1].FindFileByName("reflection.proto")))
     request: Any = message_class("reflection", f"{_PACKAGE}.ServerReflectionRequest")
     response: Any = message_class("reflection", f"{_PACKAGE}.ServerReflectionResponse")
 
@@ -103,7 +107,7 @@ def reflection(services: Iterable[Service], core: ServerCore) -> tuple[Service, 
             try:
                 if asked.HasField("file_by_filename"):
                     return pool.FindFileByName(asked.file_by_filename)
-                return pool.FindFileContainingSymbol(asked.file_containing_symbol)
+                return _file_of(pool, asked.file_containing_symbol)
             except KeyError:
                 continue
         return None
@@ -136,6 +140,23 @@ def reflection(services: Iterable[Service], core: ServerCore) -> tuple[Service, 
 
 
 _PACKAGE = "grpc.reflection.v1alpha"
+
+
+def _of_v1(file: FileDescriptor) -> DescriptorPool:
+    """The pool of reflection's version v1: v1alpha's *file*, under another package."""
+    alpha, pool = FileDescriptorProto.FromString(file.serialized_pb), DescriptorPool()
+    text = str(alpha).replace("v1alpha", "v1").replace(file.name, f"v1/{file.name}")
+    pool.Add(text_format.Parse(text, FileDescriptorProto()))
+    return pool
+
+
+def _file_of(pool: DescriptorPool, symbol: str) -> FileDescriptor:
+    """The file that declares *symbol*, also a method's. Raises ``KeyError``."""
+    try:
+        return pool.FindFileContainingSymbol(symbol)
+    except KeyError:  # Python's pools do not find methods
+        service, _, method = symbol.rpartition(".")
+        return pool.FindServiceByName(service).methods_by_name[method].containing_service.file
 
 
 def _with_imports(file: FileDescriptor) -> dict[str, FileDescriptor]:

@@ -106,6 +106,12 @@ class Settings:
         "(default: there is none)",
         parsers.socket_file,
     )
+    grpc_ping: float | None = _option(
+        None,
+        "the least time between keepalive pings of a gRPC client, such as 10s; a connection with "
+        "more of them is closed (default: any on this machine, 5min for other machines)",
+        parsers.span,
+    )
     modelmesh: str = _option(
         "",
         "where ModelMesh connects to place models: port:8085, unix:PATH, or on for the address "
