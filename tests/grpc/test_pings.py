@@ -83,7 +83,7 @@ def test_the_least_time_between_pings(answered_of: Callable[..., tuple[int, byte
 def test_pings_of_other_machines(
     answered_of: Callable[..., tuple[int, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where other machines can connect, gRPC's own limit holds unless the setting says otherwise."""
+    """Where other machines can connect, gRPC's own limit holds unless the setting tells it."""
     monkeypatch.setattr("workbench.grpc.is_local", lambda host: False)
     assert answered_of()[0] < _MANY
     assert answered_of(grpc_ping="0.000001ms") == (_MANY, b"")

@@ -52,7 +52,7 @@ def _server(core: ServerCore, endpoint: str, services: Sequence[Service], token:
     served = (*services, checks, *reflection((*services, checks), core))
     door = _door(endpoint, token, dict(settings.restrict))
     ping_s = settings.grpc_ping or (0.0 if is_local(host) else _PING_S)
-    return GrpcServer(served, door, host, port, settings.max_request, ping_s)
+    return GrpcServer(served, door, host, port, settings.max_request, ping_s=ping_s)
 
 
 def _door(endpoint: str, token: str, groups: dict[str, str]) -> Door:

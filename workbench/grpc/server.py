@@ -147,6 +147,7 @@ class GrpcServer:
         host: str,
         port: int,
         max_nbytes: int,
+        *,
         ping_s: float = 0.0,
     ) -> None:
         self._router = _Router(services, door)

@@ -32,7 +32,6 @@ from workbench.grpc import shared_memory
 from workbench.grpc.convert import (
     InferMessage,
     encode,
-    encode_in_stream,
     error_in_stream,
     version_of,
 )
@@ -185,7 +184,7 @@ class V2:
                     return encode(response)
             asked = InferMessage(data, self._rules, self._write_region)
             asked.times = times
-            answer = encode(self._answer(asked, data, Rpc(context)), asked.carried)
+            answer = asked.encode(self._answer(asked, data, Rpc(context)))
             if times is not None:
                 _sends(times, context)
             return answer
@@ -279,12 +278,12 @@ class V2:
         """The replies to one request; a model that gives several is leased until all are taken."""
         response = self._answer_now(asked, data, call)
         if response is not None:
-            return OneReply(encode_in_stream(response, asked.carried))
+            return OneReply(asked.encode_in_stream(response))
 
         def write(response: InferResponse) -> bytes | None:
             if not response.outputs and not asked.wants_empty_end:
                 return None
-            return encode_in_stream(response, asked.carried)
+            return asked.encode_in_stream(response)
 
         return self._core.stream(asked.name, asked.version, asked.read, write=write, **_sized(data))
 
