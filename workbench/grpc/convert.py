@@ -356,7 +356,7 @@ def _typed(response: InferResponse) -> bytes:
         array = tensor.array.reshape(-1)
         output = message.outputs.add(name=name, datatype=tensor.datatype, shape=tensor.array.shape)
         # a view's elements are numbers of Python's, which a list of all would hold at once
-        values = array if tensor.datatype == "BYTES" else memoryview(array)
+        values = array if tensor.datatype == "BYTES" else array.data
         getattr(output.contents, _CONTENTS[tensor.datatype]).extend(values)
     return bytes(message.SerializeToString())
 
