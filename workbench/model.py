@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -78,6 +78,11 @@ class Need(NamedTuple):
             return whole
         kept, loading = show_nbytes(self.nbytes - loading_nbytes), show_nbytes(loading_nbytes)
         return f"{whole} ({kept} once loaded, {loading} more while loading)"
+
+
+def together(needs: Iterable[Need]) -> Need:
+    """What models with these *needs* take together."""
+    return Need(*map(sum, zip(*needs, strict=True)))
 
 
 class Footprint(NamedTuple):

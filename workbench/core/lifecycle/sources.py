@@ -38,6 +38,7 @@ from workbench.stamps import stamps
 from workbench.stop import CancellationToken
 
 _MORE_NBYTES = 4 << 20  # another load of the same file may take so much more
+_MANY = 1024  # loads that are remembered, also of models that a platform removes between them
 
 
 class Coming(NamedTuple):
@@ -125,6 +126,8 @@ class Sources:
             peak_nbytes = max(peak_nbytes, known.peak_nbytes)
         nbytes = session.footprint.nbytes
         self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
+        if len(self._measured) > _MANY:
+            del self._measured[next(iter(self._measured))]
 
     def drop(self, model: ModelId) -> None:
         """Drop the source that an estimate of *model* kept, if no load has used it."""
@@ -138,7 +141,6 @@ class Sources:
 
     def removed(self, name: str) -> None:
         drop_name(self._coming, name)
-        drop_name(self._measured, name)
 
     def _bound(self, model: ModelId, source: ModelSource, backend: Backend) -> Need:
         """The estimate from the file, or from a measured load of it if that is less."""
