@@ -258,7 +258,7 @@ def test_modelmeshs_command(tmp_path: Path, sample_models: Path) -> None:
     sockets = f"unix:{tmp_path}/management.sock", f"unix:{tmp_path}/data.sock"
     with started("modelmesh", {"/workbench": str(tmp_path)}, **environ):
         mesh = ModelMesh(*sockets)
-        assert mesh.poll().capacityInBytes == 2**30 - 2**28
+        assert 2**29 < mesh.poll().capacityInBytes < 2**30 - 2**28  # the process takes some too
         mesh.place("wine-1", str(sample_models / "wine" / "1" / "model.onnx"))
         assert mesh.sizes["wine-1"] > 0
         mesh.remove("wine-1")

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_calls import asked
+from grpc_calls import asked, message
 from inside import until
 from modelmesh_driver import ModelMesh
 
@@ -22,6 +22,7 @@ from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, LoadFailed, SettingError
 from workbench.grpc import servers
 from workbench.grpc.modelmesh import Environment, find_model, settings_of
+from workbench.protos import message_class
 from workbench.settings import Settings
 
 
@@ -163,6 +164,51 @@ def test_a_model_from_load_to_unload(rig: Rig) -> None:
         assert raised.value.code() is grpc.StatusCode.NOT_FOUND
     mesh.remove("a")  # which is not there: no error
     mesh.remove("never")
+
+
+@pytest.mark.parametrize("metadata", [False, True])
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelMetadata", "ModelConfig"])
+def test_a_version_that_nobody_has(rig: Rig, method: str, metadata: bool) -> None:
+    """It is INVALID_ARGUMENT, so that ModelMesh does not load the model again.
+
+    Of a model that is not loaded it is NOT_FOUND, as any request.
+    """
+    rig.mesh.place("a", rig.path("a"))
+    call = rig.mesh.channels[1].unary_unary(f"/inference.GRPCInferenceService/{method}")
+    prefix = "model_" if method == "ModelInfer" else ""
+    for model, code in (("a", "INVALID_ARGUMENT"), ("b", "NOT_FOUND")):
+        fields = {f"{prefix}version": "9", f"{prefix}name": "" if metadata else model}
+        data = message(f"{method}Request", **fields).SerializeToString()
+        with pytest.raises(grpc.RpcError) as raised:
+            call(data, metadata=(("mm-model-id", model),) if metadata else ())
+        assert raised.value.code().name == code
+        assert not raised.value.details().startswith("Model ")  # MLServer's words for a lost model
+    rig.check_books()
+
+
+OTHER_NAMES = {
+    "RepositoryModelLoad": {"model_name": "nobody"},
+    "TraceSetting": {"model_name": "nobody"},
+    "SystemSharedMemoryUnregister": {"name": "nobody"},
+}
+
+
+@pytest.mark.parametrize("method", OTHER_NAMES)
+def test_other_names_that_nobody_has(rig: Rig, method: str) -> None:
+    """NOT_FOUND is for the model of the call: what else its message names has another code."""
+    asked = message(f"{method}Request", **OTHER_NAMES[method]).SerializeToString()
+    call = rig.mesh.channels[1].unary_unary(f"/inference.GRPCInferenceService/{method}")
+    with pytest.raises(grpc.RpcError) as raised:
+        call(asked, metadata=(("mm-model-id", "a"),))
+    assert raised.value.code() is not grpc.StatusCode.NOT_FOUND
+
+
+def test_the_health_of_nobody(rig: Rig) -> None:
+    """A check of what is no service here is INVALID_ARGUMENT, since any client may send it."""
+    asked = message_class("health", "grpc.health.v1.HealthCheckRequest")(service="nobody")
+    with pytest.raises(grpc.RpcError) as raised:
+        rig.mesh.channels[1].unary_unary("/grpc.health.v1.Health/Check")(asked.SerializeToString())
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_a_load_twice(rig: Rig) -> None:

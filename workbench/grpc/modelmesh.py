@@ -29,6 +29,7 @@ from workbench.errors import (
 )
 from workbench.grpc import v2
 from workbench.grpc.service import Handler, Rpc, Service, methods_of
+from workbench.grpc.status import PLACED
 from workbench.model import check_name
 from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
@@ -45,7 +46,6 @@ _MOST_NBYTES = 2**60  # of a model
 _UINT32, _UINT64 = 2**32 - 1, 2**64 - 1  # the most that the fields of the messages hold
 _MOST_STEPS = 16  # from folder to folder, until a path goes round in circles
 _SETTINGS = "model-settings.json"  # the file that a folder of MLServer has
-_NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "ModelStatistics")
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class ModelMesh:
             "modelSize": self._size,
             "unloadModel": self._unload,
         }
-        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, {}))
+        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, {}, lambda _: PLACED))
 
     def _turn(self, model: str) -> _ModelTurn:
         with self._turning:
@@ -193,7 +193,7 @@ class ModelMesh:
             limitModelConcurrency=environment.model_concurrency > 0,
             allowAnyMethod=True,
         )
-        for method in _NAMED_FIRST:
+        for method in v2.NAMED_FIRST:
             told.methodInfos[f"{v2.NAME}/{method}"].idInjectionPath.append(1)
         return told
 

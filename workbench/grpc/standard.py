@@ -22,7 +22,7 @@ from workbench.core import ServerCore
 from workbench.errors import MalformedRequest, ModelNotFound, WorkbenchError
 from workbench.grpc.convert import parse
 from workbench.grpc.service import Rpc, Service, methods_of
-from workbench.grpc.status import abort
+from workbench.grpc.status import PLACED_UNNAMED, STATUS, abort
 from workbench.protos import file_pool, message_class
 
 HEALTH = "grpc.health.v1.Health"
@@ -37,6 +37,7 @@ def health(names: Iterable[str], core: ServerCore) -> Service:
 
     A model is asked for by its name.
     """
+    table = PLACED_UNNAMED if core.settings.modelmesh else STATUS
     known = {"", *names}
     request: Any = message_class("health", "grpc.health.v1.HealthCheckRequest")
     response: Any = message_class("health", "grpc.health.v1.HealthCheckResponse")
@@ -71,7 +72,8 @@ def health(names: Iterable[str], core: ServerCore) -> Service:
 
     written = response.SerializeToString
     raw = {"Watch": grpc.unary_stream_rpc_method_handler(watch, None, written)}
-    methods = methods_of("health", HEALTH, {"Check": check, "List": show}, raw)
+    answers = {"Check": check, "List": show}
+    methods = methods_of("health", HEALTH, answers, raw, lambda _: table)
     return Service(HEALTH, "health", methods)
 
 
