@@ -49,7 +49,7 @@ def test_the_settings_are_ours() -> None:
     names = {option.name for option in declared()}
     assert {"modelmesh", "grpc_uds", "grpc_port", "budget"} <= names
     assert set(re.findall(r"`([a-z_]+)[`=]", table)) <= names
-    environ = {name: "300" for name in re.findall(r"`([A-Z_]+_REQ_BYTES)`", table)}
+    environ = dict.fromkeys(re.findall(r"`([A-Z_]+_REQ_BYTES)`", table), "300")
     read = [Environment.of({name: environ[name], "MEM_BUFFER_BYTES": "100"}) for name in environ]
     assert [(each.memory_nbytes, each.buffer_nbytes) for each in read] == [(300, 100)] * 2
 

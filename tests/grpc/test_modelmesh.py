@@ -766,6 +766,13 @@ def test_the_memory_of_the_container() -> None:
     assert settings.budget == least + 1
 
 
+def test_a_load_waits_as_long_as_modelmesh() -> None:
+    """Loads wait for each other no shorter than ModelMesh waits for them."""
+    given = Settings.of(environ={}, modelmesh="on")
+    assert settings_of(given, {"LOADTIME_TIMEOUT": "90000"}).wait == 90.0
+    assert settings_of(given, {}).wait == given.wait
+
+
 def test_different_endpoints(tmp_path: Path) -> None:
     """On endpoints of their own, neither service answers at the other's; both may be sockets."""
     with Workbench(modelmesh=f"unix:{tmp_path}/m", grpc_uds=f"{tmp_path}/d") as workbench:

@@ -125,8 +125,9 @@ class Sources:
         if known is not None and known.origin == session.origin:
             peak_nbytes = max(peak_nbytes, known.peak_nbytes)
         nbytes = session.footprint.nbytes
+        self._measured.pop(model[:2], None)  # so that it is the last
         self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
-        if len(self._measured) > _MANY:
+        while len(self._measured) > _MANY:
             del self._measured[next(iter(self._measured))]
 
     def drop(self, model: ModelId) -> None:
