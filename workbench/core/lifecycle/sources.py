@@ -128,7 +128,7 @@ class Sources:
         self._measured.pop(model[:2], None)  # so that it is the last
         self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
         while len(self._measured) > _MANY:
-            del self._measured[next(iter(self._measured))]
+            self._measured.pop(next(iter(self._measured)), None)
 
     def drop(self, model: ModelId) -> None:
         """Drop the source that an estimate of *model* kept, if no load has used it."""
