@@ -122,7 +122,8 @@ class TensorSpec:
     """A declared input or output: its V2 *datatype*, and its *shape*, where -1 is any size.
 
     *format*: the image format in the configuration, ``"FORMAT_NHWC"``, ``"FORMAT_NCHW"`` or "".
-    *reshape*: the shape inside the model, if it differs from the one that clients see.
+    *reshape*: the shape inside the model, if it differs from the one that clients see. *any_rank*:
+    how many dimensions it has is not known, and *shape* is (-1,), for what must name one.
     """
 
     name: str
@@ -131,6 +132,7 @@ class TensorSpec:
     optional: bool = False
     format: str = ""
     reshape: tuple[int, ...] | None = None
+    any_rank: bool = False
 
     @property
     def as_the_model_has_it(self) -> TensorSpec:
@@ -139,7 +141,7 @@ class TensorSpec:
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of this *shape* fits the declaration."""
-        return _accepts(self.shape, shape)
+        return self.any_rank or _accepts(self.shape, shape)
 
 
 @lru_cache(4096)  # a model's requests have few shapes: this takes a fifth of the time
@@ -151,6 +153,7 @@ def _accepts(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 HIGHEST_VERSION = 2**63 - 1  # which Triton's clients can name
+A_VERSION = f"a number from 1 to {HIGHEST_VERSION}, no leading zeros"
 _VERSION = re.compile("[1-9][0-9]{0,18}")
 
 

@@ -37,7 +37,7 @@ class ModelVerbs(StatusVerbs):
         """Load all served versions of the model, as ``load`` does, and unload its other versions.
 
         Until the model is unloaded, *config* (JSON of Triton's ModelConfig) replaces its
-        configuration, and *files* (by ``<version>/<name>``) replace its folder. Raises
+        configuration, and *files* (by their paths in it) replace its folder. Raises
         ``InvalidRequest`` if they are not valid.
         """
         runtime, override = self._running(), None

@@ -30,7 +30,7 @@ from workbench.errors import (
 from workbench.grpc import v2
 from workbench.grpc.service import Handler, Rpc, Service, methods_of
 from workbench.grpc.status import PLACED
-from workbench.model import check_name
+from workbench.model import check_name, is_version
 from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
 from workbench.settings import Settings
@@ -343,7 +343,7 @@ def find_model(path: Path, steps: int = _MOST_STEPS) -> Path:
         uri = _uri(path / _SETTINGS)
         if uri and not path.samefile(path / uri):
             return find_model(path / uri, steps - 1)
-    versions = [each for each in entries if each.name.isdecimal() and each.is_dir()]
+    versions = [each for each in entries if is_version(each.name) and each.is_dir()]
     if versions:
         latest = max(versions, key=lambda each: int(each.name))
         return path if (latest / "model.onnx").exists() else find_model(latest, steps - 1)

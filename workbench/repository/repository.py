@@ -230,7 +230,7 @@ class ModelRepository:
     # ── overrides ──
 
     def read_override(self, name: str, config: str, files: Mapping[str, bytes]) -> Override:
-        """A configuration, as JSON, and perhaps files by ``<version>/<name>``, for model *name*.
+        """A configuration, as JSON, and perhaps files by their paths, for model *name*.
 
         Raises ``InvalidRequest``, ``ModelNotFound``, ``LoadFailed``.
         """

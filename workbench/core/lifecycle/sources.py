@@ -24,6 +24,7 @@ from workbench.errors import (
 from workbench.events import EventLog, OptionIgnored
 from workbench.memory.watch import MemoryWatch
 from workbench.model import (
+    A_VERSION,
     Ensemble,
     FunctionModel,
     ModelId,
@@ -218,6 +219,9 @@ class Sources:
             except (ModelNotFound, VersionNotFound):  # any more: requests are to look again
                 self.names.forget(model.name)
                 raise
+            for name in self.repository.find(model.name).left_out:
+                option = OptionIgnored(model.plain, f"folder {name!r}", f"a version is {A_VERSION}")
+                self.events.append(option)
             needed = seen if isinstance(source.origin, Ensemble) else {}
             return Coming(source, needed)
 
