@@ -218,13 +218,10 @@ def test_a_very_high_version(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [str(2**63), str(2**70), "9" * 200])
 def test_a_version_that_is_too_high(tmp_path: Path, version: str) -> None:
-    """A number that no client can name breaks its model, with its folder's name, and no other."""
-    put(tmp_path, f"m/{version}/model.onnx", "m/1/model.onnx", "good/1/model.onnx")
-    repository = ModelRepository(tmp_path)
-    with pytest.raises(LoadFailed) as caught:
-        repository.find("m")
-    assert str(caught.value) == f"{tmp_path}/m/{version}: a version is at most {2**63 - 1}"
-    assert dict(repository.versions())["good"] == (1,)
+    """A folder with a number that no client can name is left out, and that is told of it."""
+    put(tmp_path, f"m/{version}/model.onnx", "m/1/model.onnx", "m/01/model.onnx")
+    found = ModelRepository(tmp_path).find("m")
+    assert (found.versions, found.left_out) == ((1,), ("01", version))
 
 
 # ── what is broken ──────────────────────────────────────────────────────────
@@ -239,6 +236,7 @@ def test_a_version_that_is_too_high(tmp_path: Path, version: str) -> None:
         ("m/v1/model.onnx", "v1"),
         ("m/0/model.onnx", "0"),
         ("m/01/model.onnx", "01"),
+        ("m/9223372036854775808/model.onnx", "9223372036854775808"),
     ],
 )
 def test_a_folder_without_a_model(tmp_path: Path, path: str, no_version: str) -> None:
@@ -250,7 +248,8 @@ def test_a_folder_without_a_model(tmp_path: Path, path: str, no_version: str) ->
         repository.find("m")
     told = "the folder of model 'm' holds no model: put in 1/model.onnx or model.onnx"
     if no_version:
-        told += f"; {no_version!r} is not a version: a number from 1, no leading zeros"
+        told += f"; {no_version!r} is not a version: a number from 1 to {2**63 - 1}, "
+        told += "no leading zeros"
     assert str(caught.value) == told
 
 

@@ -86,7 +86,7 @@ def _parsed(folder: Path) -> Any:
             most = show_nbytes(MOST_NBYTES)
             raise LoadFailed(f"{path}: it has more than the {most} that are read")
         message: Any = message_class("model_config", "inference.ModelConfig")()
-        text_format.Parse(path.read_text("utf-8-sig"), message)
+        text_format.Parse(path.read_text(encoding="utf-8-sig"), message)
     except text_format.ParseError as error:
         raise LoadFailed(f"{path}: {_with_field_meant(line_of(error))}") from None
     except (ValueError, OSError) as error:  # a number may not fit its field
@@ -370,7 +370,7 @@ def _labels(folder: Path, outputs: Iterable[Any]) -> Mapping[str, tuple[str, ...
             most = show_nbytes(_MOST_OF_LABELS_NBYTES)
             raise ValueError(f"label_filename {filename!r} has more than the {most} that are read")
         try:
-            text = path.read_text("utf-8-sig").removesuffix("\n")
+            text = path.read_text(encoding="utf-8-sig").removesuffix("\n")
             labels[output.name] = tuple(text.split("\n") if text else ())
         except UnicodeDecodeError as error:
             raise ValueError(f"label_filename {filename!r} is not UTF-8: {error.reason}") from None
