@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -104,7 +103,7 @@ def test_csv(server: Workbench) -> None:
 
 
 def test_generate_and_raw(server: Workbench) -> None:
-    """The generate extension and a raw body, which say no shape, are nested as they are, or flat."""
+    """The generate extension takes shapes as values are nested; a raw body has one dimension."""
     url = f"{server.url}/v2/models/any"
     for value, answer in ((5.0, 5.0), ([1.0, 2.0], [1.0, 2.0]), ([[1.0], [2.0]], [1.0, 2.0])):
         assert httpx.post(f"{url}/generate", json={"x": value}).json()["y"] == answer

@@ -450,6 +450,13 @@ def test_labels(folder: Path, data: bytes, labels: tuple[str, ...]) -> None:
     assert read(folder, labelled("l.txt")).labels == {"y": labels}
 
 
+def test_a_byte_order_mark(folder: Path) -> None:
+    """A byte order mark, which editors on Windows write, is no part of a text."""
+    (folder / "l.txt").write_bytes(b"\xef\xbb\xbfcat\ndog\n")
+    (folder / "config.pbtxt").write_bytes(b"\xef\xbb\xbf" + labelled("l.txt").encode())
+    assert read_config(folder).labels == {"y": ("cat", "dog")}
+
+
 def test_labels_that_are_not_text(folder: Path) -> None:
     """A label file that is not UTF-8 is refused."""
     (folder / "l.txt").write_bytes(b"\xff\xfe")
