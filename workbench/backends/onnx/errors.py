@@ -14,8 +14,8 @@ _OUT_OF_MEMORY = re.compile(
 
 # Words for shapes in the message of a node, after its name, in which they say nothing
 _OF_SHAPES = re.compile(
-    r"Status Message:.*\b(shape|rank|(num_)?dim|dimension|\dD|axis|axes|channel|batch size|feature|"
-    r"broadcast)s?\b",
+    r"Status Message:.*\b(shape|rank|(num_)?dim|(num)?dimension|\dD|axis|axes|channel|feature|"
+    r"batch size|broadcast)s?\b",
     re.IGNORECASE,
 )
 

@@ -45,7 +45,14 @@ Divisor = tuple[str, int]
 
 # Kernels that read beyond the shape of an input with fewer dimensions than these, by its index. So
 # does a Concat, beside a tensor of another rank, of an empty one that lacks its axis.
-_LEAST_RANKS = {b"AffineGrid": {1: 1}, b"Attention": {4: 4, 5: 4}}
+_LEAST_RANKS = {
+    b"AffineGrid": {1: 1},
+    b"Attention": {4: 4, 5: 4},
+    b"ConvInteger": {0: 3, 1: 3},
+    b"DFT": {0: 2},
+    b"QLinearConv": {0: 3, 3: 3},
+    b"STFT": {0: 2, 2: 1},
+}
 
 # Inputs that the schemas of com.microsoft call optional, and without which kernels of the CPU crash
 _REQUIRED = {
