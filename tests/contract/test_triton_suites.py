@@ -291,7 +291,7 @@ SCALARS = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ ] 
 )
 @pytest.mark.parametrize("binary", [False, True])
 def test_l0_scalar_io(
-    folder: Folder, config: str, dims: list[Any], shapes: tuple[list[int], ...], binary: bool
+    folder: Folder, config: str, dims: Any, shapes: tuple[list[int], ...], binary: bool
 ) -> None:
     """L0_scalar_io: a scalar has shape [] or, from Triton's clients, [1]; the answer has it too."""
     folder.onnx("scalar", config, dims=dims)
