@@ -14,6 +14,7 @@ from workbench.repository import config as configs
 from workbench.repository import folder as module
 from workbench.repository import repository as repositories
 from workbench.repository.folder import ModelFolder
+from workbench.repository.one_model import model_of
 
 FUNCTION = FunctionModel(
     lambda x: x, (TensorSpec("x", "FP32", (-1,)),), (TensorSpec("y", "FP32", (-1,)),)
@@ -55,6 +56,70 @@ def test_layouts(tmp_path: Path, path: str, version: int) -> None:
     assert source.id == ModelId("m", version)
     assert source.origin == tmp_path / path
     assert source.config is model.config
+
+
+@pytest.mark.parametrize(
+    ("paths", "taken"),
+    [
+        (("config.pbtxt",), "."),
+        (("config.pbtxt", "1/net.onnx", "labels.txt", "warmup/x"), "."),
+        (("1/model.onnx",), "."),
+        (("3/model.onnx", "7/model.onnx", "onnx/model.onnx"), "."),
+        (("model.onnx", "model_fp16.onnx", "1_Pooling/config.json"), "."),
+        (("onnx/model.onnx", "onnx/model_fp16.onnx", "config.json", ".cache/x"), "onnx/model.onnx"),
+        (("net.onnx", "net.onnx.data"), "net.onnx"),
+        # folders of models
+        ((), None),
+        (("wine/1/model.onnx",), None),
+        (("a.onnx", "b.onnx"), None),
+        (("onnx/1/model.onnx",), None),
+        (("1/1/model.onnx",), None),
+        # of models too: one is not served instead of several
+        (("net.onnx", "wine/model.onnx"), None),
+        (("1/model.onnx", "wine/config.pbtxt"), None),
+        (("onnx/model.onnx", "wine/1/model.onnx"), None),
+        (("onnx/model.onnx", "onnx/2/model.onnx"), "onnx/model.onnx"),
+    ],
+)
+def test_a_folder_that_is_one_model(
+    tmp_path: Path, paths: tuple[str, ...], taken: str | None
+) -> None:
+    """With a name, a folder of one model is served under it; a folder of models as without."""
+    put(tmp_path, *paths)
+    assert model_of(tmp_path) == (None if taken is None else tmp_path / taken)
+    names = ModelRepository(tmp_path).names() if taken is None else ("x",)
+    assert ModelRepository(tmp_path, name="x").names() == names
+
+
+def test_a_folder_of_one_model_that_cannot_be_read(tmp_path: Path) -> None:
+    """A folder that is not there is no model, and the error is that of any other."""
+    assert model_of(tmp_path / "gone") is None
+    with pytest.raises(RepositoryError, match="does not exist"):
+        ModelRepository(tmp_path / "gone", name="x")
+
+
+def test_the_name_of_a_folder_of_one_model(tmp_path: Path) -> None:
+    """The given name stands, not that in the configuration; its other lines count."""
+    put(tmp_path, "1/net.onnx")
+    configure(tmp_path, ".", 'name: "other" default_model_filename: "net.onnx"')
+    model = ModelRepository(tmp_path, name="x").find("x")
+    assert (model.config.name, model.versions) == ("x", (1,))
+    assert model.source().origin == tmp_path / "1" / "net.onnx"
+
+
+def test_links_in_a_folder_of_one_model(tmp_path: Path) -> None:
+    """They may lead to its other folders, as in a cache of Hugging Face, and not out of it."""
+    put(tmp_path, "m/blobs/7f", "m/onnx/", "elsewhere")
+    link = tmp_path / "m" / "onnx" / "model.onnx"
+    for target, fits in ((tmp_path / "m/blobs/7f", True), (tmp_path / "elsewhere", False)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        repository = ModelRepository(tmp_path / "m", name="x")
+        if fits:
+            assert repository.find("x").source().origin == link
+        else:
+            with pytest.raises(LoadFailed, match="is a link out of the repository"):
+                repository.find("x")
 
 
 def test_the_sample_models(sample_models: Path) -> None:

@@ -209,8 +209,9 @@ class ModelFolder:
 class OneModel(ModelFolder):
     """One model, called *name*, whose folder or file is *path*, wherever that is.
 
-    Its configuration may have another name. *renamed*: other names for models in the steps of an
-    ensemble. Raises ``RepositoryError`` if nothing is at *path*.
+    Its configuration may have another name. *root*: the folder that no link may lead out of; that
+    of the model unless given. *renamed*: other names for models in the steps of an ensemble. Raises
+    ``RepositoryError`` if nothing is at *path*.
     """
 
     def __init__(
@@ -218,6 +219,7 @@ class OneModel(ModelFolder):
         name: str,
         path: Path,
         *,
+        root: Path | None = None,
         renamed: Mapping[str, str] = NOTHING_RENAMED,
         follow_links: bool = False,
     ) -> None:
@@ -226,7 +228,7 @@ class OneModel(ModelFolder):
             shown = shown_name(name)
             raise RepositoryError(f"the model {shown!r} cannot be added: there is no {str(path)!r}")
         folder = path if path.is_dir() else path.parent
-        super().__init__(folder, follow_links=follow_links, checks_name=False)
+        super().__init__(root or folder, follow_links=follow_links, checks_name=False)
         self._name = name
         self._file_or_folder = str(path)
         self._renamed = renamed
@@ -351,21 +353,6 @@ def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
 def is_mlflows(folder: Path) -> bool:
     """Whether MLflow saved a model in *folder*."""
     return (folder / "MLmodel").exists()
-
-
-def too_deep(folders: Iterable[Path]) -> str:
-    """What is wrong if one of *folders* is that of a model, and not one of models; else nothing."""
-    for folder in folders:
-        try:
-            versions = [each for each in folder.iterdir() if each.name.isdecimal()]
-        except OSError:  # what reads its models tells that
-            continue
-        if any((version / "model.onnx").is_file() for version in versions):
-            return (
-                f"{folder} looks like the folder of one model, and its versions are served as "
-                f"models: serve the folder above it, {folder.parent}"
-            )
-    return ""
 
 
 def hidden_files(folders: Iterable[Path]) -> str:

@@ -77,6 +77,12 @@ class Settings:
     follow_links: bool = _option(
         False, "whether links in the repository may lead out of it (default: off)", parsers.switch
     )
+    name: str | None = _option(
+        None,
+        "the name of the model, where the repository is the folder of one model: model.onnx, "
+        "1/model.onnx, config.pbtxt or onnx/model.onnx (default: it is a folder of models)",
+        parsers.model_name,
+    )
     device: str = _option(
         "auto",
         "where models run: auto (GPUs if there are any), cpu, cuda, cuda:1 (the second GPU), "
