@@ -362,6 +362,22 @@ def test_null_where_no_text_may_be_missing(server: Server) -> None:
         server.far.infer("echo", np.array(["a", None], object))
 
 
+def test_a_model_with_other_columns_meanwhile(server: Server) -> None:
+    """A connection knows the columns as they were; the server goes by their names all the same."""
+    spec = TensorSpec("X", "FP64", (-1, 2))
+    for names in (("a", "b"), ("b", "a"), ("b", "c")):
+        model = FunctionModel(lambda X: X, (spec,), (spec,), columns=names)  # noqa: N803
+        server.wb._core.call(server.wb._core.register, ModelId("changed", 1), model)
+        given = {"a": [1.0], "b": [2.0], "c": [3.0]}
+        if names == ("b", "c"):
+            with pytest.raises(
+                WorkbenchError, match="takes the columns 'b', 'c'; the rows lack 'c'"
+            ):
+                server.far.infer("changed", pd.DataFrame(given))
+        answer = server.far.infer("changed", pd.DataFrame(given))
+        assert answer.tolist() == [[given[name][0] for name in names]]
+
+
 CONFIG = 'parameters { key: "columns" value { string_value: \'["age", "income", "c", "a"]\' } }'
 
 
