@@ -70,20 +70,24 @@ def check_model(model: object, version: object = None) -> None:
         raise UsageError(f"the version of a model is an int, such as 1, not {version!r}")
 
 
-def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
+def tensors_of(
+    model: ModelId, signature: Signature, inputs: object, *, apart: bool = False
+) -> dict[str, Tensor]:
     """The tensors of *inputs*: a dict by name, or the value of the only input that is needed.
 
     A table of pandas, a row of one (a Series) and a list of dicts, one for each row, go by the
     names of the model's columns or inputs, and may have more of them; a dict has these only. A
-    table is a matrix where the model knows no such names, or the table has none. Sparse rows are
-    made dense. Raises ``InvalidRequest`` where they cannot be what the model takes,
-    ``RequestTooLarge`` for sparse rows that are too large.
+    table is a matrix where the model knows no such names, or the table has none. *apart* leaves the
+    named columns of a matrix as inputs of their own, which a server takes, too: it may have got
+    other columns since it told its *signature*. Sparse rows are made dense. Raises
+    ``InvalidRequest`` where they cannot be what the model takes, ``RequestTooLarge`` for sparse
+    rows that are too large.
     """
     if inputs is None:
         raise InvalidRequest(f"{model} was asked with None: pass its inputs")
     inputs = _dense(inputs)
     names = columns_of(signature) or (tuple(signature.inputs) if len(signature.inputs) > 1 else ())
-    inputs = _by_name(model, signature, names, inputs) if names else _of_records(inputs)
+    inputs = _by_name(model, signature, names, inputs, apart) if names else _of_records(inputs)
     if _is_table(inputs):
         inputs = _from_table(model, signature, inputs)
     if not isinstance(inputs, Mapping):
@@ -96,7 +100,7 @@ def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str
         inputs = _chosen(model, signature, names, inputs)
         columns = replace(signature, inputs=specs_of(signature))
         given = {name: _tensor(model, columns, name, value) for name, value in inputs.items()}
-        return rows.inputs_of(model, signature, given)
+        return given if apart else rows.inputs_of(model, signature, given)
     if signature.inputs and inputs.keys() != signature.inputs.keys():  # some servers tell none
         check_names(model, signature, inputs)
     return {name: _tensor(model, signature, name, value) for name, value in inputs.items()}
@@ -115,7 +119,9 @@ def _dense(value: Any) -> Any:
     return value.toarray()
 
 
-def _by_name(model: ModelId, signature: Signature, names: Sequence[str], given: Any) -> Any:
+def _by_name(
+    model: ModelId, signature: Signature, names: Sequence[str], given: Any, apart: bool
+) -> Any:
     """Rows whose columns have names, as those of *names* alone: a table or a dict of columns.
 
     All else as it is.
@@ -123,17 +129,17 @@ def _by_name(model: ModelId, signature: Signature, names: Sequence[str], given: 
     if _is_table(given):
         labels = {str(label): label for label in given.columns}
         if _are_numbers(labels.values()) and labels.keys().isdisjoint(names):
-            return given.to_numpy()  # pandas numbers what has no names
+            return given  # pandas numbers what has no names
         found = _chosen(model, signature, names, labels, beside=True)
-        if signature.columns:
+        if signature.columns and not apart:
             (spec,) = signature.inputs.values()
             return {spec.name: _matrix(model, spec, given[list(found.values())])}
-        return {
-            name: _values(given[label], signature.inputs[name]) for name, label in found.items()
-        }
+        specs = specs_of(signature)
+        return {name: _values(given[label], specs[name]) for name, label in found.items()}
     if hasattr(given, "to_frame"):  # a row of pandas, or a column
-        labels = {str(label): label for label in given.index}
-        if labels.keys().isdisjoint(names):
+        labels = {str(label): label for label in getattr(given, "index", ())}
+        may_be_column = len(names) == 1 or _are_numbers(labels.values())
+        if may_be_column and labels.keys().isdisjoint(names):
             return given
         given = [{name: given[label] for name, label in labels.items()}]
     if not _are_records(given):
