@@ -17,7 +17,7 @@ from workbench.objects.declared import Declared, checked_name, declared_id, decl
 from workbench.conversion.difference import Difference
 from workbench.objects.kinds import kind_of, name_of
 from workbench.objects.offer import Offer
-from workbench.conversion.onnx_outputs import with_tensors
+from workbench.backends.onnx.zip_maps import with_tensors
 from workbench.conversion.things import Converted, Served, convert, offer_of, signature_of
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, MemoryExhausted, ModelNotFound, RequestStopped, UsageError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from workbench.backends.onnx.header.file import OnnxFile
-from workbench.backends.onnx.header.graph import ValueInfo
+from workbench.backends.onnx.header.graph import NO_SEQUENCE, ValueInfo
 from workbench.backends.onnx.values import DATATYPES
 from workbench.errors import LoadFailed
 from workbench.image_forms import image_forms
@@ -36,7 +36,9 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     _check_runnable(model, taken, given)
     batched = _batched(model, config, needed | defaults, {n: outputs[n] for n in given})
     forms = image_forms(model, taken, config.parameters)
-    return Signature(PLATFORM, taken, given, batched, config.labels, forms)
+    shapes = [spec.shape for spec in taken.values()]
+    columns = file.columns if shapes == [(-1, len(file.columns))] else ()
+    return Signature(PLATFORM, taken, given, batched, config.labels, forms, columns)
 
 
 def _spec(
@@ -48,7 +50,8 @@ def _spec(
     """
     if info.kind != "tensor" or info.elem_type not in DATATYPES:
         kind = info.kind if info.kind != "tensor" else f"tensor of ONNX type {info.elem_type}"
-        raise LoadFailed(f"{what} {info.name!r} of {model} is a {kind}, which V2 cannot carry")
+        why = NO_SEQUENCE if info.kind == "sequence" else "which V2 cannot carry"
+        raise LoadFailed(f"{what} {info.name!r} of {model} is a {kind}, {why}")
     if info.dims is not None:
         shape = tuple(dim if isinstance(dim, int) else -1 for dim in info.dims)
     else:
