@@ -84,7 +84,7 @@ def test_a_classifier_is_saved_with_tensors(tmp_path: Path) -> None:
 
 def test_a_classifier_in_an_artifact(tmp_path: Path) -> None:
     """SageMaker's container contract loads one, too."""
-    import requests  # noqa: PLC0415
+    import requests
 
     zipped(tmp_path / "model" / "1" / "model.onnx")
     with Workbench(device="cpu", port=0) as wb:
@@ -110,7 +110,7 @@ def test_other_sequences_are_refused(tmp_path: Path) -> None:
         with_tensors(b"no model")
 
 
-@pytest.mark.parametrize("names", ["a b c d".split(), ["a"], "no list", None])
+@pytest.mark.parametrize("names", [["a", "b", "c", "d"], ["a"], "no list", None])
 def test_names_of_columns_in_a_file(tmp_path: Path, names: Any) -> None:
     """A file can name the columns of its matrix; names that do not fit it are left out."""
     path = zipped(tmp_path / "m" / "1" / "model.onnx")

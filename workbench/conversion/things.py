@@ -11,12 +11,12 @@ from typing import Any
 
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.errors import without_source
-from workbench.objects.declared import Declared, declared_hints
 from workbench.conversion.difference import Difference, difference
-from workbench.objects.kinds import kind_of
-from workbench.objects.offer import Export, Offer
 from workbench.errors import UsageError, WorkbenchError
 from workbench.model import ModelConfig, ModelId, ModelSource, Signature, TensorSpec
+from workbench.objects.declared import Declared, declared_hints
+from workbench.objects.kinds import kind_of
+from workbench.objects.offer import Export, Offer
 from workbench.tensor import Array, Tensor
 
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")

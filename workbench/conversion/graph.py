@@ -1,0 +1,151 @@
+"""Rewrites of ONNX models that converters made, so that they take and give what is served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.backends.onnx.errors import GUARDS
+from workbench.backends.onnx.header.file import COLUMNS
+from workbench.backends.onnx.zip_maps import with_tensors
+from workbench.objects.hints import Hint
+
+_OURS = "workbench/conversion"
+Refused = Mapping[str, Mapping[str, Sequence[bool]]]
+"""By the names of inputs, and by "NaN" and "infinity": which of the columns may not be that."""
+
+
+def with_outputs(model: Any, outputs: Mapping[str, Hint]) -> Any:
+    """*model* with only its first outputs, named and shaped as *outputs*, of any number of rows.
+
+    ZipMaps are taken apart. Raises ``UsageError`` for other sequences.
+    """
+    from onnx import TensorProto, load_from_string
+    from onnx.helper import make_node, make_tensor_value_info
+
+    model = load_from_string(with_tensors(model.SerializeToString()))
+    graph = model.graph
+    given = list(graph.output)[: len(outputs)]
+    del graph.output[:]
+    for number, (value, (name, hint)) in enumerate(zip(given, outputs.items(), strict=True)):
+        inner, kind = f"{_OURS}/inner/{number}", value.type.tensor_type.elem_type
+        _rename(graph, name, inner)
+        source = inner if value.name == name else value.name
+        if hint.datatype == "BOOL" and kind == TensorProto.INT64:
+            kind, cast = TensorProto.BOOL, f"{_OURS}/cast/{number}"
+            graph.node.append(make_node("Cast", [source], [cast], to=kind))
+            source = cast
+        if len(hint.shape) == 1:
+            shape = _constant(graph.node, [-1], f"{_OURS}/shape/{number}")
+            graph.node.append(make_node("Reshape", [source, shape], [name]))
+        else:
+            graph.node.append(make_node("Identity", [source], [name]))
+        sizes = [None if size == -1 else size for size in hint.shape[1:]]
+        graph.output.append(make_tensor_value_info(name, kind, ["rows", *sizes]))
+    return model
+
+
+def with_any_sizes(model: Any, axes: Sequence[Sequence[int]]) -> None:
+    """Let each output of *model* have any size on its *axes*."""
+    for number, (output, free) in enumerate(zip(model.graph.output, axes, strict=True)):
+        for axis in free:
+            dimension = output.type.tensor_type.shape.dim[axis]
+            if not dimension.dim_param:
+                dimension.dim_param = f"size_{number}_{axis}"
+
+
+def name_inputs(graph: Any, names: Sequence[str]) -> None:
+    """Give the inputs of *graph* their *names*: skl2onnx writes ``a_b`` for ``a b``."""
+    for number, (value, name) in enumerate(zip(graph.input, names, strict=True)):
+        if value.name != name:
+            _rename(graph, name, f"{_OURS}/named/{number}")
+            _rename(graph, value.name, name)
+            value.name = name
+
+
+def take_matrix(graph: Any, name: str) -> None:
+    """Have the inputs of *graph* be columns of one input, the matrix *name*, in their order."""
+    from onnx.helper import make_node, make_tensor_value_info
+
+    columns = list(graph.input)
+    nodes: list[Any] = []
+    for number, column in enumerate(columns):
+        inner = f"{_OURS}/column/{number}"
+        _rename(graph, column.name, inner)
+        place = _constant(nodes, [number], f"{_OURS}/place/{number}")
+        nodes.append(make_node("Gather", [name, place], [inner], axis=1))
+    kind = columns[0].type.tensor_type.elem_type
+    del graph.input[:]
+    graph.input.append(make_tensor_value_info(name, kind, ["rows", len(columns)]))
+    _put_first(graph, nodes)
+
+
+def name_columns(model: Any, columns: Sequence[str]) -> None:
+    """Write into the metadata of *model* what the *columns* of its matrix are called."""
+    if columns:
+        model.metadata_props.add(key=COLUMNS, value=json.dumps(list(columns)))
+
+
+def refuse(model: Any, refused: Refused) -> None:
+    """Have *model* refuse numbers that the original refuses.
+
+    An input is reshaped to its own shape, to which the count of such numbers is added: without
+    them it stays as it is, and with them there is no such shape, in any engine.
+    """
+    from onnx import TensorProto
+    from onnx.helper import make_node
+
+    nodes: list[Any] = []
+    for number, (name, kinds) in enumerate(refused.items()):
+        prefix = f"{_OURS}/refused/{number}"
+        counts = []
+        for kind, columns in kinds.items():
+            at = f"{prefix}/{kind}"
+            mask = _constant(nodes, columns, f"{at}/columns")
+            operator = "IsNaN" if kind == "NaN" else "IsInf"
+            nodes += [
+                make_node(operator, [name], [f"{at}/found"]),
+                make_node("And", [f"{at}/found", mask], [f"{at}/here"]),
+                make_node("Cast", [f"{at}/here"], [f"{at}/ones"], to=TensorProto.INT64),
+                make_node("ReduceSum", [f"{at}/ones"], [f"{at}/count"], keepdims=0),
+            ]
+            counts.append(f"{at}/count")
+        shape, taken = f"{prefix}/shape", f"{prefix}/taken"
+        nodes.append(make_node("Shape", [name], [shape]))
+        for count in counts:
+            nodes.append(make_node("Add", [shape, count], [f"{count}/added"]))
+            shape = f"{count}/added"
+        told = f"{GUARDS}/0/0/input {name!r} has {' or '.join(kinds)}"
+        _rename(model.graph, name, taken)
+        nodes.append(make_node("Reshape", [name, shape], [taken], name=told))
+    _put_first(model.graph, nodes)
+
+
+def _put_first(graph: Any, nodes: Sequence[Any]) -> None:
+    rest = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *rest])
+
+
+def _constant(nodes: Any, values: Sequence[int], name: str) -> str:
+    """Add a node that makes a vector of *values*, INT64 or BOOL; its output."""
+    import numpy as np
+    from onnx.helper import make_node
+    from onnx.numpy_helper import from_array
+
+    nodes.append(make_node("Constant", [], [name], value=from_array(np.array(values))))
+    return name
+
+
+def _rename(graph: Any, name: str, new: str) -> None:
+    """Call the value *name* by a *new* name in the nodes of *graph*, and in their own graphs."""
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for index, each in enumerate(names):
+                if each == name:
+                    names[index] = new
+        for attribute in node.attribute:
+            inner = [attribute.g] if attribute.HasField("g") else []
+            for each in (*inner, *attribute.graphs):
+                _rename(each, name, new)
