@@ -33,26 +33,21 @@ class Case:
     sizes: tuple[int, ...] = ()
     may_refuse: bool = False
 
-    def batch(self, rows: range) -> dict[str, Array]:
-        """The arrays of these *rows* alone."""
-        return {name: self._taken(name, rows) for name in self.arrays}
+    def batch(self, rows: Array) -> dict[str, Array]:
+        """Copies of the arrays, of these *rows* alone."""
+        return {
+            name: array.take(rows, self.along[name]) if name in self.along else array.copy()
+            for name, array in self.arrays.items()
+        }
 
     def first(self, count: int) -> Case:
         """At most so many of the rows."""
         count = min(count, self.count)
-        return replace(self, arrays=self.batch(range(count)), count=count)
-
-    def _taken(self, name: str, rows: range) -> Array:
-        array, axis = self.arrays[name], self.along.get(name)
-        return array.copy() if axis is None else array.take(np.arange(rows.start, rows.stop), axis)
+        return replace(self, arrays=self.batch(np.arange(count)), count=count)
 
     def repeated(self, count: int) -> dict[str, Array]:
         """The arrays with *count* rows, which begin again after the last."""
-        rows = np.arange(count) % self.count
-        return {
-            name: array.take(rows, self.along[name]) if name in self.along else array
-            for name, array in self.arrays.items()
-        }
+        return self.batch(np.arange(count) % self.count)
 
 
 def given(arrays: Mapping[str, Array], free: Axes, told: str = "as given") -> Case:

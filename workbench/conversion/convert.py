@@ -66,7 +66,7 @@ def convert(
             _refuse_alike(original, case, path)
         cases = _cases(servable, check, case, free, written, sized=converter.sized)
         with _loaded(kind, converter.tool, path) as converted:
-            evidence = compared(original, converted, cases, tolerance, axes)
+            evidence = compared(original, converted, cases, tolerance, axes, to_the_end=anyway)
     versions = _versions(converter)
     report = Report.of(
         evidence,
@@ -121,7 +121,7 @@ def _check_answered(kind: str, original: Run, case: Case) -> None:
     refusal: Exception | None = None
     for row in range(case.count):
         try:
-            original(case.batch(range(row, row + 1)))
+            original(case.batch(np.array([row])))
         except Exception as error:  # whatever a library raises
             refusal = error
         else:
@@ -197,8 +197,8 @@ def _refuse_alike(original: Run, case: Case, path: Path) -> None:
 
 
 def _refused(original: Run, case: Case) -> Refused:
-    row = next(i for i in range(case.count) if _takes(original, case.batch(range(i, i + 1))))
-    arrays = case.batch(range(row, row + 1))
+    row = next(i for i in range(case.count) if _takes(original, case.batch(np.array([i]))))
+    arrays = case.batch(np.array([row]))
     found: dict[str, dict[str, list[bool]]] = {}
     for name, array in arrays.items():
         if array.dtype.kind != "f":

@@ -87,10 +87,13 @@ def compared(
     cases: Iterable[Case],
     tolerance: float,
     axes: Mapping[str, tuple[int, ...]],
+    *,
+    to_the_end: bool = True,
 ) -> Evidence:
     """Compare *converted* with *original* on all rows of *cases*, in batches of several sizes.
 
-    *axes*: those of each output that may have any size.
+    *axes*: those of each output that may have any size. If not *to_the_end*, it ends with the first
+    of the cases in which a row differs.
     """
     evidence, floors = Evidence(tolerance), dict[str, float]()
     alone: bool | None = None  # whether the original answers each row as it does without others
@@ -106,10 +109,23 @@ def compared(
             )
             asking = _Asking(case, axes, may_split=alone)
         verdicts = _Verdicts(case, floors, tolerance)
+        rows = np.arange(case.count)
         for size in case.sizes or dict.fromkeys((case.count, *_SIZES)):
-            expected = right if alone or size >= case.count else asking.answers(original, size)
-            verdicts.add(size, expected, asking.answers(converted, size))
+            if alone:
+                expected = [right[row] for row in rows]
+            else:
+                expected = right if size >= case.count else asking.answers(original, size)
+            found = asking.answers(converted, size, rows)
+            verdicts.add(size, rows, expected, found)
+            if alone:  # what both refuse alone they refuse in any batch
+                refused = [
+                    bool(one.refusal and two.refusal)
+                    for one, two in zip(expected, found, strict=True)
+                ]
+                rows = rows[~np.array(refused, bool)]
         verdicts.count(evidence)
+        if evidence.first is not None and not to_the_end:
+            break
     return evidence
 
 
@@ -119,12 +135,12 @@ class _Asking:
     def __init__(self, case: Case, axes: Mapping[str, tuple[int, ...]], *, may_split: bool) -> None:
         self._case, self._axes, self._may_split = case, axes, may_split
 
-    def answers(self, run: Run, size: int) -> list[Answer]:
-        starts = range(0, self._case.count, size)
-        batches = (range(start, min(start + size, self._case.count)) for start in starts)
+    def answers(self, run: Run, size: int, rows: Array | None = None) -> list[Answer]:
+        rows = np.arange(self._case.count) if rows is None else rows
+        batches = (rows[start : start + size] for start in range(0, len(rows), size))
         return [answer for batch in batches for answer in self._of(run, batch)]
 
-    def _of(self, run: Run, rows: range) -> list[Answer]:
+    def _of(self, run: Run, rows: Array) -> list[Answer]:
         try:
             outputs = run(self._case.batch(rows))
         except Exception as error:  # whatever a library raises
@@ -158,22 +174,23 @@ class _Verdicts:
         self._apart = np.zeros(case.count)
         self._first: tuple[int, Differing] | None = None
 
-    def add(self, size: int, right: Sequence[Answer], found: Sequence[Answer]) -> None:
+    def add(self, size: int, rows: Array, right: Sequence[Answer], found: Sequence[Answer]) -> None:
+        """Count what *rows*, asked in batches of *size*, are answered."""
         labels, apart = _distances(right, found, self._floors)
-        self._labels |= labels
-        self._apart = np.maximum(self._apart, apart)
+        self._labels[rows] |= labels
+        self._apart[rows] = np.maximum(self._apart[rows], apart)
         refused = np.array([[bool(each.refusal) for each in some] for some in (right, found)])
-        self._refused[0] |= refused.all(0)
+        self._refused[0][rows] |= refused.all(0)
         one = refused[0] != refused[1]
-        self._refused[1] |= one
+        self._refused[1][rows] |= one
         lacks = one & refused[1] if self._case.may_refuse else np.zeros_like(one)
         wrong = (labels | (one & ~lacks) | (apart > self._tolerance)).nonzero()[0]
-        if wrong.size and (self._first is None or wrong[0] < self._first[0]):
-            row = int(wrong[0])
+        if wrong.size and (self._first is None or rows[wrong[0]] < self._first[0]):
+            at, row = wrong[0], int(rows[wrong[0]])
             asked = self._case.told
             if size < self._case.count:
                 asked += f" in a batch of {size}" if size > 1 else " alone"
-            self._first = row, _differing(self._case, row, asked, right[row], found[row])
+            self._first = row, _differing(self._case, row, asked, right[at], found[at])
 
     def count(self, evidence: Evidence) -> None:
         both, one = self._refused
@@ -283,7 +300,7 @@ def _floor(answers: Sequence[Answer], name: str) -> float:
 
 
 def _differing(case: Case, row: int, asked: str, right: Answer, found: Answer) -> Differing:
-    inputs = case.batch(range(row, row + 1))
+    inputs = case.batch(np.array([row]))
     told = [_shown(array) for array in inputs.values()]
     if len(told) > 1:
         told = [f"{name}={each}" for name, each in zip(inputs, told, strict=True)]

@@ -6,12 +6,16 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from workbench.backends.onnx.errors import GUARDS
 from workbench.backends.onnx.header.file import COLUMNS
 from workbench.backends.onnx.zip_maps import with_tensors
 from workbench.objects.hints import Hint
+from workbench.tensor import Array
 
 _OURS = "workbench/conversion"
+_OPSET_OF_COMPARISONS = 9
 Refused = Mapping[str, Mapping[str, Sequence[bool]]]
 """By the names of inputs, and by "NaN" and "infinity": which of the columns may not be that."""
 
@@ -37,7 +41,7 @@ def with_outputs(model: Any, outputs: Mapping[str, Hint]) -> Any:
             graph.node.append(make_node("Cast", [source], [cast], to=kind))
             source = cast
         if len(hint.shape) == 1:
-            shape = _constant(graph.node, [-1], f"{_OURS}/shape/{number}")
+            shape = _constant(graph.node, np.array([-1]), f"{_OURS}/shape/{number}")
             graph.node.append(make_node("Reshape", [source, shape], [name]))
         else:
             graph.node.append(make_node("Identity", [source], [name]))
@@ -73,7 +77,7 @@ def take_matrix(graph: Any, name: str) -> None:
     for number, column in enumerate(columns):
         inner = f"{_OURS}/column/{number}"
         _rename(graph, column.name, inner)
-        place = _constant(nodes, [number], f"{_OURS}/place/{number}")
+        place = _constant(nodes, np.array([number]), f"{_OURS}/place/{number}")
         nodes.append(make_node("Gather", [name, place], [inner], axis=1))
     kind = columns[0].type.tensor_type.elem_type
     del graph.input[:]
@@ -96,22 +100,33 @@ def refuse(model: Any, refused: Refused) -> None:
     from onnx import TensorProto
     from onnx.helper import make_node
 
+    for each in model.opset_import:
+        if not each.domain:
+            each.version = max(each.version, _OPSET_OF_COMPARISONS)
     nodes: list[Any] = []
+    infinity = _constant(nodes, np.array([np.inf], np.float32), f"{_OURS}/infinity")
+    largest = _constant(nodes, np.array([np.finfo(np.float32).max], np.float32), f"{_OURS}/largest")
     for number, (name, kinds) in enumerate(refused.items()):
-        prefix = f"{_OURS}/refused/{number}"
+        at = f"{_OURS}/refused/{number}"
+        nodes += [
+            make_node("Abs", [name], [f"{at}/size"]),
+            make_node("Less", [f"{at}/size", infinity], [f"{at}/finite"]),
+            make_node("Greater", [f"{at}/size", largest], [f"{at}/infinity"]),
+            make_node("Or", [f"{at}/finite", f"{at}/infinity"], [f"{at}/number"]),
+            make_node("Not", [f"{at}/number"], [f"{at}/NaN"]),
+        ]
         counts = []
         for kind, columns in kinds.items():
-            at = f"{prefix}/{kind}"
-            mask = _constant(nodes, columns, f"{at}/columns")
-            operator = "IsNaN" if kind == "NaN" else "IsInf"
+            mask = _constant(nodes, np.array(columns), f"{at}/{kind}/columns")
             nodes += [
-                make_node(operator, [name], [f"{at}/found"]),
-                make_node("And", [f"{at}/found", mask], [f"{at}/here"]),
-                make_node("Cast", [f"{at}/here"], [f"{at}/ones"], to=TensorProto.INT64),
-                make_node("ReduceSum", [f"{at}/ones"], [f"{at}/count"], keepdims=0),
+                make_node("And", [f"{at}/{kind}", mask], [f"{at}/{kind}/here"]),
+                make_node(
+                    "Cast", [f"{at}/{kind}/here"], [f"{at}/{kind}/ones"], to=TensorProto.INT64
+                ),
+                make_node("ReduceSum", [f"{at}/{kind}/ones"], [f"{at}/{kind}/count"], keepdims=0),
             ]
-            counts.append(f"{at}/count")
-        shape, taken = f"{prefix}/shape", f"{prefix}/taken"
+            counts.append(f"{at}/{kind}/count")
+        shape, taken = f"{at}/shape", f"{at}/taken"
         nodes.append(make_node("Shape", [name], [shape]))
         for count in counts:
             nodes.append(make_node("Add", [shape, count], [f"{count}/added"]))
@@ -128,13 +143,12 @@ def _put_first(graph: Any, nodes: Sequence[Any]) -> None:
     graph.node.extend([*nodes, *rest])
 
 
-def _constant(nodes: Any, values: Sequence[int], name: str) -> str:
-    """Add a node that makes a vector of *values*, INT64 or BOOL; its output."""
-    import numpy as np
+def _constant(nodes: Any, values: Array, name: str) -> str:
+    """Add a node that makes the vector *values*; its output."""
     from onnx.helper import make_node
     from onnx.numpy_helper import from_array
 
-    nodes.append(make_node("Constant", [], [name], value=from_array(np.array(values))))
+    nodes.append(make_node("Constant", [], [name], value=from_array(values)))
     return name
 
 
