@@ -1,4 +1,4 @@
-"""Objects described as models, as ``workbench.objects`` describes them, for tests of conversions."""
+"""Objects described as models, for tests of conversions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,8 +11,8 @@ from workbench.objects.servable import Servable
 TYPES = {"f": "FP64", "i": "INT64", "u": "INT64", "b": "BOOL", "O": "BYTES", "U": "BYTES"}
 
 
-def _texts(column: Any) -> Any:
-    return np.array([e if isinstance(e, str | bytes) else None for e in column], object)
+def _datatype(array: Any) -> str:
+    return "FP32" if array.dtype == np.float32 else TYPES[array.dtype.kind]
 
 
 def _read(array: Any) -> Any:
@@ -24,7 +24,7 @@ def _read(array: Any) -> Any:
     return read.reshape(array.shape)
 
 
-def _servable(
+def _servable(  # noqa: PLR0917
     thing: Any,
     library: str,
     calls: Mapping[str, Callable[[Any], Any]],
@@ -60,7 +60,7 @@ def calls_of(model: Any) -> dict[str, Callable[[Any], Any]]:
 
 def of_matrix(
     model: Any,
-    X: Any,
+    sample: Any,
     library: str = "sklearn",
     columns: tuple[str, ...] = (),
     calls: Mapping[str, Callable[[Any], Any]] | None = None,
@@ -76,9 +76,9 @@ def of_matrix(
     def made(arrays: dict[str, Any]) -> Any:
         return pd.DataFrame(arrays["X"], columns=list(columns)) if columns else arrays["X"]
 
-    width = np.asarray(X).shape[1]
+    width = np.asarray(sample).shape[1]
     inputs = {"X": Hint("FP64", (-1, width))}
-    return _servable(model, library, calls or calls_of(model), inputs, rows, made, X, columns)
+    return _servable(model, library, calls or calls_of(model), inputs, rows, made, sample, columns)
 
 
 def of_texts(model: Any, texts: list[str]) -> Servable:
@@ -95,14 +95,19 @@ def of_table(model: Any, table: Any) -> Servable:
     """A model of a table with texts: one input a column."""
     import pandas as pd
 
-    kinds = {name: "O" if table[name].dtype.kind not in "biuf" else table[name].dtype.kind for name in table}
+    kinds = {
+        name: "O" if table[name].dtype.kind not in "biuf" else table[name].dtype.kind
+        for name in table
+    }
 
     def rows(given: Any) -> dict[str, Any]:
         found = {}
         for name, kind in kinds.items():
             values = given[name].to_numpy()
             if kind == "O":
-                values = np.array([each.encode() if isinstance(each, str) else None for each in values], object)
+                values = np.array(
+                    [each.encode() if isinstance(each, str) else None for each in values], object
+                )
             found[name] = values.reshape(-1, 1)
         return found
 
@@ -113,7 +118,9 @@ def of_table(model: Any, table: Any) -> Servable:
     return _servable(model, "sklearn", calls_of(model), inputs, rows, made, table)
 
 
-def of_module(module: Any, example: Any, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Servable:
+def of_module(
+    module: Any, example: Any, shapes: Mapping[str, tuple[int, ...]] | None = None
+) -> Servable:
     """A module in eval mode; *shapes* are those of its inputs with -1 for any size."""
     import inspect
 
@@ -122,7 +129,10 @@ def of_module(module: Any, example: Any, shapes: Mapping[str, tuple[int, ...]] |
     module = module.eval()
     example = example if isinstance(example, tuple) else (example,)
     names = list(inspect.signature(module.forward).parameters)[: len(example)]
-    kinds = {n: TYPES[e.numpy().dtype.kind] if e.dtype != torch.float32 else "FP32" for n, e in zip(names, example, strict=True)}
+    kinds = {
+        n: TYPES[e.numpy().dtype.kind] if e.dtype != torch.float32 else "FP32"
+        for n, e in zip(names, example, strict=True)
+    }
     inputs = {
         name: Hint(kinds[name], (shapes or {}).get(name, (-1, *each.shape[1:])))
         for name, each in zip(names, example, strict=True)
@@ -132,7 +142,9 @@ def of_module(module: Any, example: Any, shapes: Mapping[str, tuple[int, ...]] |
         with torch.inference_mode():
             answer = module(*[torch.from_numpy(np.array(arrays[name])) for name in names])
         answer = answer if isinstance(answer, tuple) else (answer,)
-        return {f"output_{n}" if len(answer) > 1 else "output": e.numpy() for n, e in enumerate(answer)}
+        return {
+            f"output_{n}" if len(answer) > 1 else "output": e.numpy() for n, e in enumerate(answer)
+        }
 
     def rows(given: Any) -> dict[str, Any]:
         given = given if isinstance(given, tuple) else (given,)
@@ -149,12 +161,18 @@ def of_module(module: Any, example: Any, shapes: Mapping[str, tuple[int, ...]] |
             for axis in free[n][: 1 if group else None][-1:]
         }
         for name, array in call(**{**arrays, **more}).items():
-            seen[name] |= {a for a, (s, t) in enumerate(zip(array.shape, first[name].shape, strict=True)) if s != t}
+            seen[name] |= {
+                a
+                for a, (s, t) in enumerate(zip(array.shape, first[name].shape, strict=True))
+                if s != t
+            }
     outputs = {
         name: Hint(
-            "FP32" if array.dtype == np.float32 else TYPES[array.dtype.kind],
+            _datatype(array),
             tuple(-1 if axis in seen[name] else size for axis, size in enumerate(array.shape)),
         )
         for name, array in first.items()
     }
-    return Servable(module, type(module).__name__, "torch", call, "the module", inputs, outputs, rows)
+    return Servable(
+        module, type(module).__name__, "torch", call, "the module", inputs, outputs, rows
+    )

@@ -66,11 +66,8 @@ def given(arrays: Mapping[str, Array], free: Axes, told: str = "as given") -> Ca
     return Case(told, arrays, along, count)
 
 
-def changed(case: Case, *, below_zero: bool = True) -> Iterator[Case]:
-    """*case* in other words: each change alone in one column of a row, in several, and in all.
-
-    *below_zero*: whether integers that are all positive are tried with negative ones, too.
-    """
+def changed(case: Case) -> Iterator[Case]:
+    """The rows of *case* changed: in one column of a row, in several, and in all of them."""
     kinds: dict[str, tuple[_Change, str, str]] = {
         "with holes": (_nan, "f", "one some all"),
         "with texts missing": (_none, "O", "one some all"),
@@ -87,7 +84,7 @@ def changed(case: Case, *, below_zero: bool = True) -> Iterator[Case]:
     for told, (change, dtypes, patterns) in kinds.items():
         columns = _columns(case, dtypes)
         for pattern in patterns.split() if columns else ():
-            found = _changed(case, columns, pattern, change, below_zero=below_zero)
+            found = _changed(case, columns, pattern, change)
             yield replace(found, told=told, may_refuse=change is _none)
 
 
@@ -115,7 +112,7 @@ def of_sizes(case: Case, free: Axes, limits: tuple[int, ...]) -> Iterator[Case]:
 
 # ── the changes, of the columns in a matrix of rows ──
 
-_Change = Callable[[Array, Array, bool], Array]
+_Change = Callable[[Array, Array], Array]
 
 
 def _columns(case: Case, dtypes: str) -> list[tuple[str, int]]:
@@ -128,14 +125,7 @@ def _columns(case: Case, dtypes: str) -> list[tuple[str, int]]:
     return [(name, place) for name, size in sizes.items() for place in range(size)]
 
 
-def _changed(
-    case: Case,
-    columns: list[tuple[str, int]],
-    pattern: str,
-    change: _Change,
-    *,
-    below_zero: bool,
-) -> Case:
+def _changed(case: Case, columns: list[tuple[str, int]], pattern: str, change: _Change) -> Case:
     count, width = case.count, len(columns)
     if pattern == "one":
         count = max(count, min(width, _MOST_COLUMNS))
@@ -153,29 +143,29 @@ def _changed(
         chosen = mask[:, at : at + matrix.shape[1]]
         at += matrix.shape[1]
         original = np.moveaxis(case.arrays[name], case.along[name], 0).reshape(case.count, -1)
-        new = change(matrix, original, below_zero)
+        new = change(matrix, original)
         matrix[chosen] = new[chosen]
         arrays[name] = np.moveaxis(matrix.reshape(array.shape), 0, case.along[name])
     return replace(case, arrays=arrays, count=count)
 
 
-def _nan(matrix: Array, _: Array, __: bool) -> Array:
+def _nan(matrix: Array, _: Array) -> Array:
     return np.full_like(matrix, np.nan)
 
 
-def _none(matrix: Array, _: Array, __: bool) -> Array:
+def _none(matrix: Array, _: Array) -> Array:
     return np.full_like(matrix, None)
 
 
-def _zero(matrix: Array, _: Array, __: bool) -> Array:
+def _zero(matrix: Array, _: Array) -> Array:
     return np.full_like(matrix, b"") if matrix.dtype.kind == "O" else np.zeros_like(matrix)
 
 
 def _infinite(sign: int) -> _Change:
-    return lambda matrix, _, __: np.full_like(matrix, sign * np.inf)
+    return lambda matrix, _: np.full_like(matrix, sign * np.inf)
 
 
-def _longer(matrix: Array, _: Array, __: bool) -> Array:
+def _longer(matrix: Array, _: Array) -> Array:
     """Each text, and after it the one in the next row."""
     pairs = zip(matrix.flat, np.roll(matrix, -1, 0).flat, strict=True)
     longer = np.empty(matrix.size, object)
@@ -186,14 +176,13 @@ def _longer(matrix: Array, _: Array, __: bool) -> Array:
 def _beyond(times: int) -> _Change:
     """What is so many *times* the range of a column above its largest, or below its least."""
 
-    def change(matrix: Array, original: Array, below_zero: bool) -> Array:
+    def change(matrix: Array, original: Array) -> Array:
         low, high = _range(original)
         span = np.where(high > low, high - low, np.maximum(np.abs(high), 1)) * times
         found = high + span if times > 0 else low + span
         if matrix.dtype.kind in "iu":
             limits = np.iinfo(matrix.dtype)
-            least = np.where(low >= 0, 0.0, limits.min) if not below_zero else limits.min
-            found = np.clip(found, least, float(limits.max // 2))
+            found = np.clip(found, float(limits.min // 2), float(limits.max // 2))
         return np.broadcast_to(found, matrix.shape).astype(matrix.dtype)
 
     return change
@@ -211,7 +200,7 @@ def _range(given: Array) -> tuple[Array, Array]:
     return np.where(has, low, 0.0), np.where(has, high, 0.0)
 
 
-def _between(matrix: Array, given: Array, __: bool) -> Array:
+def _between(matrix: Array, given: Array) -> Array:
     found = matrix.copy()
     for column in range(matrix.shape[1]):
         known = np.unique(given[:, column][np.isfinite(given[:, column])])

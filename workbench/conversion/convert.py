@@ -17,7 +17,7 @@ from workbench.backends.onnx.errors import without_source
 from workbench.conversion.cases import Axes, Case, changed, given, of_sizes
 from workbench.conversion.converter import Converter, Written, free_axes
 from workbench.conversion.evidence import Run, compared
-from workbench.conversion.graph import Refused, refuse
+from workbench.conversion.graph import REFUSED, Refused, refuse
 from workbench.conversion.report import Report
 from workbench.errors import LoadFailed, UsageError, line_of
 from workbench.model import ModelConfig, ModelId, ModelSource
@@ -62,8 +62,7 @@ def convert(
         original = _original(servable)
         _check_answered(kind, original, case)
         written = _written(converter, kind, case, path)
-        if not converter.sized:
-            _refuse_alike(original, case, path)
+        _refuse_alike(original, case, path, sized=converter.sized)
         cases = _cases(servable, check, case, free, written, sized=converter.sized)
         with _loaded(kind, converter.tool, path) as converted:
             evidence = compared(original, converted, cases, tolerance, axes, to_the_end=anyway)
@@ -161,7 +160,7 @@ def _cases(
         yield from _swapped(servable, check, free)
     if sized:
         yield from of_sizes(case, free, written.limits)
-    yield from changed(case, below_zero=not sized)
+    yield from changed(case)
 
 
 def _swapped(servable: Servable, check: Any, free: Axes) -> Iterator[Case]:
@@ -180,34 +179,37 @@ def _swapped(servable: Servable, check: Any, free: Axes) -> Iterator[Case]:
 # ── rows that the original refuses ──
 
 
-def _refuse_alike(original: Run, case: Case, path: Path) -> None:
-    """Have the model at *path* refuse NaN and infinity in the columns where *original* does."""
+def _refuse_alike(original: Run, case: Case, path: Path, *, sized: bool) -> None:
+    """Have the model at *path* refuse numbers that *original* refuses, in the same columns.
+
+    Of estimators these are NaN and infinity; of modules, negative numbers of what is an index,
+    which ONNX counts from the end.
+    """
     import onnx
 
-    refused = _refused(original, case)
-    if refused:
-        model = onnx.load(path)
-        floats = {
-            each.name
-            for each in model.graph.input
-            if each.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
-        }
-        refuse(model, {name: kinds for name, kinds in refused.items() if name in floats})
-        onnx.save(model, path)
+    refused = _refused(original, case, sized=sized)
+    if not refused:
+        return
+    model = onnx.load(path, load_external_data=False)
+    kinds = {each.name: each.type.tensor_type.elem_type for each in model.graph.input}
+    right = onnx.TensorProto.INT64 if sized else onnx.TensorProto.FLOAT
+    refuse(model, {name: each for name, each in refused.items() if kinds[name] == right})
+    path.write_bytes(model.SerializeToString())
 
 
-def _refused(original: Run, case: Case) -> Refused:
+def _refused(original: Run, case: Case, *, sized: bool) -> Refused:
     row = next(i for i in range(case.count) if _takes(original, case.batch(np.array([i]))))
     arrays = case.batch(np.array([row]))
     found: dict[str, dict[str, list[bool]]] = {}
     for name, array in arrays.items():
-        if array.dtype.kind != "f":
+        if array.dtype.kind != ("i" if sized else "f"):
             continue
-        for kind, value in (("NaN", np.nan), ("infinity", np.inf)):
-            columns = _columns_refused(original, arrays, name, value, range(array.size))
-            if columns:
-                mask = [column in columns for column in range(array.size)]
-                found.setdefault(name, {})[kind] = mask
+        columns = range(1 if sized else array.size)  # of a module, any size is that of all
+        for kind, value in REFUSED.items():
+            if (value < 0) is sized:
+                refused = _columns_refused(original, arrays, name, value, columns)
+                if refused:
+                    found.setdefault(name, {})[kind] = [each in refused for each in columns]
     return found
 
 

@@ -17,7 +17,9 @@ from workbench.tensor import Array
 _OURS = "workbench/conversion"
 _OPSET_OF_COMPARISONS = 9
 Refused = Mapping[str, Mapping[str, Sequence[bool]]]
-"""By the names of inputs, and by "NaN" and "infinity": which of the columns may not be that."""
+"""By the names of inputs, and by keys of ``REFUSED``: which of the columns may not be that."""
+REFUSED = {"NaN": np.nan, "infinity": np.inf, "a negative number": -1}
+"""What a model can be made to refuse, in words, and an example of it."""
 
 
 def with_outputs(model: Any, outputs: Mapping[str, Hint]) -> Any:
@@ -104,17 +106,25 @@ def refuse(model: Any, refused: Refused) -> None:
         if not each.domain:
             each.version = max(each.version, _OPSET_OF_COMPARISONS)
     nodes: list[Any] = []
-    infinity = _constant(nodes, np.array([np.inf], np.float32), f"{_OURS}/infinity")
-    largest = _constant(nodes, np.array([np.finfo(np.float32).max], np.float32), f"{_OURS}/largest")
+    limits = {
+        "infinity": np.array([np.inf], np.float32),
+        "largest": np.array([np.finfo(np.float32).max]),
+        "zero": np.array([0]),
+    }
+    for name, limit in limits.items():
+        _constant(nodes, limit, f"{_OURS}/{name}")
     for number, (name, kinds) in enumerate(refused.items()):
         at = f"{_OURS}/refused/{number}"
-        nodes += [
-            make_node("Abs", [name], [f"{at}/size"]),
-            make_node("Less", [f"{at}/size", infinity], [f"{at}/finite"]),
-            make_node("Greater", [f"{at}/size", largest], [f"{at}/infinity"]),
-            make_node("Or", [f"{at}/finite", f"{at}/infinity"], [f"{at}/number"]),
-            make_node("Not", [f"{at}/number"], [f"{at}/NaN"]),
-        ]
+        if "a negative number" in kinds:
+            nodes.append(make_node("Less", [name, f"{_OURS}/zero"], [f"{at}/a negative number"]))
+        else:
+            nodes += [
+                make_node("Abs", [name], [f"{at}/size"]),
+                make_node("Less", [f"{at}/size", f"{_OURS}/infinity"], [f"{at}/finite"]),
+                make_node("Greater", [f"{at}/size", f"{_OURS}/largest"], [f"{at}/infinity"]),
+                make_node("Or", [f"{at}/finite", f"{at}/infinity"], [f"{at}/number"]),
+                make_node("Not", [f"{at}/number"], [f"{at}/NaN"]),
+            ]
         counts = []
         for kind, columns in kinds.items():
             mask = _constant(nodes, np.array(columns), f"{at}/{kind}/columns")

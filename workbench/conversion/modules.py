@@ -65,7 +65,7 @@ def _limits(program: Any) -> tuple[int, ...]:
     """Sizes beyond which *program* is not known to be right: the module looked at them."""
     ranges = getattr(program, "range_constraints", {}).values()
     bounds = [bound for each in ranges for bound in (each.lower, each.upper)]
-    whole = [int(bound) for bound in bounds if bound.is_integer and bound.is_finite]
+    whole = [int(bound) for bound in bounds if str(bound).isdigit()]  # others are infinite
     return tuple(
         sorted({size for bound in whole for size in (bound - 1, bound, bound + 1) if size > 0})
     )
