@@ -75,7 +75,7 @@ def _written(source: ModelSource, objects: Mapping[str, Write], folders: ExitSta
     folders.callback(folder.close)
     path = Path(folder.name, "model.onnx")
     objects[source.id.name](path)
-    return replace(source, origin=path)
+    return replace(source, origin=path, folder=folder)
 
 
 def _sources(

@@ -11,8 +11,10 @@ from workbench.tensor import Array
 
 _MOST_COLUMNS = 256  # for each of which there is a row where it alone is changed
 _SHARE = 0.3  # of the way to the next larger number of the column
-_LENGTHS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 16, 17, 20, 24, 25, 32, 33, 40, 48, 50, 51, 64, 65)
-_LENGTHS += (80, 96, 100, 101, 127, 128, 129, 200, 255, 256, 257)
+_LENGTHS = (
+    *range(1, 10), 11, 12, 16, 17, 20, 24, 25, 32, 33, 40, 48, 50, 51, 64, 65, 80, 96, 100, 101,
+    127, 128, 129, 200, 255, 256, 257,
+)  # fmt: skip
 _MOST_ELEMENTS = 4_000_000  # of an input of another size: larger sizes are not tried
 
 Axes = Mapping[str, tuple[int, ...]]

@@ -166,9 +166,9 @@ def _cases(
 def _swapped(servable: Servable, check: Any, free: Axes) -> Iterator[Case]:
     """The rows with their columns in the reverse order, where these have names."""
     if hasattr(check, "columns") and getattr(check, "ndim", 0) == 2:
-        swapped = check[list(check.columns)[::-1]]
+        swapped: Any = check[list(check.columns)[::-1]]
     elif isinstance(check, Mapping):
-        swapped = dict(reversed(check.items()))
+        swapped = dict(reversed([*check.items()]))
     elif isinstance(check, Sequence) and all(isinstance(each, Mapping) for each in check):
         swapped = [dict(reversed(each.items())) for each in check]
     else:

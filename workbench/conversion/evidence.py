@@ -179,7 +179,7 @@ class _Verdicts:
         labels, apart = _distances(right, found, self._floors)
         self._labels[rows] |= labels
         self._apart[rows] = np.maximum(self._apart[rows], apart)
-        refused = np.array([[bool(each.refusal) for each in some] for some in (right, found)])
+        refused = np.array([[bool(e.refusal) for e in some] for some in (right, found)], bool)
         self._refused[0][rows] |= refused.all(0)
         one = refused[0] != refused[1]
         self._refused[1][rows] |= one
@@ -233,13 +233,13 @@ def _distances(
             else:
                 alike.setdefault(shapes[0], []).append(row)
         for rows in alike.values():
-            one, other = (
-                np.stack([some[r].outputs[name] for r in rows]) for some in (right, found)
+            expected, given = (
+                np.stack([some[row].outputs[name] for row in rows]) for some in (right, found)
             )
-            if one.dtype.kind == "f":
-                apart[rows] = np.maximum(apart[rows], relative(one, other, floor))
+            if expected.dtype.kind == "f":
+                apart[rows] = np.maximum(apart[rows], relative(expected, given, floor))
             else:
-                labels[rows] |= _others(one, other)
+                labels[rows] |= _others(expected, given)
     return labels, apart
 
 
@@ -275,7 +275,7 @@ def relative(right: Array, found: Array, floor: float = 0.0) -> Array:
 def _scale(rows: Array) -> Array:
     """What a difference of each number is relative to."""
     sizes = np.abs(np.where(np.isfinite(rows), rows, 0))
-    top = sizes.max(1, keepdims=True, initial=0.0)
+    top: Array = sizes.max(1, keepdims=True, initial=0.0)
     ordered = np.sort(np.where(sizes > 0, sizes, np.nan), axis=1)
     last = np.maximum(np.count_nonzero(sizes, axis=1) - 1, 0)[:, None]
     if not ordered.size:

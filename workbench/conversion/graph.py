@@ -31,6 +31,7 @@ def with_outputs(model: Any, outputs: Mapping[str, Hint]) -> Any:
     from onnx.helper import make_node, make_tensor_value_info
 
     model = load_from_string(with_tensors(model.SerializeToString()))
+    _have_opset(model)
     graph = model.graph
     given = list(graph.output)[: len(outputs)]
     del graph.output[:]
@@ -102,9 +103,6 @@ def refuse(model: Any, refused: Refused) -> None:
     from onnx import TensorProto
     from onnx.helper import make_node
 
-    for each in model.opset_import:
-        if not each.domain:
-            each.version = max(each.version, _OPSET_OF_COMPARISONS)
     nodes: list[Any] = []
     limits = {
         "infinity": np.array([np.inf], np.float32),
@@ -145,6 +143,15 @@ def refuse(model: Any, refused: Refused) -> None:
         _rename(model.graph, name, taken)
         nodes.append(make_node("Reshape", [name, shape], [taken], name=told))
     _put_first(model.graph, nodes)
+
+
+def _have_opset(model: Any) -> None:
+    """Let *model* be of the first operator set that compares floats, or a later one."""
+    for each in model.opset_import:
+        if not each.domain:
+            each.version = max(each.version, _OPSET_OF_COMPARISONS)
+            return
+    model.opset_import.add(domain="", version=_OPSET_OF_COMPARISONS)
 
 
 def _put_first(graph: Any, nodes: Sequence[Any]) -> None:
