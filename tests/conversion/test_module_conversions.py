@@ -106,7 +106,7 @@ WRONG = {
     "batches above 4": (Small(), torch.randn(3, 3), None),
     "batches above 1000": (Small(1000), torch.randn(3, 3), None),
     "even batches": (Even(), torch.randn(4, 3), None),
-    "lengths above 10": (Divides(), torch.randn(3, 5), FREE),
+    "lengths above 10": (Halves(), torch.randn(3, 5), FREE),
     "lengths above 16": (Window(), torch.randn(3, 8), FREE),
     "NaN through max": (Largest(), torch.randn(8, 4), None),
     "NaN through an LSTM": (States(), torch.randn(3, 5, 4), {"x": (-1, -1, 4)}),
