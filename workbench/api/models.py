@@ -22,6 +22,7 @@ from workbench.views.progress import Progress, show_load
 
 if TYPE_CHECKING:
     from workbench.asking.card import ModelCard
+    from workbench.conversion.report import Report
     from workbench.objects.declared import Declared
     from workbench.objects.python_models import Conversion, PythonModels
     from workbench.objects.servable import Servable
@@ -179,7 +180,16 @@ class Models(Lifetime, Asks):
         """
         self._python_models.unregister(name)
 
-    def save(self, model: str, to: str | Path, *, version: int | None = None) -> Path:
+    def save(
+        self,
+        model: str,
+        to: str | Path,
+        *,
+        version: int | None = None,
+        check: object = None,
+        tolerance: float | None = None,
+        anyway: bool = False,
+    ) -> Path:
         """Save *model* as a folder that Triton, KServe and this server serve, in the folder *to*.
 
         That is ``<to>/<model>`` with its ``config.pbtxt`` and ``<version>/model.onnx``; for an
@@ -187,15 +197,25 @@ class Models(Lifetime, Asks):
         for SageMaker. Files of the same names are replaced, a ``config.pbtxt`` stays beside the new
         one as ``config.pbtxt.before``. Returns the folder, or the archive.
 
-        Raises ``UsageError`` for a Python function, which has no file; ``ModelNotFound``,
-        ``VersionNotFound``, ``LoadFailed``, ``ServerNotRunning``, ``FileRefused``.
+        An object that is served becomes ONNX, as by ``serve`` with ``onnx=True``: *check*,
+        *tolerance* and *anyway* are as there. ``conversion.json`` says what was compared.
+
+        Raises ``UsageError`` for a Python function, which has no file, and for a conversion that
+        differs; ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``, ``ServerNotRunning``,
+        ``FileRefused``.
         """
+        from workbench.objects.python_models import Conversion
         from workbench.saving import save
 
         check_model(model, version)
         folder = path_of("to", to)
+        wish = Conversion(check, tolerance, anyway)
+        objects = {
+            name: partial(_convert, made, wish)
+            for name, made in self._python_models.objects.items()
+        }
         with refused_in_one_line(folder):
-            return self._call(model, save, self._core, model, folder, version)
+            return self._call(model, save, self._core, model, folder, version, objects)
 
     def load(
         self,
@@ -326,9 +346,8 @@ class Models(Lifetime, Asks):
         return models
 
 
-def _convert(made: Servable, wish: Conversion, path: Path) -> Any:
+def _convert(made: Servable, wish: Conversion, path: Path) -> Report:
     """The conversion of what was *made* of an object, with its libraries' own converters."""
     from workbench.conversion.convert import convert
 
-    tolerance = {} if wish.tolerance is None else {"tolerance": wish.tolerance}
-    return convert(made, wish.check, path, anyway=wish.anyway, **tolerance)
+    return convert(made, wish.check, path, tolerance=wish.tolerance, anyway=wish.anyway)

@@ -32,7 +32,9 @@ _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR
 
 GUARDS = "workbench/guard"
 """With this begin the names of nodes that ``guarded`` adds; that of one that fails says why."""
-_GUARD = re.compile(rf"Name:'\w*{GUARDS}/\d+/\d+/(.*)' Status Message: .*division by zero")
+_GUARD = re.compile(
+    rf"Name:'\w*{GUARDS}/\d+/\d+/(.*)' Status Message: .*(?:division by zero|cannot be reshaped)"
+)
 
 # Errors of CUDA with a common remedy. The last are those after which, by NVIDIA's documentation,
 # "the process must be terminated and relaunched".
