@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -318,8 +319,16 @@ class Models(Lifetime, Asks):
     def _card(self, name: str) -> CardValues:
         from workbench.asking.card import card_of
 
-        example = self._example(name)
-        return card_of(self._core, name, self.url, self.page, example, token=bool(self.token))
+        card = card_of(
+            self._core,
+            name,
+            self.url,
+            self.page,
+            self._example(name),
+            token=bool(self.token),
+        )
+        report = self._python_models.report(name) if "_python_models" in vars(self) else None
+        return card if report is None else replace(card, report=str(report))
 
     # ── asking, without a wire ──
 
