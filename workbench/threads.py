@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -111,8 +112,8 @@ class CallThreads:
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()  # ``None``: end
-        self._threads = self._given = self._done = 0  # the last two are of jobs
-        self._counting = threading.Lock()
+        self._idle = 0  # threads that take the next job at once
+        self._counting = threading.Lock()  # only the threads count: see above
         self._closed = False
 
     def call(self, work: Callable[[], T], meanwhile: Callable[[], object] | None = None) -> T:
@@ -123,13 +124,11 @@ class CallThreads:
         """
         future: Future[T] = Future()
         ended = queue_when_done(future)
-        job = partial(_fulfil, future, partial(self._count, partial(copy_context().run, work)))
+        job = partial(copy_context().run, work)
         if self._closed:
             raise ServerNotRunning(_ENDED)
-        if self._threads <= self._given - self._done:
-            self._start_thread()
-        self._given += 1
-        self._jobs.put(job)
+        self._need_thread(1)
+        self._jobs.put(partial(_fulfil, future, partial(self._count, job)))
         # another thread may have closed it meanwhile, and no thread be left to do the job
         if self._closed and future.cancel():  # type: ignore[unreachable]
             raise ServerNotRunning(_ENDED)
@@ -146,17 +145,26 @@ class CallThreads:
         finally:
             del future, job  # an error keeps this frame, which would keep the error
 
+    def begin(self, work: Callable[[], object]) -> None:
+        """Do *work* in one of the threads, and do not wait for it."""
+        with suppress(ThreadsExhausted):  # one that works will do it
+            self._need_thread(1)
+        self._jobs.put(partial(_fulfil, Future(), partial(self._count, work)))
+
+    def _need_thread(self, more: int) -> None:
+        """Start a thread unless there are idle ones for the jobs that wait and so many *more*."""
+        if self._idle < self._jobs.qsize() + more:
+            self._start_thread()
+
     def close(self) -> None:
         """End the threads once they have done what they were given."""
         self._closed = True
         self._jobs.put(None)
 
     def _start_thread(self) -> None:
-        self._threads += 1
         try:
             _thread.start_new_thread(self._begin, ())  # one call of C, unlike ``Thread.start``
         except RuntimeError as error:
-            self._threads -= 1
             raise _exhausted(self._name) from error
 
     def _begin(self) -> None:
@@ -166,18 +174,24 @@ class CallThreads:
             self._work()
 
     def _work(self) -> None:
+        with self._counting:
+            self._idle += 1
         while (job := self._jobs.get()) is not None:
             job()
             del job  # a free thread keeps nothing of it
         self._jobs.put(None)  # for the next thread
 
     def _count(self, work: Callable[[], T]) -> T:
-        """Do *work*; this thread is free again before anybody hears of the result."""
+        """Do *work*; this thread is idle again before anybody hears of the result."""
+        with self._counting:
+            self._idle -= 1
+        with suppress(ThreadsExhausted):  # then a job that came just before waits
+            self._need_thread(0)
         try:
             return work()
         finally:
             with self._counting:
-                self._done += 1
+                self._idle += 1
 
 
 def shielded(
@@ -185,7 +199,8 @@ def shielded(
 ) -> T:
     """Do *work* in a thread of its own, and wait for its end: interrupts do not stop it midway.
 
-    Each interrupt of the main thread calls *interrupted*, and is raised once *work* has ended.
+    At each interrupt of the main thread a thread calls *interrupted*; the interrupt is raised once
+    *work* has ended.
     """
     outcome: list[Future[T]] = []
     begun = threading.Lock()
@@ -212,12 +227,20 @@ def shielded(
             ended.get()
         except KeyboardInterrupt as error:
             interrupt = error
-            interrupted()
+            _aside(interrupted)
         except RuntimeError:  # Python ends, or there are no more threads
             do()
     if interrupt is not None:
         raise interrupt
     return outcome[0].result()
+
+
+def _aside(work: Callable[[], object]) -> None:
+    """Do *work* in another thread, or in this one if there is none."""
+    try:
+        _thread.start_new_thread(work, ())
+    except RuntimeError:
+        work()
 
 
 def start_thread(work: Callable[[], object], name: str) -> None:
