@@ -119,8 +119,8 @@ def test_an_interrupt_anywhere_in_a_call() -> None:
         assert threads.call(lambda: 7) == 7
         step += 1
     assert step > 20
-    # one, and another if a call came while the first one began with an earlier call
-    assert [t.name for t in threading.enumerate()].count("calling") <= 2
+    # one for the work of a call that was interrupted, one for that of the next, and one that waits
+    assert [t.name for t in threading.enumerate()].count("calling") <= 3
     threads.close()
     until(lambda: not any(t.name == "calling" for t in threading.enumerate()))
 

@@ -105,14 +105,14 @@ class CallThreads:
     """Threads that work for the main thread, which an interrupt may stop between any two steps.
 
     So one call of C hands over the work, and only the threads take a lock: in Python 3.14 an
-    interrupt can leave one held, after its ``__enter__`` and before the block. There is one
-    thread, unless an interrupt ended the wait for work that goes on.
+    interrupt can leave one held, after its ``__enter__`` and before the block. Whichever takes up
+    work sees to it that another thread waits for the next.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()  # ``None``: end
-        self._idle = 0  # threads that take the next job at once
+        self._idle = 0  # threads that wait for a job, or are about to
         self._counting = threading.Lock()  # only the threads count: see above
         self._closed = False
 
@@ -127,7 +127,8 @@ class CallThreads:
         job = partial(copy_context().run, work)
         if self._closed:
             raise ServerNotRunning(_ENDED)
-        self._need_thread(1)
+        if not self._idle:
+            self._start_thread(self._come)
         self._jobs.put(partial(_fulfil, future, partial(self._count, job)))
         # another thread may have closed it meanwhile, and no thread be left to do the job
         if self._closed and future.cancel():  # type: ignore[unreachable]
@@ -147,35 +148,35 @@ class CallThreads:
 
     def begin(self, work: Callable[[], object]) -> None:
         """Do *work* in one of the threads, and do not wait for it."""
-        with suppress(ThreadsExhausted):  # one that works will do it
-            self._need_thread(1)
+        if not self._idle:
+            with suppress(ThreadsExhausted):  # one that works now will do it
+                self._start_thread(self._come)
         self._jobs.put(partial(_fulfil, Future(), partial(self._count, work)))
-
-    def _need_thread(self, more: int) -> None:
-        """Start a thread unless there are idle ones for the jobs that wait and so many *more*."""
-        if self._idle < self._jobs.qsize() + more:
-            self._start_thread()
 
     def close(self) -> None:
         """End the threads once they have done what they were given."""
         self._closed = True
         self._jobs.put(None)
 
-    def _start_thread(self) -> None:
-        try:
-            _thread.start_new_thread(self._begin, ())  # one call of C, unlike ``Thread.start``
+    def _start_thread(self, begin: Callable[[], object]) -> None:
+        try:  # in one call of C, unlike ``Thread.start``
+            _thread.start_new_thread(self._begin, (begin,))
         except RuntimeError as error:
             raise _exhausted(self._name) from error
 
-    def _begin(self) -> None:
+    def _begin(self, begin: Callable[[], object]) -> None:
         try:
-            start_thread(self._work, self._name)
+            start_thread(begin, self._name)
         except ThreadsExhausted:
-            self._work()
+            begin()
 
-    def _work(self) -> None:
+    def _come(self) -> None:
+        """As ``_work``, for a thread that is not counted yet."""
         with self._counting:
             self._idle += 1
+        self._work()
+
+    def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
             del job  # a free thread keeps nothing of it
@@ -184,9 +185,14 @@ class CallThreads:
     def _count(self, work: Callable[[], T]) -> T:
         """Do *work*; this thread is idle again before anybody hears of the result."""
         with self._counting:
-            self._idle -= 1
-        with suppress(ThreadsExhausted):  # then a job that came just before waits
-            self._need_thread(0)
+            is_last = self._idle == 1
+            self._idle -= not is_last  # else another one takes its place
+        if is_last:
+            try:
+                self._start_thread(self._work)
+            except ThreadsExhausted:
+                with self._counting:
+                    self._idle -= 1
         try:
             return work()
         finally:

@@ -139,7 +139,9 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cells]:
     with workbench:
         workbench.register(many, inputs=FLOATS, outputs=FLOATS)
         workbench.register(lambda x: x, inputs=FLOATS, outputs=FLOATS, name="twice")
+        before = signal.getsignal(signal.SIGINT)
         yield Cells(workbench)
+        signal.signal(signal.SIGINT, before)  # an interrupted ``asyncio.run`` leaves its own
 
 
 VERBS = (
