@@ -8,12 +8,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from workbench.errors import ModelNotFound
 from workbench.nbytes import show_nbytes
 from workbench.own_folder import OwnFolder
+
+T = TypeVar("T")
 
 
 class ModelId(NamedTuple):
@@ -39,10 +41,13 @@ class ModelId(NamedTuple):
         return f"{name}:{version}" if version else name
 
 
-def drop_name(known: MutableMapping[Any, Any], name: str) -> None:
-    """Drop the models called *name* from *known*, whose keys begin with a model's name."""
-    for key in [key for key in list(known) if key[0] == name]:  # others may change it meanwhile
-        known.pop(key, None)
+def drop_name(known: MutableMapping[Any, T], name: str) -> list[T]:
+    """Drop the models called *name* from *known*, whose keys begin with a model's name.
+
+    Returns the values that were dropped.
+    """
+    keys = [key for key in list(known) if key[0] == name]  # others may change it meanwhile
+    return [known.pop(key) for key in keys if key in known]
 
 
 TIER, TIERS = "tier", ("auto", "plain", "prepared", "mapped")

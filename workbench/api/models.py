@@ -14,9 +14,15 @@ from workbench.asking.asks import Asks
 from workbench.asking.given import Config, Files, check_model, config_text, file_contents
 from workbench.asking.question import Question, answers, ask, ask_async
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import ModelNotFound, UsageError, WorkbenchError, refused_in_one_line
+from workbench.errors import (
+    ModelNotFound,
+    RequestStopped,
+    UsageError,
+    WorkbenchError,
+    refused_in_one_line,
+)
 from workbench.model import ModelId, Signature
-from workbench.stop import CancellationToken, stopped_by_interrupt
+from workbench.stop import CancellationToken
 from workbench.tensor import Array
 from workbench.views.objects import Model, ModelList
 from workbench.views.progress import Progress, show_load
@@ -239,14 +245,18 @@ class Models(Lifetime, Asks):
         is_given = config is not None or files is not None
         if is_given and version is not None:
             raise UsageError("a load with a config is of all versions: leave out the version")
-        with stopped_by_interrupt(stop), Progress() as progress:
-            show = partial(show_load, progress, core, model)
-            if not is_given:
-                status = self._call(model, core.load, model, version, stop, meanwhile=show)
-                return self._model(status)
-            given = config_text(config), file_contents(files)
-            self._call(model, core.load_all, model, *given, meanwhile=show)
-        return self._model(core.status(model))
+        try:
+            with Progress() as progress:
+                show = partial(show_load, progress, core, model)
+                if not is_given:
+                    status = self._call(model, core.load, model, version, stop, meanwhile=show)
+                    return self._model(status)
+                given = config_text(config), file_contents(files)
+                self._call(model, core.load_all, model, *given, meanwhile=show)
+        except KeyboardInterrupt:
+            core.give_up(stop, RequestStopped("interrupted"))
+            raise
+        return self._model(core.call(core.status, model))
 
     def _call(
         self,
@@ -276,7 +286,7 @@ class Models(Lifetime, Asks):
         self._call(model, unload)
         if model not in self.names:
             return None
-        return self._model(self._core.status(model, version))
+        return self._model(self._call(model, self._core.status, model, version))
 
     def pin(self, model: str, version: int | None = None) -> Model:
         """Load *model* and never evict it. Raises as ``infer`` does."""
@@ -291,19 +301,20 @@ class Models(Lifetime, Asks):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all models, loaded or not."""
-        return self._core.names()
+        return self._core.call(self._core.names)
 
     @property
     def models(self) -> ModelList:
         """Every model of the repository and every function, loaded or not."""
-        return ModelList(map(self._model, self._core.index()))
+        return ModelList(map(self._model, self._core.call(self._core.index)))
 
     def _model(self, status: ModelStatus) -> Model:
         return Model.of(status, self._signature)
 
     def _signature(self, model: ModelId) -> Signature | None:
         try:
-            return self._core.signature(model.name, model.version or None)
+            core = self._core
+            return core.call(core.signature, model.name, model.version or None)
         except WorkbenchError:  # it is broken, and its state says why
             return None
 
@@ -319,14 +330,10 @@ class Models(Lifetime, Asks):
     def _card(self, name: str) -> CardValues:
         from workbench.asking.card import card_of
 
-        card = card_of(
-            self._core,
-            name,
-            self.url,
-            self.page,
-            self._example(name),
-            token=bool(self.token),
-        )
+        example = self._example(name)
+        token = bool(self.token)
+        read = partial(card_of, self._core, name, self.url, self.page, example, token=token)
+        card = self._core.call(read)
         report = self._python_models.report(name) if "_python_models" in vars(self) else None
         return card if report is None else replace(card, report=str(report))
 

@@ -10,7 +10,16 @@ from types import MappingProxyType
 from typing import Any
 
 from workbench.backends.base import Inspection, Runnable
-from workbench.errors import InvalidRequest, RequestStopped, RunFailed, class_and_line_of, line_of
+from workbench.errors import (
+    InvalidRequest,
+    RequestStopped,
+    RunExhausted,
+    RunFailed,
+    WorkbenchError,
+    class_and_line_of,
+    is_exhaustion,
+    line_of,
+)
 from workbench.inference import Parameter
 from workbench.model import (
     Footprint,
@@ -91,14 +100,14 @@ class FunctionSession(Runnable):
         given: dict[str, Any] = {n: _read_only(tensor.array) for n, tensor in inputs.items()}
         return given | {"parameters": dict(parameters)} if self._takes_parameters else given
 
-    def _blamed(self, error: BaseException) -> RunFailed | RequestStopped:
+    def _blamed(self, error: BaseException) -> WorkbenchError:
         """What to raise for an *error* of the function, in its handler."""
         stop = stop_of_run()
         ended = isinstance(error, CancelledError | RequestStopped)
         if ended and stop is not None and stop.error is not None:
             return RequestStopped(str(stop.error))
         _log.exception("model %s raised", self._model)
-        return RunFailed(f"{self._model} raised {class_and_line_of(error)}")
+        return _failure(error, f"{self._model} raised {class_and_line_of(error)}")
 
     def _tensors(self, returned: object, outputs: Sequence[str], verb: str) -> list[Tensor]:
         values = self._by_name(returned, verb)
@@ -125,9 +134,8 @@ class FunctionSession(Runnable):
         try:
             tensor = Tensor.cast(value, spec.datatype)
         except Exception as error:  # numpy asks the value itself, which may raise anything
-            raise RunFailed(
-                f"output {spec.name!r} of {self._model}: {line_of(error)}{self._place}"
-            ) from None
+            told = f"output {spec.name!r} of {self._model}: {line_of(error)}{self._place}"
+            raise _failure(error, told) from None
         if not spec.accepts(tensor.shape):
             raise RunFailed(
                 f"output {spec.name!r} of {self._model} has shape {list(tensor.shape)}, "
@@ -165,6 +173,10 @@ class GeneratorSession(FunctionSession):
                 if yielded is _END:
                     return
                 yield self._tensors(yielded, outputs, "yield")
+
+
+def _failure(error: BaseException, told: str) -> RunFailed:
+    return RunExhausted(told) if is_exhaustion(error) else RunFailed(told)
 
 
 def _read_only(array: Array) -> Array:
