@@ -47,13 +47,18 @@ def test_a_converted_model_is_served_from_the_folder_as_it_was_in_the_notebook(
     with Workbench() as wb:
         wb.serve(model, "iris")
         expected = wb.infer("iris", ROWS)
-        assert wb.save("iris", tmp_path / "models") == tmp_path / "models" / "iris"
-    assert files_of(tmp_path / "models") == ["iris/1/model.onnx", "iris/config.pbtxt"]
+        with pytest.raises(UsageError, match="needs check=, rows like those it will be asked with"):
+            wb.save("iris", tmp_path / "models")
+        saved = wb.save("iris", tmp_path / "models", check=ROWS)
+        assert saved == tmp_path / "models" / "iris"
+    assert files_of(tmp_path / "models") == [
+        "iris/1/conversion.json", "iris/1/model.onnx", "iris/config.pbtxt",
+    ]  # fmt: skip
     with Workbench(tmp_path / "models", load="all") as wb:
         answer = wb.infer("iris", ROWS)
     assert answer.keys() == expected.keys()
     for name, array in expected.items():
-        np.testing.assert_array_equal(answer[name], array)
+        np.testing.assert_allclose(answer[name], array, rtol=1e-4)
 
 
 def test_the_configuration_names_shapes_and_pins_nothing_to_this_machine(tmp_path: Path) -> None:

@@ -173,10 +173,10 @@ def test_a_taken_port_raises_in_start(server: Workbench, sample_models: Path) ->
         ({"name": None}, "needs name="),
         ({"name": "sagemaker/a"}, "are SageMaker's"),
         ({"memory": "lots"}, "not an amount of memory"),
-        ({"max_batch_size": -1}, "max_batch_size and instances must be 0 or more"),
-        ({"max_queue_delay": "1ms"}, "max_queue_delay is for a model with a max_batch_size"),
-        ({"max_batch_size": 4, "outputs": {"y": ("FP32", [2])}},
-         r"'y' has shape \[2\]: with a max_batch_size the first dimension is the batch, -1"),
+        ({"batch": -1}, "batch= is a number, 0 or more, not -1"),
+        ({"max_queue_delay": "1ms"}, "max_queue_delay= is for a model with batch="),
+        ({"batch": 4, "outputs": {"y": ("FP32", [2])}},
+         r"'y' has shape \[2\]: with batch= the first dimension is the batch, -1"),
     ],
 )  # fmt: skip
 def test_declarations_that_make_no_sense(declaration: dict[str, Any], message: str) -> None:
@@ -439,7 +439,7 @@ def test_an_input_with_a_default(batches: int) -> None:
     workbench = Workbench(device="cpu")
     spec = ("FP32", [-1, 1])
 
-    @workbench.model(inputs={"x": spec, "by": spec}, outputs={"y": spec}, max_batch_size=batches)
+    @workbench.model(inputs={"x": spec, "by": spec}, outputs={"y": spec}, batch=batches)
     def scaled(x: np.ndarray, by: np.ndarray | float = 3.0) -> np.ndarray:
         return x * by
 

@@ -134,7 +134,7 @@ def test_other_sequences_are_refused(wb: Workbench, tmp_path: Path) -> None:
     graph = "(float[n] x) => (seq(float) parts) { parts = SplitToSequence(x) }"
     model = onnx.load(written(tmp_path / "parts.onnx", graph))
     with pytest.raises(
-        UsageError, match=r"'parts' is a sequence.*end the model with ConcatFromSeq"
+        LoadFailed, match=r"'parts' of parts:1 is a sequence.*end the model with ConcatFromSeq"
     ):
         wb.serve(model, "parts")
     assert "parts" not in wb.names

@@ -8,7 +8,12 @@ import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text("utf-8")
 SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
-NEEDED = {"Replace": "Functions", "Save": "scikit-learn"}  # the sections that others go on from
+# the sections that others go on from
+NEEDED = {
+    "Replace": ("Functions",),
+    "Convert": ("scikit-learn",),
+    "Save": ("scikit-learn", "Convert"),
+}
 LIBRARIES = ("pandas", "skl2onnx", "sklearn", "torch", "xgboost")
 
 
@@ -18,12 +23,11 @@ def blocks(section: str) -> list[str]:
 
 def in_order(section: str) -> list[str]:
     """The blocks of *section*, after the page's first ones and those that it goes on from."""
-    needed = NEEDED.get(section.split(maxsplit=1)[0], "-")
+    needed = NEEDED.get(section.split(maxsplit=1)[0], ("-",))
     before = [each for each in SECTIONS[1:] if each.startswith(needed)]
     return [block for each in (SECTIONS[0], *before, section) for block in blocks(each)]
 
 
-@pytest.mark.filterwarnings("ignore:mood as ONNX differs:UserWarning")
 @pytest.mark.parametrize("section", SECTIONS[1:], ids=lambda text: text.partition("\n")[0])
 def test_its_blocks_run(
     section: str, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
