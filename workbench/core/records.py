@@ -10,7 +10,7 @@ from workbench.events import EventLog
 from workbench.memory.activations import Activations
 from workbench.model import ModelId, drop_name
 from workbench.residency import Telemetry
-from workbench.statistics import RequestStatistics, RunPace
+from workbench.statistics import BatchPace, RequestStatistics, RunPace
 
 _EDITIONS = 3  # that are kept at once
 _STALLS = 3
@@ -23,12 +23,13 @@ class Learned:
     *requests* are the statistics of the model. *stalls* counts long runs on the event loop.
     """
 
-    __slots__ = ("activations", "origin", "pace", "requests", "stalls")
+    __slots__ = ("activations", "batches", "origin", "pace", "requests", "stalls")
 
     def __init__(self, origin: object, requests: RequestStatistics) -> None:
         self.origin = origin
         self.requests = requests
         self.pace = RunPace()
+        self.batches = BatchPace()
         self.activations = Activations()
         self.stalls = 0
 
@@ -46,6 +47,7 @@ class Learned:
         self.stalls += 1
         self.pace = RunPace()
         self.pace.observe(nbytes, seconds)
+        self.batches = BatchPace()
 
 
 class ModelRecord:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from inspect import Parameter
 from typing import Any
 
-from workbench.objects.calling import Loop, called_with, place_of, streams_of
+from workbench.objects.calling import Loop, called_with, is_async, place_of, streams_of
 from workbench.objects.hints import (
     Hint,
     Size,
@@ -20,10 +20,10 @@ from workbench.objects.hints import (
 from workbench.errors import ModelNotFound, UsageError
 from workbench.model import (
     PLATFORM_PREFIX,
+    TAKEN,
     Batching,
     FunctionModel,
     ModelId,
-    Schedule,
     TensorSpec,
     check_name,
 )
@@ -74,29 +74,45 @@ def declared_model(
     gives = output_hints(function) if outputs is None else declared_hints("output", outputs)
     taken = tuple(replace(s, optional=s.name in defaults) for s in _specs("input", takes))
     given = _specs("output", gives)
-    schedule = _schedule((*taken, *given), max_batch_size, instances, max_queue_delay)
+    batching = _batching((*taken, *given), max_batch_size, instances, max_queue_delay)
     streams = streams_of(function)
-    takes_parameters = "parameters" in parameters and "parameters" not in takes  # of a request
-    if max_batch_size and (streams or takes_parameters):
-        what = "yields several answers" if streams else "takes the parameters of a request"
+    asked = frozenset(name for name in TAKEN if name in parameters and name not in takes)
+    if max_batch_size and (streams or asked):
+        said = " and the ".join(name for name in TAKEN if name in asked)
+        what = "yields several answers" if streams else f"takes the {said} of a request"
         raise UsageError(f"a function that {what} runs each request alone: no max_batch_size")
-    called = called_with(function, takes, gives, loop)
-    place = place_of(function)
     return FunctionModel(
-        called, taken, given, nbytes, max_batch_size, schedule, place, streams, takes_parameters
+        called_with(function, takes, gives, loop),
+        taken,
+        given,
+        nbytes,
+        max_batch_size,
+        batching,
+        place_of(function),
+        streams,
+        asked,
+        concurrent=_concurrent(function, instances, batching),
     )
 
 
-def _schedule(
+def _concurrent(function: Callable[..., Any], said: int, batching: Batching | None) -> int:
+    """How many runs of *function* go on at once, 0 for any number, if *said* is none.
+
+    An ``async`` one lets others in while it awaits, since all run on one loop.
+    """
+    return said or (0 if is_async(function) and batching is None else 1)
+
+
+def _batching(
     specs: Sequence[TensorSpec], max_batch_size: int, instances: int, delay: str | float
-) -> Schedule | None:
-    """How requests come to a function; ``None`` where each is to run at once."""
+) -> Batching | None:
+    """How requests to a function run together; ``None`` where each runs alone."""
     if max_batch_size < 0 or instances < 0:
         raise UsageError("max_batch_size and instances must be 0 or more")
     if not max_batch_size:
         if delay:
             raise UsageError("max_queue_delay is for a model with a max_batch_size")
-        return Schedule(instances) if instances else None
+        return None
     for spec in specs:
         if spec.shape[:1] != (-1,):
             raise UsageError(
@@ -104,7 +120,7 @@ def _schedule(
                 "dimension is the batch, -1"
             )
     delay_s = parse_seconds(delay, "max_queue_delay") if delay else 0.0
-    return Schedule(instances or 1, Batching(delay_s=delay_s))
+    return Batching(delay_s=delay_s)
 
 
 def _specs(what: str, hints: Mapping[str, Hint]) -> tuple[TensorSpec, ...]:
