@@ -26,7 +26,6 @@
     │   ├── HostRefused          it was sent to a host name that is not this server's
     │   └── GroupClosed          the settings close this group of requests
     ├── RunFailed                the model itself failed while it ran
-    │   └── WaitInCircle         functions would wait for each other, and none would end
     ├── ContainerRefused         the container of an endpoint answered with an error
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than its time limit
@@ -248,10 +247,6 @@ class RunFailed(WorkbenchError):
         all_frames = traceback.extract_tb(cause.__traceback__)
         frames = [frame for frame in all_frames if not frame.filename.startswith(_OURS)]
         return [*traceback.format_list(frames), *super()._render_traceback_()]
-
-
-class WaitInCircle(RunFailed):
-    """Functions would wait for each other's turns, and none of them would ever end."""
 
 
 class ContainerRefused(WorkbenchError):

@@ -43,8 +43,8 @@ _ALONE = Batching()
 class _Queued(Waiting):
     """A request in the queue of *batched*; *turn* gets the answer.
 
-    *parents*: the models whose runs wait for it, with these *turns*. *kept*: these, and all that are
-    leased until then.
+    *parents*: the models whose runs wait for it, with these *turns*. *kept*: these, and all that
+    are leased until then.
     """
 
     batched: Batched

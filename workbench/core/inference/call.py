@@ -29,7 +29,7 @@ from workbench.stop import CancellationToken, stop_of_run
 from workbench.threads import SharedPool
 
 T = TypeVar("T")
-R = TypeVar("R", contravariant=True)
+R_contra = TypeVar("R_contra", contravariant=True)
 
 Write = Callable[[InferResponse], T]
 """Turns the answer into what is sent."""
@@ -93,14 +93,14 @@ class Answer(Future[T]):
         return cancelled
 
 
-class Receiver(Protocol[R]):
+class Receiver(Protocol[R_contra]):
     """What gets the answer to a request, such as a future."""
 
     def set_running_or_notify_cancel(self) -> bool:
         """Whether the answer is still wanted."""
         ...
 
-    def set_result(self, result: R, /) -> object: ...
+    def set_result(self, result: R_contra, /) -> object: ...
 
     def set_exception(self, exception: BaseException, /) -> object: ...
 

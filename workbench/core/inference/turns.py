@@ -11,8 +11,9 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Self
 
-from workbench.errors import WaitInCircle
+from workbench.errors import RunFailed
 from workbench.model import ModelId
 from workbench.stop import CancellationToken
 
@@ -26,7 +27,7 @@ class Held:
         self.place = place
         self.waits: list[Place] = []
 
-    def __enter__(self) -> Held:
+    def __enter__(self) -> Self:
         with _lock:
             self.place.held.append(self)
         return self
@@ -50,7 +51,7 @@ class Place:
     def begin_wait(self, turns: Sequence[Held]) -> None:
         """A request of runs that have these *turns* waits here from now on.
 
-        Raises ``WaitInCircle`` if it would never end.
+        Raises ``RunFailed`` if it would never end.
         """
         if not turns:
             return
@@ -62,7 +63,7 @@ class Place:
                 return
             self._forget(turns)
         names = " waits for ".join(str(place.model.name) for place in (*circle, circle[0]))
-        raise WaitInCircle(
+        raise RunFailed(
             f"functions that each run one at a time wait for each other: {names}; "
             "serve one of them with concurrent=True"
         )
@@ -114,7 +115,7 @@ class Gate:
         """A context with a turn, which *held* stands for; the thread waits for it.
 
         The runs with these *turns* wait for it too. Raises the error of *stop* if that is set, and
-        ``WaitInCircle``.
+        ``RunFailed``.
         """
         if not self._place.most:
             yield
