@@ -282,7 +282,6 @@ class Invocation:
             kinds = asked.content_type, asked.accept
             request = code_request(asked.name, self.body, *kinds, self._headers)
         request.functions = asked.functions
-        request.headers = self._headers
         return request
 
     def write(self, response: InferResponse) -> Payload:

@@ -72,7 +72,7 @@ class _Batch:
     """Requests that run together, and their *answers* once they are made."""
 
     asked: list[_Queued]
-    answers: list[Answer] | None = None
+    answers: Sequence[Answer] | None = None
 
 
 _Submit = Callable[[Callable[[], object]], object]
@@ -362,7 +362,7 @@ class Batched:
         asked.turn.begun()
         return True
 
-    def _run(self, asked: list[_Queued]) -> Callable[[], list[Answer]]:
+    def _run(self, asked: list[_Queued]) -> Callable[[], Sequence[Answer]]:
         """Run *asked* as one batch; returns a function that makes the answers."""
         if not asked:
             return list
@@ -382,7 +382,7 @@ class Batched:
             failure = error
             return lambda: [failure for _ in asked]
 
-    def _tell(self, batch: _Batch, answers: Callable[[], list[Answer]]) -> None:
+    def _tell(self, batch: _Batch, answers: Callable[[], Sequence[Answer]]) -> None:
         """Tell each request of *batch* its answer; in order of arrival if the schedule says so."""
         try:
             batch.answers = answers()

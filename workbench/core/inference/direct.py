@@ -76,7 +76,11 @@ class Direct:
             return None
         return self._run_if_brief(read(self.describe), longest_s)
 
-    def run_all_now(self, read: ReadAll, soon: Soon | None = None) -> list[AnyAnswer] | None:
+    def run_all_now(
+        self,
+        read: ReadAll,
+        soon: Soon | None = None,  # noqa: ARG002  # nothing waits here
+    ) -> list[AnyAnswer] | None:
         """As ``run_now`` for each that *read* gives; an error is the answer to its request alone.
 
         All are read before the first runs: the code of the engine displaces that of the codecs
