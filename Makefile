@@ -13,7 +13,7 @@ FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_INSTALLED := $(FRAMEWORKS)/installed
 # PyTorch's build for the CPU alone, 190 MB; other indexes than its own have builds of gigabytes, for GPUs
 TORCH ?= torch==2.13.0+cpu
-FRAMEWORKS_TESTS := tests/conversion/test_frameworks.py tests/conversion/test_serve_page.py \
+FRAMEWORKS_TESTS := tests/objects/test_frameworks.py tests/objects/test_serve_page.py \
 	"tests/notebook/test_shipped_notebooks.py::test_runs_headless[pytorch]" \
 	"tests/test_docs.py::test_python_blocks_run[tutorial_torch]" "tests/test_docs.py::test_python_blocks_run[from_mlflow]"
 KERNELS := 6.29.5 6.31.0
@@ -76,12 +76,12 @@ $(CLIENTS_INSTALLED): tests/contract/clients.txt | $(INSTALLED)
 frameworks: $(FRAMEWORKS_INSTALLED)
 
 # It sees the packages of .venv, and adds 1.2 GB. Without that build of PyTorch the tests of it are skipped.
-$(FRAMEWORKS_INSTALLED): tests/conversion/frameworks.txt | $(INSTALLED)
+$(FRAMEWORKS_INSTALLED): tests/objects/frameworks.txt | $(INSTALLED)
 	@echo "setting up $(FRAMEWORKS), once: PyTorch, transformers and MLflow, 280 MB to download, some minutes"
 	@$(BIN)/python -m venv $(FRAMEWORKS)
 	@packages=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') && \
 	echo "import site; site.addsitedir('$$packages')" > "$$($(FRAMEWORKS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/venv.pth"
-	@if $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --constraint tests/conversion/frameworks.txt $(TORCH) mlflow-skinny onnxscript transformers; \
+	@if $(FRAMEWORKS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --constraint tests/objects/frameworks.txt $(TORCH) mlflow-skinny onnxscript transformers; \
 	then touch $(FRAMEWORKS_INSTALLED); \
 	else echo "no PyTorch: its tests are skipped; with pip's own index, which has a build of gigabytes: make frameworks TORCH=torch"; fi
 

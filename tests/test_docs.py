@@ -134,7 +134,7 @@ def test_commands_have_these_options(page: str, command: str) -> None:
 ELSEWHERE = (
     "grpc",
     "serve",
-)  # in tests/grpc/test_grpc_page.py and tests/conversion/test_serve_page.py
+)  # in tests/grpc/test_grpc_page.py and tests/objects/test_serve_page.py
 CLIENTS = [str(found) for found in (ROOT / ".venv-clients").glob("lib/python*/site-packages")]
 ONE_STORY = ("tutorial_", "from_mlflow")  # pages whose blocks use what earlier ones made
 LIBRARIES = ("boto3", "mlflow", "torch")  # which the environment of most tests lacks

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, field
 
-from workbench.errors import InvalidRequest
+from workbench import rows
+from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.model import ModelId, Signature, TensorSpec, shown_name
+from workbench.spelling import meant
 from workbench.stop import CancellationToken
-from workbench.tensor import DATATYPES, Array, Tensor
+from workbench.tensor import DATATYPES, Array, Tensor, has_missing
 
 _MANY_ZEROS = 1 << 24  # elements
 
@@ -146,6 +148,10 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
         spec = specs[name]
         if tensor.datatype != spec.datatype or not spec.accepts(tensor.array.shape):
             raise _misfit(model, spec, tensor)
+        if tensor.datatype == "BYTES" and not spec.missing and has_missing(tensor.array):
+            raise MalformedRequest(  # in the words of Triton's clients
+                f"input {name!r}: attempt to access JSON non-string as string: null is not a string"
+            )
     if signature.max_batch_size:
         _check_batch(model, signature, request.inputs)
     for name in request.outputs:
@@ -155,6 +161,18 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
             )
     to_compute = request.outputs or tuple(signature.outputs)
     return Fit(signature, to_compute, request.nbytes)
+
+
+def refitted(model: ModelId, signature: Signature, request: InferRequest) -> bool:
+    """Change the inputs of *request* if they may stand for those that the model takes.
+
+    They are columns by name, or scalars with a dimension of 1. Returns whether they may. Raises
+    ``InvalidRequest`` for columns that the model does not have, or that are missing.
+    """
+    if rows.columns_of(signature):
+        request.inputs = rows.inputs_of(model, signature, request.inputs)
+        return True
+    return narrow_scalars(signature, request)
 
 
 def narrow_scalars(signature: Signature, request: InferRequest) -> bool:
@@ -202,6 +220,7 @@ def check_names(model: ModelId, signature: Signature, inputs: Mapping[str, objec
         if name not in signature.inputs:
             raise InvalidRequest(
                 f"{model} has no input {name!r}; it takes {_names(signature.inputs)}"
+                f"{meant(name, signature.inputs)}"
             )
     required = signature.required
     missing = [name for name in required if name not in inputs]

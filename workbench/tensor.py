@@ -6,8 +6,10 @@ Types", plus BF16, which Triton and KServe add.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import date
+from decimal import Decimal
 from numbers import Real
 from typing import Any
 
@@ -25,8 +27,8 @@ class Datatype:
     """One row of the table.
 
     *dtype* is native-endian. BYTES elements have no fixed size (*itemsize* 0)
-    and are Python ``bytes`` in an object array. BF16, which numpy lacks, is
-    carried as its 16 bits in ``uint16``.
+    and are Python ``bytes`` in an object array; ``None`` or NaN is a missing one.
+    BF16, which numpy lacks, is carried as its 16 bits in ``uint16``.
     """
 
     name: str
@@ -96,7 +98,7 @@ class Tensor(Struct):  # made in a third of the time of a dataclass
         return self.array.shape
 
     @classmethod
-    def of(cls, value: object, datatype: str | None = None) -> Tensor:
+    def of(cls, value: object, datatype: str | None = None, *, missing: bool = False) -> Tensor:
         """A tensor of anything numpy understands, as *datatype* or its own.
 
         Only the representation changes (byte order, ``str`` to UTF-8); a
@@ -104,7 +106,8 @@ class Tensor(Struct):  # made in a third of the time of a dataclass
         that Python numbers and lists, which have no type yet, take it, unless
         their values would change: floats are rounded, but nothing is cut off,
         nor read out of text. What numpy cannot make an array of, or what is
-        out of range, is a ``ValueError`` or an ``OverflowError``.
+        out of range, is a ``ValueError`` or an ``OverflowError``. Where elements of BYTES may be
+        *missing*, ``None`` and NaN stay as they are, and pandas' NA and NaT become ``None``.
         """
         if isinstance(value, np.ndarray | np.generic):
             array = np.asarray(value)
@@ -116,17 +119,18 @@ class Tensor(Struct):  # made in a third of the time of a dataclass
             told = "text (BYTES)" if found == "BYTES" else found
             raise TypeError(f"{told} is not {datatype}")
         if datatype == "BYTES":
-            return cls(datatype, _as_bytes(array))
+            return cls(datatype, _as_bytes(array, missing=missing))
         return cls(datatype, array.astype(DATATYPES[datatype].dtype, copy=False))
 
     @classmethod
-    def cast(cls, value: object, datatype: str) -> Tensor:
+    def cast(cls, value: object, datatype: str, *, missing: bool = False) -> Tensor:
         """As ``of``, for an array of another type too, if only rounding changes its numbers.
 
         Numbers become floats, and wider floats narrower ones; integers, booleans and floats that
         are whole become integers that hold them. A tensor of PyTorch or JAX is taken from its
         device, and from its graph. BF16 are floats, or bits in ``uint16``. Dates become texts in
-        ISO 8601. Raises ``TypeError`` for other types, ``OverflowError`` for numbers that are out
+        ISO 8601, Decimals texts of all their digits, and what pandas marks as missing among floats
+        NaN. Raises ``TypeError`` for other types, ``OverflowError`` for numbers that are out
         of range, and as ``of``.
         """
         if not isinstance(value, np.ndarray | np.generic):
@@ -134,11 +138,12 @@ class Tensor(Struct):  # made in a third of the time of a dataclass
         if isinstance(value, np.ndarray | np.generic) or datatype == "BF16":
             array = np.asarray(value)
             if datatype == "BYTES":
-                return cls.of(_dates_as_texts(array) if array.dtype.kind == "M" else value, "BYTES")
+                texts = _dates_as_texts(array) if array.dtype.kind == "M" else value
+                return cls.of(texts, "BYTES", missing=missing)
             if array.dtype.hasobject:  # which may all be numbers, as in a table of pandas
-                array = np.array(array.tolist())
+                array = np.array(_without_marks(array, datatype).tolist())
             value = array.tolist() if array.dtype.hasobject else _cast(array, datatype)
-        return cls.of(value, datatype)
+        return cls.of(value, datatype, missing=missing)
 
 
 def _dates_as_texts(dates: NDArray[np.datetime64]) -> Array:
@@ -146,6 +151,29 @@ def _dates_as_texts(dates: NDArray[np.datetime64]) -> Array:
     texts = np.asarray(np.datetime_as_string(dates), object)
     texts[np.isnat(dates)] = None
     return texts
+
+
+_MARKS = {type(None), float}  # of what is missing among texts
+
+
+def _without_marks(array: Array, datatype: str) -> Array:
+    """*array* with NaN for what is missing, if floats are wanted."""
+    if not datatype.startswith(("FP", "BF")):
+        return array
+    items = [math.nan if is_missing(item) else item for item in array.reshape(-1).tolist()]
+    return np.array([*items, None], object)[:-1].reshape(array.shape)
+
+
+def is_missing(item: object) -> bool:
+    """Whether *item* is ``None``, NaN, or pandas' NA or NaT."""
+    if isinstance(item, float):
+        return math.isnan(item)
+    return item is None or type(item).__name__ in ("NAType", "NaTType")
+
+
+def has_missing(texts: Array) -> bool:
+    """Whether an element of *texts*, the array of a BYTES tensor, is missing."""
+    return not _MARKS.isdisjoint(map(type, texts.reshape(-1).tolist()))
 
 
 def _from_library(value: Any) -> Any:
@@ -220,7 +248,7 @@ def _no_number(array: Array) -> str:
     return type(next(found, None)).__name__
 
 
-def _as_bytes(array: Array) -> Array:
+def _as_bytes(array: Array, *, missing: bool) -> Array:
     out = np.empty(array.shape, object)
     flat = out.reshape(-1)
     for index, item in enumerate(array.reshape(-1).tolist()):
@@ -228,8 +256,12 @@ def _as_bytes(array: Array) -> Array:
             flat[index] = item.encode()
         elif isinstance(item, bytes):
             flat[index] = item
+        elif missing and is_missing(item):
+            flat[index] = item if isinstance(item, float) else None
         elif isinstance(item, date) and type(item).__name__ != "NaTType":  # pandas' NaT is one
             flat[index] = item.isoformat().encode()
+        elif isinstance(item, Decimal):
+            flat[index] = str(item).encode()
         else:
             raise TypeError(f"a BYTES element is str or bytes, not {type(item).__name__}")
     return out

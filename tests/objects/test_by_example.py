@@ -95,7 +95,7 @@ def test_a_table(wb: Workbench) -> None:
         return table["pay"] * 2 + (table["city"] == "Bonn")
 
     served = wb.serve(score, example=people)
-    shown = "age INT64 [-1], city BYTES [-1], pay FP64 [-1] -> output FP64 [-1]"
+    shown = "age FP64 [-1], city BYTES [-1], pay FP64 [-1] -> output FP64 [-1]"
     assert repr(served).endswith(shown)
     assert wb.infer("score", people[["city", "pay", "age"]]).tolist() == [4.0, 5.0]
     assert wb.infer("score", people.iloc[0]).tolist() == [4.0]

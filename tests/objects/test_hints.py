@@ -12,9 +12,9 @@ import pytest
 
 import workbench
 from workbench import BFloat16, Float32, Int64, Text
-from workbench.conversion import hints
-from workbench.objects.hints import datatype_named, hint_of, input_hints, output_hints
 from workbench.errors import UsageError
+from workbench.objects import hints
+from workbench.objects.hints import datatype_named, hint_of, input_hints, output_hints
 from workbench.tensor import DATATYPES
 
 

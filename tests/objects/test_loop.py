@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from workbench.conversion import calling
+from workbench.objects import calling
 
 
 async def seven() -> int:

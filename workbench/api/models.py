@@ -23,8 +23,9 @@ from workbench.views.progress import Progress, show_load
 if TYPE_CHECKING:
     from workbench.asking.card import ModelCard
     from workbench.objects.declared import Declared
-    from workbench.objects.python_models import PythonModels
-    from workbench.conversion.things import Served
+    from workbench.objects.python_models import Conversion, PythonModels
+    from workbench.objects.servable import Servable
+    from workbench.objects.served import Served
     from workbench.views.card import CardValues
 
 Result = TypeVar("Result")
@@ -40,9 +41,16 @@ class Models(Lifetime, Asks):
         name: str | None = None,
         *,
         example: object = None,
-        convert: bool | None = None,
         inputs: Declared | None = None,
         outputs: Declared | None = None,
+        batch: int = 0,
+        concurrent: bool | int = False,
+        max_queue_delay: str | float = 0,
+        copy: bool | None = None,
+        onnx: bool = False,
+        check: object = None,
+        tolerance: float | None = None,
+        anyway: bool = False,
     ) -> Served:
         """Serve *thing* as the model *name*, in place of what was served by that name before.
 
@@ -53,14 +61,35 @@ class Models(Lifetime, Asks):
         *example* is some rows of its input: an array, a table, a list of texts, a tensor or a
         tuple of them. A function is called with it, in place of type hints.
 
-        Estimators and modules are converted to ONNX where the converter is installed, and the
-        conversion is tried on the example; else a function calls them. With *convert* it is one or
-        the other. What was chosen, and the largest difference, is in what this returns.
+        An object answers itself, by its own methods: a copy of it as it is now, or itself where it
+        cannot be copied, is on a GPU or takes more than 256 MiB; *copy* decides. Its rows reach it
+        as it was fitted to them: by name, as FP64, texts, dates and categories. What it refuses is
+        refused. It runs for one request at a time, unless *concurrent* says more; with *batch*, up
+        to so many rows of requests that wait run together, which may change the last bits.
+
+        With *onnx* it is converted instead, and compared with the original on the rows *check*: a
+        difference of a row above *tolerance* (1e-4 of the row), or another label, refuses it,
+        unless *anyway*. What was compared is in what this returns.
 
         Raises ``UsageError`` for what cannot be served, and as ``load`` does.
         """
-        declared = {"inputs": inputs, "outputs": outputs}
-        return self._python_models.serve(thing, name, example, convert, declared)
+        if not onnx and (check is not None or tolerance is not None or anyway):
+            raise UsageError("check=, tolerance= and anyway= are for a conversion: say onnx=True")
+        from workbench.objects.declared import Turns
+        from workbench.objects.python_models import Conversion
+
+        conversion = Conversion(check, tolerance, anyway) if onnx else None
+        turns = Turns(batch, concurrent, max_queue_delay)
+        return self._python_models.serve(
+            thing,
+            name,
+            example=example,
+            inputs=inputs,
+            outputs=outputs,
+            turns=turns,
+            copy=copy,
+            conversion=conversion,
+        )
 
     def register(
         self,
@@ -71,8 +100,8 @@ class Models(Lifetime, Asks):
         name: str | None = None,
         version: int = 1,
         memory: str | int | None = None,
-        max_batch_size: int = 0,
-        instances: int = 0,
+        batch: int = 0,
+        concurrent: bool | int = False,
         max_queue_delay: str | float = 0,
     ) -> None:
         """Serve *function* as a model, in place of an older one of the same name.
@@ -80,31 +109,34 @@ class Models(Lifetime, Asks):
         *inputs* and *outputs* declare ``{name: (datatype, shape)}`` with V2 datatypes, or numpy's
         or PyTorch's types, and -1 for any size: ``{"x": ("FP32", [-1, 4])}``. Without them its
         type hints do: ``def f(x: Float32["batch", 4]) -> Float32["batch"]``. The function is
-        called with one array an input, by name, from several threads at once; it returns one
-        array, a tuple in order, or a dict by name. Numbers of another type are rounded or widened
-        to the declared one. An input whose parameter has a default may be left out. An ``async``
-        function runs on an event loop of the server's. If the function has a parameter
-        ``parameters`` that is no input, it gets those of the request as a dict. A generator
-        function yields several answers: ``stream``, ``generate_stream`` and gRPC's
-        ``ModelStreamInfer`` give them one by one, and ``infer`` refuses.
+        called with one array an input, by name; it returns one array, a tuple in order, or a dict
+        by name. The arrays are its own: it may change and keep them. Numbers of another type are
+        rounded or widened to the declared one. An input whose parameter has a default may be left
+        out. Parameters called ``parameters``, ``id`` and ``headers`` that are no inputs get those
+        of the request. A generator function yields several answers: ``stream``,
+        ``generate_stream`` and gRPC's ``ModelStreamInfer`` give them one by one, and ``infer``
+        refuses.
 
-        *memory* is what it takes of the budget, such as ``"10MiB"``. With a *max_batch_size*, the
-        first dimension of all tensors, -1, is a batch: requests that come while it runs are put
-        together, up to that many elements, and it runs in one thread, or as many as there are
-        *instances*. They wait for company only if a *max_queue_delay* is given, such as ``"2ms"``.
+        It runs for one request at a time, or for so many as *concurrent* says (True is any number).
+        An ``async`` function lets others in while it awaits, a generator while it does not compute.
+        With *batch*, the first dimension of all tensors, -1, is a batch: requests that come while
+        it runs are put together, up to so many rows. They wait for company only if a
+        *max_queue_delay* is given, such as ``"2ms"``. *memory* is what it takes of the budget, such
+        as ``"10MiB"``.
 
         Raises ``UsageError`` for a declaration that makes no sense.
         """
+        from workbench.objects.declared import Turns
+
+        turns = Turns(batch, concurrent, max_queue_delay)
         self._python_models.register(
             function,
             name,
-            version,
-            inputs,
-            outputs,
+            version=version,
+            inputs=inputs,
+            outputs=outputs,
             memory=memory,
-            max_batch_size=max_batch_size,
-            instances=instances,
-            max_queue_delay=max_queue_delay,
+            turns=turns,
         )
 
     def model(
@@ -117,8 +149,8 @@ class Models(Lifetime, Asks):
         name: str | None = None,
         version: int = 1,
         memory: str | int | None = None,
-        max_batch_size: int = 0,
-        instances: int = 0,
+        batch: int = 0,
+        concurrent: bool | int = False,
         max_queue_delay: str | float = 0,
     ) -> Any:
         """``register`` as a decorator: ``@wb.model``, or ``@wb.model(name="double")``."""
@@ -131,8 +163,8 @@ class Models(Lifetime, Asks):
                 name=name,
                 version=version,
                 memory=memory,
-                max_batch_size=max_batch_size,
-                instances=instances,
+                batch=batch,
+                concurrent=concurrent,
                 max_queue_delay=max_queue_delay,
             )
             return function
@@ -280,11 +312,6 @@ class Models(Lifetime, Asks):
     def _stream(self, question: Question) -> Iterator[Any]:
         return answers(self._core, question)
 
-    def _given(self, model: str, inputs: object, by_keyword: Mapping[str, object]) -> object:
-        given = super()._given(model, inputs, by_keyword)
-        has_models = "_python_models" in vars(self)
-        return self._python_models.in_order(model, given) if has_models else given
-
     def _example(self, model: str) -> Mapping[str, Array] | None:
         """One row of the example that *model* was served with, if it was."""
         return self._python_models.example(model) if "_python_models" in vars(self) else None
@@ -294,6 +321,14 @@ class Models(Lifetime, Asks):
         from workbench.objects.python_models import PythonModels  # most need none
 
         serving = self._serving
-        models = PythonModels(lambda: serving.core)
+        models = PythonModels(lambda: serving.core, _convert)
         self._stops.append(models.stop)
         return models
+
+
+def _convert(made: Servable, wish: Conversion, path: Path) -> Any:
+    """The conversion of what was *made* of an object, with its libraries' own converters."""
+    from workbench.conversion.convert import convert
+
+    tolerance = {} if wish.tolerance is None else {"tolerance": wish.tolerance}
+    return convert(made, wish.check, path, anyway=wish.anyway, **tolerance)

@@ -35,9 +35,10 @@ from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import WorkbenchError
 from workbench.image_forms import image_forms
 from workbench.model import ModelId, ModelState, Signature
+from workbench.rows import columns_in
 from workbench.running import find_token
 from workbench.spelling import meant
-from workbench.tensor import Tensor
+from workbench.tensor import Tensor, has_missing
 from workbench.views.objects import EventList, Model, ModelList
 from workbench.views.scraped import absences
 
@@ -392,10 +393,15 @@ class Connection(Asks):
             # in which form it takes the images, the server knows; a function takes arrays
             is_function = told.get("platform") == _FUNCTION
             images = {} if is_function else image_forms(ModelId(model, version or 1), inputs, {})
-            if len(inputs) > 1:
-                optional = self._optional(model, version)
+            columns: tuple[str, ...] = ()
+            if len(inputs) > 1 or self._is_workbench:
+                optional, parameters = self._configured(model, version)
+                columns = columns_in(parameters, inputs)
                 inputs = {n: replace(s, optional=n in optional) for n, s in inputs.items()}
-            known = Signature(told.get("platform", ""), inputs, outputs, image_forms=images)
+            if is_function:  # which texts may be missing, the server knows
+                inputs = {n: replace(s, missing=s.datatype == "BYTES") for n, s in inputs.items()}
+            platform = told.get("platform", "")
+            known = Signature(platform, inputs, outputs, image_forms=images, columns=columns)
             self._signatures[model, version] = known
         return known
 
@@ -408,25 +414,33 @@ class Connection(Asks):
                 raise
             return Signature("", {}, {})
 
-    def _optional(self, model: str, version: int | None) -> set[str]:
-        """The inputs that a request to *model* may leave out, as far as the server tells."""
+    def _configured(self, model: str, version: int | None) -> tuple[set[str], dict[str, str]]:
+        """The inputs that a request to *model* may leave out, and its parameters.
+
+        As far as the server tells them.
+        """
         if not self._has("model_configuration"):
-            return set()
+            return set(), {}
         try:
-            rows = self.config(model, version)["input"]
-            return {row["name"] for row in rows if row.get("optional")}
+            config = self.config(model, version)
+            optional = {row["name"] for row in config["input"] if row.get("optional")}
+            parameters = config.get("parameters") or {}
+            return optional, {key: each["string_value"] for key, each in parameters.items()}
         except (WorkbenchError, ValueError, KeyError, TypeError, AttributeError):
-            return set()  # then all of them are given by name
+            return set(), {}  # then all inputs are given by name
 
     def _written(self, tensors: Mapping[str, Tensor], output: str | None) -> tuple[bytes, bytes]:
-        """A request as JSON, and the binary data after it where the server takes that."""
+        """A request as JSON, and the binary data after it where the server takes that.
+
+        Texts of which one is missing are JSON.
+        """
         binary = self._has(_BINARY)
         entries: list[dict[str, Any]] = []
         tail: list[bytes] = []
         for name, tensor in tensors.items():
             entry: dict[str, Any]
             entry = {"name": name, "shape": tensor.shape, "datatype": tensor.datatype}
-            if binary:
+            if binary and not (tensor.datatype == "BYTES" and has_missing(tensor.array)):
                 tail.append(bytes(v2_binary.encode(tensor)))
                 entry["parameters"] = {"binary_data_size": len(tail[-1])}
             else:

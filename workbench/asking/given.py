@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
@@ -12,17 +13,21 @@ from typing import Any
 
 import numpy as np
 
+from workbench import rows
 from workbench.asking.pictures import are_images, image_arrays, image_files
-from workbench.errors import InvalidRequest, UsageError, reason_of
+from workbench.errors import InvalidRequest, RequestTooLarge, UsageError, reason_of
 from workbench.inference import check_names
 from workbench.model import ModelId, Signature, TensorSpec
-from workbench.tensor import DATATYPES, Array, Tensor
+from workbench.nbytes import show_nbytes
+from workbench.rows import chosen, columns_of, goes_by_column, specs_of
+from workbench.tensor import DATATYPES, Array, Tensor, is_missing
 from workbench.views.columns import frame
 
 Config = Mapping[str, object] | str
 Files = Mapping[str, bytes | str | PathLike[str]]
 
 
+_MOST_DENSE_NBYTES = 2**30  # of sparse rows
 _OPTIONS = ("version", "timeout_s", "output", "raw")  # of ``infer``, beside its inputs
 
 
@@ -68,26 +73,106 @@ def check_model(model: object, version: object = None) -> None:
 def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
     """The tensors of *inputs*: a dict by name, or the value of the only input that is needed.
 
-    A table of pandas is a matrix, unless it has a column for each input; then it is those columns.
-    A row of it (a Series) is a table where there are several inputs; so is a list of dicts, one
-    for each row. Raises ``InvalidRequest`` where they cannot be what the model takes.
+    A table of pandas, a row of one (a Series) and a list of dicts, one for each row, go by the
+    names of the model's columns or inputs, and may have more of them; a dict has these only. A
+    table is a matrix where the model knows no such names, or the table has none. Sparse rows are
+    made dense. Raises ``InvalidRequest`` where they cannot be what the model takes,
+    ``RequestTooLarge`` for sparse rows that are too large.
     """
-    inputs = _of_records(inputs)
-    if len(signature.inputs) > 1:
-        inputs = _as_table(inputs, tuple(signature.inputs))
     if inputs is None:
         raise InvalidRequest(f"{model} was asked with None: pass its inputs")
+    inputs = _dense(inputs)
+    names = columns_of(signature) or (tuple(signature.inputs) if len(signature.inputs) > 1 else ())
+    inputs = _by_name(model, signature, names, inputs) if names else _of_records(inputs)
     if _is_table(inputs):
         inputs = _from_table(model, signature, inputs)
     if not isinstance(inputs, Mapping):
         main = signature.main_input
         if main is None:
-            names = ", ".join(signature.inputs)
-            raise InvalidRequest(f"{model} takes several inputs: pass a dict of {names}")
+            told = ", ".join(signature.inputs)
+            raise InvalidRequest(f"{model} takes several inputs: pass a dict of {told}")
         inputs = {main.name: inputs}
+    if signature.inputs and goes_by_column(signature, inputs):
+        inputs = _chosen(model, signature, names, inputs)
+        columns = replace(signature, inputs=specs_of(signature))
+        given = {name: _tensor(model, columns, name, value) for name, value in inputs.items()}
+        return rows.inputs_of(model, signature, given)
     if signature.inputs and inputs.keys() != signature.inputs.keys():  # some servers tell none
         check_names(model, signature, inputs)
     return {name: _tensor(model, signature, name, value) for name, value in inputs.items()}
+
+
+def _dense(value: Any) -> Any:
+    """A sparse matrix of scipy as an array; all else as it is."""
+    if not (hasattr(value, "toarray") and hasattr(value, "nnz")):
+        return value
+    nbytes = math.prod(value.shape) * value.dtype.itemsize
+    if nbytes > _MOST_DENSE_NBYTES:
+        raise RequestTooLarge(
+            f"the sparse rows take {show_nbytes(nbytes)} when they are made dense, more than "
+            f"{show_nbytes(_MOST_DENSE_NBYTES)}: ask for fewer at a time"
+        )
+    return value.toarray()
+
+
+def _by_name(model: ModelId, signature: Signature, names: Sequence[str], given: Any) -> Any:
+    """Rows whose columns have names, as those of *names* alone: a table or a dict of columns.
+
+    All else as it is.
+    """
+    if _is_table(given):
+        labels = {str(label): label for label in given.columns}
+        if _are_numbers(labels.values()) and labels.keys().isdisjoint(names):
+            return given.to_numpy()  # pandas numbers what has no names
+        found = _chosen(model, signature, names, labels, beside=True)
+        if signature.columns:
+            (spec,) = signature.inputs.values()
+            return {spec.name: _matrix(model, spec, given[list(found.values())])}
+        return {
+            name: _values(given[label], signature.inputs[name]) for name, label in found.items()
+        }
+    if hasattr(given, "to_frame"):  # a row of pandas, or a column
+        labels = {str(label): label for label in given.index}
+        if labels.keys().isdisjoint(names):
+            return given
+        given = [{name: given[label] for name, label in labels.items()}]
+    if not _are_records(given):
+        return given
+    every = {str(name): name for row in given for name in row}
+    found = _chosen(model, signature, names, every, beside=True)
+    return {name: _listed([row.get(key) for row in given]) for name, key in found.items()}
+
+
+def _chosen(
+    model: ModelId,
+    signature: Signature,
+    names: Sequence[str],
+    given: Mapping[str, Any],
+    *,
+    beside: bool = False,
+) -> dict[str, Any]:
+    """Of the columns *given* by name those of *names*, in that order. Raises as ``chosen``."""
+    optional = signature.inputs.keys() - signature.required.keys()
+    found = chosen(model, names, given, optional=optional, beside=beside)
+    return {name: given[known] for name, known in found.items()}
+
+
+def _are_numbers(labels: Iterable[object]) -> bool:
+    return not any(isinstance(label, str) for label in labels)
+
+
+def _are_records(value: Any) -> bool:
+    """Whether *value* is a list of dicts."""
+    return isinstance(value, list) and bool(value) and all(isinstance(r, Mapping) for r in value)
+
+
+def _listed(values: list[Any]) -> Array:
+    """The *values* of a column; objects, unless all of them are numbers of one kind."""
+    if len(kinds := set(map(type, values))) == 1 and kinds <= {int, float, bool}:
+        return np.asarray(values)
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
 
 
 def _is_table(value: object) -> bool:
@@ -102,29 +187,23 @@ def _as_table(value: Any, columns: Sequence[str]) -> Any:
     return value.to_frame().T.infer_objects()
 
 
-def _of_records(value: object) -> object:
+def _of_records(value: Any) -> Any:
     """A list of dicts, one for each row, as a table of pandas; all else as it is."""
-    if isinstance(value, list) and value and all(isinstance(row, Mapping) for row in value):
-        return frame(value)
-    return value
+    return frame(value) if _are_records(value) else value
 
 
 def _from_table(model: ModelId, signature: Signature, table: Any) -> object:
-    columns = {str(column): column for column in table.columns}
-    lacking = [name for name in signature.required if name not in columns]
-    if lacking and signature.main_input is None:
-        lacks = f"the column{'s' if len(lacking) > 1 else ''} {', '.join(map(repr, lacking))}"
-        raise InvalidRequest(
-            f"{model}: the table lacks {lacks}; it has {', '.join(map(repr, columns)) or 'none'}"
-        )
-    if lacking:
-        return _matrix(model, signature.main_input, table)
-    return {name: _values(table[columns[name]]) for name in signature.inputs if name in columns}
+    """The only input: the column of that name, if there is one, or all of *table*."""
+    spec = signature.main_input
+    labels = {str(label): label for label in table.columns}
+    if spec is not None and spec.name in labels:
+        return _values(table[labels[spec.name]], spec)
+    return _matrix(model, spec, table)
 
 
 def _matrix(model: ModelId, spec: TensorSpec | None, table: Any) -> Any:
     """The array of *table* for an input of *spec*. Raises ``InvalidRequest`` for texts in it."""
-    array = _values(table)
+    array = _values(table, spec)
     if spec is not None and spec.datatype != "BYTES" and array.dtype.hasobject:
         texts = [repr(str(name)) for name in table.columns if _has_text(table[name])]
         if texts:
@@ -139,10 +218,11 @@ def _has_text(column: Any) -> bool:
     return any(isinstance(each, str) for each in column.to_numpy())
 
 
-def _values(table: Any) -> Any:
+def _values(table: Any, spec: TensorSpec | None) -> Any:
     """The array of a table or of a column; what pandas marks as missing among numbers is NaN."""
     array = table.to_numpy()
-    if array.dtype.hasobject and type(table).__module__.partition(".")[0] == "pandas":
+    is_text = spec is not None and spec.datatype == "BYTES"
+    if array.dtype.hasobject and not is_text and hasattr(table, "to_xarray"):  # of pandas
         array = table.to_numpy(na_value=np.nan)
     return array
 
@@ -196,7 +276,7 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
             value = image_files(value)
         elif are_images(value):
             value = image_arrays(value, spec.shape)
-        tensor = Tensor.cast(value, spec.datatype)
+        tensor = Tensor.cast(value, spec.datatype, missing=spec.missing)
         if len(tensor.shape) >= len(spec.shape):
             return tensor
         form = signature.image_forms.get(name)
@@ -239,12 +319,7 @@ def _told(error: str, datatype: str | None, value: object) -> str:
 
 
 def _has_missing(value: object) -> bool:
-    """Whether an element of *value* is ``None``, NaN, or pandas' NA or NaT."""
-    return any(
-        type(item).__name__ in ("NoneType", "NAType", "NaTType")
-        or (isinstance(item, float) and math.isnan(item))
-        for item in np.asarray(value, object).reshape(-1).tolist()
-    )
+    return any(map(is_missing, np.asarray(value, object).reshape(-1).tolist()))
 
 
 def _may_be_cast(value: object) -> bool:

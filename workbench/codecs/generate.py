@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from workbench.codecs.v2_parameters import check_kinds, check_not_reserved
 from workbench.errors import InvalidRequest, RunFailed
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, TensorSpec
+from workbench.rows import specs_of
+from workbench.spelling import meant
 from workbench.tensor import Tensor, element_count
 
 Json = Any
@@ -25,25 +27,26 @@ def decode_request(
 ) -> InferRequest:
     """The request in *body*, for a model of that *signature*; an empty body is ``{}``.
 
-    A key with the name of an input gives its data, at the top level or in "parameters"; so an input
-    may be called "id" or "parameters". Any other key is a parameter. Raises ``InvalidRequest``,
-    naming the key.
+    A key with the name of an input, or of a matrix's column, gives its data, at the top level or in
+    "parameters"; so an input may be called "id" or "parameters". Any other key is a parameter.
+    Raises ``InvalidRequest``, naming the key.
     """
     value = v2_json.parse(body.strip() or b"{}", max_nesting)
-    entries = _entries(value, "the request", signature.inputs)
-    request_id = "" if "id" in signature.inputs else v2.request_id(entries.pop("id", None))
+    specs = specs_of(signature)
+    entries = _entries(value, "the request", specs)
+    request_id = "" if "id" in specs else v2.request_id(entries.pop("id", None))
     nested: dict[str, Json] = {}
-    if "parameters" not in signature.inputs:
-        nested = _nested(entries.pop("parameters", {}), signature.inputs)
+    if "parameters" not in specs:
+        nested = _nested(entries.pop("parameters", {}), specs)
     inputs: dict[str, Tensor] = {}
     parameters: dict[str, Parameter] = {}
     for key, value in (*entries.items(), *nested.items()):
-        spec = signature.inputs.get(key)
+        spec = specs.get(key)
         if key in inputs or key in parameters:
-            raise _twice(key, signature.inputs)
+            raise _twice(key, specs)
         if spec is None:
             check_not_reserved(key)
-            parameters[key] = _parameter(model, key, value, is_nested=key in nested)
+            parameters[key] = _parameter(model, key, value, specs, is_nested=key in nested)
         else:
             shape = _shape(spec, value)
             inputs[key] = v2_json.decode(key, spec.datatype, shape, value)
@@ -73,12 +76,15 @@ def _twice(key: str, inputs: Container[str]) -> InvalidRequest:
     return InvalidRequest(f"{key!r} is given twice")
 
 
-def _parameter(model: str, key: str, value: Json, *, is_nested: bool) -> Parameter:
+def _parameter(
+    model: str, key: str, value: Json, inputs: Iterable[str], *, is_nested: bool
+) -> Parameter:
     if not isinstance(value, str | int | float):  # which bool is, too
         lead = "Converting keyword: 'parameters': " if is_nested else ""
         raise InvalidRequest(
             f"{lead}parameter {key!r} has invalid type. It is no input of {model!r}, and a "
             f"parameter is a string, a number, true or false, not {v2_json.shown(value)}"
+            f"{meant(key, inputs)}"
         )
     return value
 

@@ -6,6 +6,7 @@ numbers, enums are names. Loading it as a configuration changes nothing.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from workbench.model import (
@@ -22,6 +23,7 @@ from workbench.model import (
     WarmUpInput,
     WarmUpSample,
 )
+from workbench.rows import COLUMNS
 
 Json = dict[str, object]
 
@@ -37,12 +39,15 @@ def describe(
 
     *dims* are without the batch dimension where max_batch_size is above 0. *gpu* is the number of
     the GPU that files run on; functions may run anywhere. *instances* is how many runs go on at
-    once.
+    once. The names of a matrix's columns are a parameter.
     """
     config = source.config
     is_file, is_function = (isinstance(source.origin, kind) for kind in (Path, FunctionModel))
     platform, backend = _BACKENDS.get(signature.platform, (signature.platform, ""))
     skip = 1 if signature.max_batch_size else 0
+    parameters = dict(config.parameters)
+    if signature.columns:
+        parameters[COLUMNS] = json.dumps(signature.columns)
     return {
         "name": config.name,
         "platform": platform,
@@ -63,7 +68,7 @@ def describe(
         "default_model_filename": source.origin.name if isinstance(source.origin, Path) else "",
         "cc_model_filenames": {},
         "metric_tags": dict(config.metric_tags),
-        "parameters": {key: {"string_value": text} for key, text in config.parameters.items()},
+        "parameters": {key: {"string_value": text} for key, text in parameters.items()},
         "model_warmup": [_sample(sample) for sample in config.warm_up],
         "model_transaction_policy": {
             "decoupled": isinstance(source.origin, FunctionModel) and source.origin.streams

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 from workbench.errors import InvalidRequest
-from workbench.tensor import DATATYPES, Array, Tensor, element_count
+from workbench.tensor import DATATYPES, Array, Tensor, element_count, has_missing
 
 _LENGTH = struct.Struct("<I")
 _SMALL_NBYTES = 2**12  # smaller tensors are copied faster than a view is made
@@ -72,8 +72,13 @@ def is_small(tensor: Tensor) -> bool:
 
 
 def encode(tensor: Tensor) -> bytes | memoryview:
-    """The tensor's bytes; those of a large one are a view of the array where they can be."""
+    """The tensor's bytes; those of a large one are a view of the array where they can be.
+
+    Raises ``InvalidRequest`` for texts of which one is missing.
+    """
     if tensor.datatype == "BYTES":
+        if has_missing(tensor.array):
+            raise InvalidRequest("binary data cannot say that a text is missing: send JSON")
         return b"".join(map(with_length, tensor.array.reshape(-1)))
     if is_small(tensor):
         return tensor.array.tobytes()

@@ -344,6 +344,8 @@ def _bool(item: Json) -> bool:
 def _bytes_array(items: list[Json], encoding: str) -> Array:
     array = np.empty(len(items), object)
     for index, item in enumerate(items):
+        if item is None:  # missing, where the model takes that
+            continue
         if not isinstance(item, str):
             raise _mistyped("string", f"{shown(item)} is not a string")
         array[index] = _from_base64(item) if encoding == "base64" else item.encode()
@@ -420,11 +422,12 @@ def _name(value: float) -> str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _texts(name: str, flat: Array, encoding: str) -> list[str]:
+def _texts(name: str, flat: Array, encoding: str) -> list[str | None]:
+    """Each element as text, ``None`` where it is missing."""
     if encoding == "base64":
-        return [base64.b64encode(item).decode("ascii") for item in flat]
+        return [base64.b64encode(i).decode() if isinstance(i, bytes) else None for i in flat]
     try:
-        return [item.decode() for item in flat]
+        return [item.decode() if isinstance(item, bytes) else None for item in flat]
     except UnicodeDecodeError:
         raise InvalidRequest(
             f"output {name!r} is not UTF-8 text, which JSON cannot carry: ask for it as "

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from workbench.objects.eval_mode import in_eval_mode, is_switchable
 from workbench.conversion.onnx_outputs import with_any_sizes
+from workbench.objects.eval_mode import in_eval_mode, is_switchable
 from workbench.tensor import Array
 
 Axes = Mapping[str, tuple[int, ...]]

@@ -30,7 +30,7 @@ from workbench.inference import (
     InferRequest,
     InferResponse,
     check_request,
-    narrow_scalars,
+    refitted,
     widen_scalars,
     zeros,
 )
@@ -294,7 +294,8 @@ class Runs:
     def fit(self, model: ModelId, signature: Signature, request: InferRequest) -> tuple[str, ...]:
         """Check *request* against *model*, unless that was done; returns the outputs to compute.
 
-        Decodes images and fits scalars of shape [1] before the check. Raises ``InvalidRequest``.
+        Decodes images before the check; scalars of shape [1], and columns by name, are made what
+        the model takes. Raises ``InvalidRequest``.
         """
         fit = request.fit
         if fit is not None and fit.signature is signature:
@@ -304,9 +305,9 @@ class Runs:
         try:
             fit = check_request(model, signature, request)
         except InvalidRequest:
-            if not narrow_scalars(signature, request):
+            if not refitted(model, signature, request):
                 raise
-            fit = check_request(model, signature, request)
+            return check_request(model, signature, request).to_compute  # not so of those like it
         request.fit = fit
         return fit.to_compute
 

@@ -31,7 +31,7 @@ class KnownRequest:
         anything = tensor.datatype not in ("BYTES", "BOOL") and sys.byteorder == "little"
         self._dtype = DATATYPES[tensor.datatype].dtype if anything else None
         self.asked = asked
-        self.fit = None if request.scalars_of_one else request.fit
+        self.fit = request.fit
 
     @classmethod
     def of(cls, data: bytes, asked: InferMessage, request: InferRequest) -> KnownRequest | None:

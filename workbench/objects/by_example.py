@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from workbench.asking.given import tensors_of
+from workbench.errors import UsageError, class_and_line_of
+from workbench.model import ModelId, Signature, TensorSpec
 from workbench.objects.calling import Loop, called_with, streams_of, wrapper_of
 from workbench.objects.hints import Hint, any_number_of, function_named, hint_of, torch_tensor
-from workbench.objects.rows import is_table, of_dtype, readable
-from workbench.errors import UsageError, class_and_line_of
-from workbench.tensor import Tensor, datatype_of
+from workbench.objects.rows import column_of, is_table
+from workbench.tensor import Array, Tensor, datatype_of
 
 _WANTED = "arrays, tensors, numbers, texts, lists of these, or a table"
 
@@ -38,11 +40,12 @@ def seen_by(function: Callable[..., Any], example: Any, loop: Loop) -> Seen:
     """
     named = function_named(function)
     if is_table(example):
-        function, values = _by_column(function, example)
+        function, takes = _by_column(function, example)
+        arrays = _arrays(named, takes, example)
     else:
         values = _by_name(function, example, named)
-    takes = {name: _taken(name, value) for name, value in values.items()}
-    arrays = {name: Tensor.cast(values[name], takes[name].datatype).array for name in values}
+        takes = {name: _taken(name, value) for name, value in values.items()}
+        arrays = {name: Tensor.cast(values[name], takes[name].datatype).array for name in values}
     try:
         returned = called_with(function, takes, {}, loop)(**arrays)
         if streams_of(function):
@@ -60,25 +63,30 @@ def seen_by(function: Callable[..., Any], example: Any, loop: Loop) -> Seen:
 
 def _by_column(
     function: Callable[..., Any], table: Any
-) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """*function* of a table as one of its columns, by name, and those of *table*."""
-    dtypes = {str(name): table[name].dtype for name in table.columns}
-    values = {str(name): table[name].to_numpy() for name in table.columns}
-    for name, column in values.items():
-        if column.dtype.kind == "M":  # a client sends dates as texts
-            values[name] = Tensor.cast(column, "BYTES").array
+) -> tuple[Callable[..., Any], dict[str, Hint]]:
+    """*function* of a table as one of its columns, by name, and what those of *table* are."""
+    made = {str(name): column_of(str(name), table[name]) for name in table.columns}
 
     @wrapper_of(function)
     def call(**columns: Any) -> object:
         import pandas as pd
 
-        given = {name: of_dtype(readable(columns[name]), dtypes[name]) for name in values}
-        returned = function(pd.DataFrame(given))
+        returned = function(pd.DataFrame({n: made[n].rebuild(columns[n]) for n in made}))
         if not is_table(returned):
             return returned
         return {str(name): returned[name].to_numpy() for name in returned.columns}
 
-    return call, values
+    return call, {n: Hint(each.datatype, (-1,), missing=each.missing) for n, each in made.items()}
+
+
+def _arrays(named: str, takes: Mapping[str, Hint], table: Any) -> dict[str, Array]:
+    """The columns of *table* as the inputs that *takes* describes."""
+    specs = {
+        name: TensorSpec(name, hint.datatype, hint.shape, missing=hint.missing)
+        for name, hint in takes.items()
+    }
+    tensors = tensors_of(ModelId(named, 1), Signature("python", specs, {}), table)
+    return {name: tensor.array for name, tensor in tensors.items()}
 
 
 def _by_name(function: Callable[..., Any], example: Any, named: str) -> dict[str, Any]:

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from inspect import Parameter
 from typing import Any
 
-from workbench.objects.calling import Loop, called_with, is_async, place_of, streams_of
-from workbench.objects.hints import (
-    Hint,
-    Size,
-    datatype_named,
-    input_hints,
-    output_hints,
-    parameters_of,
-    size_of,
-)
 from workbench.errors import ModelNotFound, UsageError
 from workbench.model import (
     PLATFORM_PREFIX,
@@ -28,6 +18,16 @@ from workbench.model import (
     check_name,
 )
 from workbench.nbytes import parse_nbytes
+from workbench.objects.calling import Loop, called_with, is_async, place_of, streams_of
+from workbench.objects.hints import (
+    Hint,
+    Size,
+    datatype_named,
+    input_hints,
+    output_hints,
+    parameters_of,
+    size_of,
+)
 from workbench.seconds import parse_seconds
 from workbench.tensor import DATATYPES
 
@@ -50,6 +50,49 @@ def declared_id(function: Callable[..., Any], name: str | None, version: int) ->
     return ModelId(called, _version(version))
 
 
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """How requests come to a Python model, as its caller says.
+
+    *batch*: up to so many rows run together, 0 for each request alone. *concurrent*: how many runs
+    may go on at once; True is any number, False one. *max_queue_delay*: how long a batch waits for
+    more.
+
+    Raises ``UsageError`` for numbers that make no sense.
+    """
+
+    batch: int = 0
+    concurrent: bool | int = False
+    max_queue_delay: str | float = 0
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "concurrent"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise UsageError(f"{name}= is a number, 0 or more, not {value!r}")
+        if isinstance(self.batch, bool):
+            raise UsageError(f"batch= is the most rows of a batch, such as 32, not {self.batch!r}")
+        if self.max_queue_delay and not self.batch:
+            raise UsageError("max_queue_delay= is for a model with batch=")
+
+    @property
+    def given(self) -> dict[str, object]:
+        """The options that were given, by name; ``None`` for those that were not."""
+        return {
+            "batch": self.batch or None,
+            "concurrent": self.concurrent or None,
+            "max_queue_delay": self.max_queue_delay or None,
+        }
+
+    @property
+    def runs(self) -> int:
+        """How many runs may go on at once; 0 is any number."""
+        return 0 if self.concurrent is True else int(self.concurrent) or 1
+
+
+ONE_AT_A_TIME = Turns()
+
+
 def declared_model(
     function: Callable[..., Any],
     inputs: Declared | None,
@@ -57,9 +100,7 @@ def declared_model(
     *,
     loop: Loop,
     memory: str | int | None = None,
-    max_batch_size: int = 0,
-    instances: int = 0,
-    max_queue_delay: str | float = 0,
+    turns: Turns = ONE_AT_A_TIME,
 ) -> FunctionModel:
     """*function* as ``Workbench.register`` declares it; of type hints where that says nothing.
 
@@ -74,59 +115,47 @@ def declared_model(
     gives = output_hints(function) if outputs is None else declared_hints("output", outputs)
     taken = tuple(replace(s, optional=s.name in defaults) for s in _specs("input", takes))
     given = _specs("output", gives)
-    batching = _batching((*taken, *given), max_batch_size, instances, max_queue_delay)
-    streams = streams_of(function)
-    asked = frozenset(name for name in TAKEN if name in parameters and name not in takes)
-    if max_batch_size and (streams or asked):
-        said = " and the ".join(name for name in TAKEN if name in asked)
-        what = "yields several answers" if streams else f"takes the {said} of a request"
-        raise UsageError(f"a function that {what} runs each request alone: no max_batch_size")
-    return FunctionModel(
+    model = FunctionModel(
         called_with(function, takes, gives, loop),
         taken,
         given,
         nbytes,
-        max_batch_size,
-        batching,
-        place_of(function),
-        streams,
-        asked,
-        concurrent=_concurrent(function, instances, batching),
+        place=place_of(function),
+        streams=streams_of(function),
+        takes=frozenset(name for name in TAKEN if name in parameters and name not in takes),
     )
+    return scheduled(model, turns)
 
 
-def _concurrent(function: Callable[..., Any], said: int, batching: Batching | None) -> int:
-    """How many runs of *function* go on at once, 0 for any number, if *said* is none.
-
-    An ``async`` one lets others in while it awaits, since all run on one loop.
-    """
-    return said or (0 if is_async(function) and batching is None else 1)
-
-
-def _batching(
-    specs: Sequence[TensorSpec], max_batch_size: int, instances: int, delay: str | float
-) -> Batching | None:
-    """How requests to a function run together; ``None`` where each runs alone."""
-    if max_batch_size < 0 or instances < 0:
-        raise UsageError("max_batch_size and instances must be 0 or more")
-    if not max_batch_size:
-        if delay:
-            raise UsageError("max_queue_delay is for a model with a max_batch_size")
-        return None
-    for spec in specs:
+def scheduled(model: FunctionModel, turns: Turns) -> FunctionModel:
+    """*model*, to which requests come in *turns*. Raises ``UsageError``."""
+    if not turns.batch:
+        # an ``async`` one lets others in while it awaits, since all of them run on one loop
+        any_number = is_async(model.function) and not turns.concurrent
+        return replace(model, concurrent=0 if any_number else turns.runs)
+    if model.streams or model.takes:
+        of = " and the ".join(name for name in TAKEN if name in model.takes)
+        what = "yields several answers" if model.streams else f"takes the {of} of a request"
+        raise UsageError(f"a function that {what} runs each request alone: no batch=")
+    for spec in (*model.inputs, *model.outputs):
         if spec.shape[:1] != (-1,):
             raise UsageError(
-                f"{spec.name!r} has shape {list(spec.shape)}: with a max_batch_size the first "
-                "dimension is the batch, -1"
+                f"{spec.name!r} has shape {list(spec.shape)}: with batch= the first dimension is "
+                "the batch, -1"
             )
+    delay = turns.max_queue_delay
     delay_s = parse_seconds(delay, "max_queue_delay") if delay else 0.0
-    return Batching(delay_s=delay_s)
+    batching = Batching(delay_s=delay_s)
+    return replace(model, max_batch_size=turns.batch, batching=batching, concurrent=turns.runs)
 
 
 def _specs(what: str, hints: Mapping[str, Hint]) -> tuple[TensorSpec, ...]:
     if not hints:
         raise UsageError(f"a model has at least one {what}")
-    return tuple(TensorSpec(name, hint.datatype, hint.shape) for name, hint in hints.items())
+    return tuple(
+        TensorSpec(name, hint.datatype, hint.shape, missing=hint.missing)
+        for name, hint in hints.items()
+    )
 
 
 def declared_hints(what: str, declared: Declared) -> dict[str, Hint]:

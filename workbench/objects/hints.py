@@ -36,13 +36,15 @@ Size = int | str | None
 class Hint:
     """A tensor's *datatype* and *shape*, -1 for any size, and what stands for it in Python.
 
-    *unpack* makes that of the array that a request brings, *pack* the reverse.
+    *unpack* makes that of the array that a request brings, *pack* the reverse. *missing*: see
+    ``TensorSpec``.
     """
 
     datatype: str
     shape: tuple[int, ...]
     unpack: Callable[[Array], object] | None = None
     pack: Callable[[Any], object] | None = None
+    missing: bool = False
 
     def __call__(self) -> object:
         """Only here so that ``typing`` takes a hint for a type."""

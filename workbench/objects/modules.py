@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
+from workbench.errors import UsageError, class_and_line_of, line_of
+from workbench.model import TensorSpec
 from workbench.objects.calling import by_position_only
 from workbench.objects.eval_mode import in_eval_mode
 from workbench.objects.hints import Hint, datatype_named
-from workbench.conversion.module_export import Axes, export_module
-from workbench.objects.offer import Export, Offer
-from workbench.errors import UsageError, class_and_line_of, line_of
-from workbench.model import TensorSpec
-from workbench.tensor import Array
+from workbench.objects.servable import Servable
+from workbench.tensor import Array, Tensor
 
 OF_A_PROGRAM = (
     "a program of torch.export is served as ONNX: torch.onnx.export(program, f='m.onnx'), "
@@ -25,13 +24,27 @@ OF_A_PROGRAM = (
 )
 """The cure for a program, and for its module, whose mode cannot be changed any more."""
 
+_WRAPPERS = {"DataParallel": "module", "DistributedDataParallel": "module"}
 
-def offer_of_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> Offer:
-    """What *module* can be served as, in eval mode. Raises ``UsageError``.
+Tree = Any
+"""A value that ``forward`` takes: the name of an input, or a tuple, list or dict of such trees."""
 
-    The first dimension of an input may have any size; *declared* inputs say which others may.
+
+def unwrapped(module: Any) -> Any:
+    """The module that *module* wraps: a compiled one, or one on several devices."""
+    inner = getattr(module, "_orig_mod", None)  # of one that was compiled
+    if inner is None and (wrapped := _WRAPPERS.get(type(module).__name__)):
+        inner = getattr(module, wrapped, None)
+    return module if inner is None else unwrapped(inner)
+
+
+def servable_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> Servable:
+    """*module* as a model, in eval mode. Raises ``UsageError``.
+
+    The first dimension of an input may have any size; *declared* inputs say which others may. An
+    input within a tuple or dict of the *example*, such as the state of a recurrent net, may have
+    any sizes.
     """
-    module = getattr(module, "_orig_mod", module)  # of one that was compiled
     kind = type(module).__name__
     try:
         with in_eval_mode(module):
@@ -42,69 +55,109 @@ def offer_of_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> 
         raise UsageError(
             f"{kind} does not say what it takes: pass example=, such as torch.randn(2, 3, 224, 224)"
         )
-    given = _tensors(kind, module, example)
-    inputs = _inputs(kind, given, declared)
-    free = {  # the axes that may have any size
-        name: tuple(axis for axis, size in enumerate(hint.shape) if size == -1)
-        for name, hint in inputs.items()
-    }
-    arrays = {name: _of_two(tensor.numpy(), free[name]) for name, tensor in given.items()}
-    first = tuple(takewhile(given.__contains__, by_position_only(module.forward, given)))
-    run = partial(_run, module, first)
+    values = _by_parameter(kind, module, example)
+    trees = {name: _tree(value, name) for name, value in values.items()}
+    given = dict(leaf for name, value in values.items() for leaf in _leaves(value, name))
+    tensors = _tensors(given)
+    inputs = _inputs(kind, tensors, values, declared)
+    run = ModuleRun(module, trees)
+    arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
     try:
-        answer = run(arrays)
+        answer = run.answer(arrays)
     except Exception as error:  # whatever a module raises
         told = class_and_line_of(error)
         raise UsageError(f"{kind}, called with the example, raised {told}") from error
     named = _named(answer)
-    others = _of_other_sizes(arrays, free)
-    varying = _varying(run, named, others)
-    outputs = {name: _output(name, tensor, varying[name]) for name, tensor in named.items()}
-
-    def call(**arrays: Array) -> Mapping[str, Array]:
-        return {name: tensor.cpu().numpy() for name, tensor in _named(run(arrays)).items()}
-
-    export = Export(
-        "torch.onnx",
-        "serving-workbench[torch]",
-        partial(export_module, _flat(module, first, tuple(arrays)), arrays, free, varying),
-    )
+    varying = _varying(run, named, _of_other_sizes(arrays, free_axes(inputs)))
     lost = ", ".join(_lost(answer))
-    return Offer(
-        f"{kind} (without {lost})" if lost else kind,
-        call,
-        "the module",
-        inputs,
-        outputs,
-        arrays,
-        "the example",
-        export,
-        others=others,
+    return Servable(
+        thing=module,
+        kind=f"{kind} (without {lost})" if lost else kind,
+        library="torch",
+        call=run,
+        calls="forward",
+        inputs=inputs,
+        outputs={name: _output(name, tensor, varying[name]) for name, tensor in named.items()},
+        rows=lambda rows: _arrays(kind, module, inputs, rows),
+        example=arrays,
     )
+
+
+def free_axes(inputs: Mapping[str, Hint]) -> dict[str, tuple[int, ...]]:
+    """The axes of each of *inputs* that may have any size."""
+    return {
+        name: tuple(axis for axis, size in enumerate(hint.shape) if size == -1)
+        for name, hint in inputs.items()
+    }
+
+
+class ModuleRun:
+    """A module, called with arrays by input, as in the cell that served it.
+
+    It is in eval mode, on its own device, with the cell's default datatype and grad mode. *trees*:
+    what ``forward`` takes, by its parameters.
+    """
+
+    def __init__(self, module: Any, trees: Mapping[str, Tree]) -> None:
+        import torch
+
+        self.module = module
+        self.trees = trees
+        self.first = tuple(takewhile(trees.__contains__, by_position_only(module.forward, trees)))
+        self._dtype = torch.get_default_dtype()
+        self._has_grad = torch.is_grad_enabled()
+        weight = next(iter(module.parameters()), None)
+        self._device = "cpu" if weight is None else weight.device
+
+    def __call__(self, **arrays: Array) -> Mapping[str, Array]:
+        answer = self.answer(arrays)
+        return {name: tensor.cpu().numpy() for name, tensor in _named(answer).items()}
+
+    def answer(self, arrays: Mapping[str, Array]) -> Any:
+        """What the module returns for *arrays*."""
+        import torch
+
+        tensors = {n: torch.from_numpy(np.array(a)).to(self._device) for n, a in arrays.items()}
+        with in_eval_mode(self.module), torch.set_grad_enabled(self._has_grad), self._typed():
+            return self.called(tensors)
+
+    def called(self, tensors: Mapping[str, Any]) -> Any:
+        """What the module returns for *tensors* by input; those it takes by place come first."""
+        given = {name: _filled(tree, tensors) for name, tree in self.trees.items()}
+        return self.module(*[given.pop(name) for name in self.first], **given)
+
+    def _typed(self) -> AbstractContextManager[None]:
+        """The cell's default datatype, which is one for all threads."""
+        import torch
+
+        return nullcontext() if torch.get_default_dtype() == self._dtype else _typed(self._dtype)
+
+
+@contextmanager
+def _typed(dtype: Any) -> Iterator[None]:
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 # ── what goes in ────────────────────────────────────────────────────────────
 
 
-def _tensors(kind: str, module: Any, example: Any) -> dict[str, Any]:
-    """The tensors of *example*, by the parameters of ``forward``, on the CPU."""
-    import torch
-
+def _by_parameter(kind: str, module: Any, example: Any) -> dict[str, Any]:
+    """The values of *example* by the parameters of ``forward``. Raises ``UsageError``."""
     if isinstance(example, Mapping):
-        given = dict(example)
-    else:
-        values = example if isinstance(example, tuple) else (example,)
-        names = _parameters(kind, module)
-        if len(values) > len(names):
-            takes = ", ".join(names) or "none"
-            raise UsageError(f"example= has {len(values)} values, and {kind} takes {takes}")
-        given = dict(zip(names, values, strict=False))
-    try:
-        return {name: torch.as_tensor(value).detach().cpu() for name, value in given.items()}
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(
-            f"example= is a tensor, a tuple of them, or a dict of them: {line_of(error)}"
-        ) from None
+        return dict(example)
+    values = example if isinstance(example, tuple) else (example,)
+    names = _parameters(kind, module)
+    if len(values) > len(names):
+        takes = ", ".join(names) or "none"
+        raise UsageError(f"example= has {len(values)} values, and {kind} takes {takes}")
+    return dict(zip(names, values, strict=False))
 
 
 def _parameters(kind: str, module: Any) -> list[str]:
@@ -122,13 +175,59 @@ def _parameters(kind: str, module: Any) -> list[str]:
     return [each.name for each in parameters if each.kind is not each.VAR_KEYWORD]
 
 
-def _inputs(kind: str, tensors: Mapping[str, Any], declared: Mapping[str, Hint]) -> dict[str, Hint]:
-    """The hints of *tensors*, with any number of rows; *declared* ones as they are."""
+def _tree(value: Any, name: str) -> Tree:
+    """*value* with the names of inputs in place of its tensors; its tuples stay such."""
+    if isinstance(value, Mapping):
+        return {key: _tree(each, f"{name}_{key}") for key, each in value.items()}
+    if _is_nested(value):
+        return type(value)(_tree(each, f"{name}_{place}") for place, each in enumerate(value))
+    return name
+
+
+def _is_nested(value: Any) -> bool:
+    """Whether *value* is a tuple or list with tensors in it; a list of numbers is a tensor."""
+    return isinstance(value, tuple | list) and any(
+        _is_tensor(each) or isinstance(each, np.ndarray) or _is_nested(each) for each in value
+    )
+
+
+def _filled(tree: Tree, tensors: Mapping[str, Any]) -> Any:
+    if isinstance(tree, str):
+        return tensors[tree]
+    if isinstance(tree, Mapping):
+        return {key: _filled(each, tensors) for key, each in tree.items()}
+    return type(tree)(_filled(each, tensors) for each in tree)
+
+
+def _tensors(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors that *given* are, on the CPU. Raises ``UsageError``."""
+    import torch
+
+    try:
+        return {name: torch.as_tensor(value).detach().cpu() for name, value in given.items()}
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"example= is a tensor, a tuple of them, or a dict of them: {line_of(error)}"
+        ) from None
+
+
+def _inputs(
+    kind: str,
+    tensors: Mapping[str, Any],
+    values: Mapping[str, Any],
+    declared: Mapping[str, Hint],
+) -> dict[str, Hint]:
+    """The hints of *tensors*, with any number of rows; *declared* ones as they are.
+
+    Those that are not among *values* by themselves, but within one of these, have any sizes.
+    """
     cure = "pass an example of torch.float32, and cast it in forward"
     found = {name: _hint(name, tensor, cure) for name, tensor in tensors.items()}
     for name, tensor in tensors.items():
         if 0 in tensor.shape:
             raise UsageError(f"the example of {name!r} is empty: its shape is {[*tensor.shape]}")
+        if name not in values:
+            found[name] = Hint(found[name].datatype, (-1,) * tensor.ndim)
     for name, hint in declared.items():
         if name not in found:
             has = ", ".join(found)
@@ -150,18 +249,22 @@ def _hint(name: str, tensor: Any, cure: str) -> Hint:
     return Hint(str(datatype), (-1, *tensor.shape[1:]) if tensor.ndim else ())
 
 
+def _arrays(kind: str, module: Any, inputs: Mapping[str, Hint], rows: Any) -> dict[str, Array]:
+    """The arrays by input of *rows*, which are as an example is. Raises ``UsageError``."""
+    values = _by_parameter(kind, module, rows)
+    given = dict(leaf for name, value in values.items() for leaf in _leaves(value, name))
+    return {
+        name: Tensor.cast(tensor.numpy(), inputs[name].datatype).array
+        for name, tensor in _tensors(given).items()
+    }
+
+
 # ── other sizes than the example's ──────────────────────────────────────────
 
 
-def _of_two(array: Array, axes: tuple[int, ...]) -> Array:
-    """*array* with a size of two or more on *axes*: an export of size 1 is of that for ever."""
-    for axis in axes:
-        if array.shape[axis] == 1:
-            array = _one_more(array, axis)
-    return array
-
-
-def _of_other_sizes(arrays: Mapping[str, Array], free: Axes) -> list[dict[str, Array]]:
+def _of_other_sizes(
+    arrays: Mapping[str, Array], free: Mapping[str, tuple[int, ...]]
+) -> list[dict[str, Array]]:
     """*arrays* with one row, and one more row; so with all other axes that are *free*."""
     rows = {name: tuple(axis for axis in axes if axis == 0) for name, axes in free.items()}
     rest = {name: tuple(axis for axis in axes if axis > 0) for name, axes in free.items()}
@@ -186,31 +289,12 @@ def _one_more(array: Array, axis: int) -> Array:
 # ── what comes out ──────────────────────────────────────────────────────────
 
 
-def _run(module: Any, first: tuple[str, ...], arrays: Mapping[str, Array]) -> Any:
-    """What *module* returns for *arrays*, on its own device and in eval mode.
-
-    It takes those that are *first* by their places, and the others by their names.
-    """
-    import torch
-
-    weight = next(iter(module.parameters()), None)
-    device = "cpu" if weight is None else weight.device
-    given = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
-    with in_eval_mode(module), torch.inference_mode():
-        return _called(module, first, {name: value.to(device) for name, value in given.items()})
-
-
-def _called(module: Any, first: tuple[str, ...], given: dict[str, Any]) -> Any:
-    """What *module* returns for the tensors *given*, of which it takes the *first* by place."""
-    return module(*[given.pop(name) for name in first], **given)
-
-
 def _leaves(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """All values in *answer*, with names: of keys, or of places, as ``output_1_0``."""
     if isinstance(answer, Mapping):
         for key, value in answer.items():
             yield from _leaves(value, f"{name}_{key}" if name else str(key))
-    elif isinstance(answer, tuple | list):
+    elif isinstance(answer, tuple | list) and (not name or _is_nested(answer)):
         for number, value in enumerate(answer):
             yield from _leaves(value, f"{name or 'output'}_{number}")
     else:
@@ -230,52 +314,36 @@ def _named(answer: Any) -> dict[str, Any]:
     return named
 
 
-def _flat(module: Any, first: tuple[str, ...], names: tuple[str, ...]) -> Any:
-    """A module that takes the tensors *names* in order, and returns those of *module* in one tuple.
-
-    The exporter knows neither caches nor all classes of what a module may return.
-    """
-    import torch
-
-    class Flat(torch.nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = module
-
-        def forward(self, *tensors: Any) -> tuple[Any, ...]:
-            answer = _called(self.module, first, dict(zip(names, tensors, strict=True)))
-            return tuple(value for _, value in _leaves(answer) if _is_tensor(value))
-
-    flat = Flat()
-    flat.training = False
-    return flat
-
-
 def _lost(answer: Any) -> list[str]:
     """The names of values that are no tensors, and so no outputs, such as a cache."""
     return [n for n, value in _leaves(answer) if not _is_tensor(value) and value is not None]
 
 
 def _output(name: str, tensor: Any, axes: tuple[int, ...]) -> Hint:
-    """The hint of an output, with any number of rows, and of any size on *axes*."""
+    """The hint of an output, of any size on *axes*."""
     hint = _hint(name, tensor, "let the module cast it to torch.float32")
-    sizes = (-1 if axis in axes else size for axis, size in enumerate(hint.shape))
+    sizes = (-1 if axis in axes else size for axis, size in enumerate(tensor.shape))
     return Hint(hint.datatype, tuple(sizes))
 
 
 def _varying(
-    run: Callable[[dict[str, Array]], Any],
-    answer: Mapping[str, Any],
-    others: list[dict[str, Array]],
+    run: ModuleRun, answer: Mapping[str, Any], others: list[dict[str, Array]]
 ) -> dict[str, tuple[int, ...]]:
-    """The axes of *answer* that are of another size when *run* gets one of *others*."""
+    """The axes of *answer* that are of another size when *run* gets one of *others*.
+
+    They are all of them where it takes none of these.
+    """
     found: dict[str, set[int]] = {name: set() for name in answer}
+    took_one = False
     for arrays in others:
         try:
-            other = _named(run(arrays))
+            other = _named(run.answer(arrays))
         except Exception:  # noqa: S112  # whatever a module raises for sizes that it does not take
             continue
+        took_one = True
         for name in answer.keys() & other.keys():
             sizes = enumerate(zip(answer[name].shape, other[name].shape, strict=False))
             found[name].update(axis for axis, (size, now) in sizes if size != now)
+    if not took_one:
+        return {name: tuple(range(tensor.ndim)) for name, tensor in answer.items()}
     return {name: tuple(axes) for name, axes in found.items()}

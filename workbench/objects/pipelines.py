@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from workbench.objects.hints import Hint
-from workbench.objects.offer import Offer
 from workbench.errors import UsageError, class_and_line_of
-from workbench.tensor import Array
+from workbench.objects.hints import Hint
+from workbench.objects.servable import Servable
+from workbench.tensor import Array, Tensor
 
 _TEXT = Hint("BYTES", (-1,))
 _TASKS = (
@@ -25,8 +25,8 @@ _TASKS = (
 )
 
 
-def offer_of_pipeline(pipeline: Any, example: Any) -> Offer:
-    """What *pipeline* can be served as. Raises ``UsageError`` where it does not take texts."""
+def servable_pipeline(pipeline: Any, example: Any) -> Servable:
+    """*pipeline* as a model. Raises ``UsageError`` where it does not take texts."""
     if example is not None:
         raise UsageError(
             "example= is not for a pipeline of transformers, which takes texts: leave it out"
@@ -51,7 +51,17 @@ def offer_of_pipeline(pipeline: Any, example: Any) -> Offer:
     def call(text: Array) -> Mapping[str, Array]:
         return read(answers([each.decode() for each in text.tolist()]))
 
-    return Offer(kind, call, "the pipeline", {"text": _TEXT}, outputs)
+    return Servable(
+        thing=pipeline,
+        kind=kind,
+        library="transformers",
+        call=call,
+        calls="the pipeline",
+        inputs={"text": _TEXT},
+        outputs=outputs,
+        rows=lambda texts: {"text": Tensor.of(texts, "BYTES").array},
+        steady=False,
+    )
 
 
 def _as_json(answers: list[Any]) -> Mapping[str, Array]:

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from workbench.asking.given import in_order
+from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.header.file import OnnxFile, read_onnx_file
-from workbench.objects.by_example import seen_by
-from workbench.objects.calling import Loop
-from workbench.objects.declared import Declared, checked_name, declared_id, declared_model
-from workbench.conversion.difference import Difference
-from workbench.objects.kinds import kind_of, name_of
-from workbench.objects.offer import Offer
-from workbench.conversion.onnx_outputs import with_tensors
-from workbench.conversion.things import Converted, Served, convert, offer_of, signature_of
 from workbench.core import ServerCore
 from workbench.errors import LoadFailed, MemoryExhausted, ModelNotFound, RequestStopped, UsageError
-from workbench.model import FunctionModel, ModelId, TensorSpec
+from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, TensorSpec
+from workbench.nbytes import show_nbytes
+from workbench.objects.by_example import seen_by
+from workbench.objects.calling import Loop
+from workbench.objects.choose import servable, with_frozen_self
+from workbench.objects.declared import (
+    Declared,
+    Turns,
+    checked_name,
+    declared_id,
+    declared_model,
+    scheduled,
+)
+from workbench.objects.kinds import kind_of, name_of
+from workbench.objects.servable import Servable
+from workbench.objects.served import Served
 from workbench.own_folder import OwnFolder
 from workbench.repository import MLFLOW_CURE, is_mlflows
 from workbench.tensor import Array, Tensor
@@ -29,32 +35,65 @@ from workbench.tensor import Array, Tensor
 _FILE = "model.onnx"
 
 
-class PythonModels:
-    """Serves functions and converted models by the core that *core* gives."""
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """The wish to have an object as ONNX: compared on the rows *check*, as ``wb.serve`` says."""
 
-    def __init__(self, core: Callable[[], ServerCore]) -> None:
+    check: Any = None
+    tolerance: float | None = None
+    anyway: bool = False
+
+
+class Convert(Protocol):
+    """Writes an object as an ONNX file, compared with the object; returns a report of that."""
+
+    def __call__(self, made: Servable, wish: Conversion, path: Path) -> Any: ...
+
+
+class PythonModels:
+    """Serves functions, objects and ONNX files by the core that *core* gives.
+
+    *convert* is the conversion to ONNX, where that is wished for.
+    """
+
+    def __init__(self, core: Callable[[], ServerCore], convert: Convert) -> None:
         self._core = core
+        self._convert = convert
         self._loop = Loop()
         self._folders: dict[str, OwnFolder] = {}  # of models that were written to files
-        self._columns: dict[str, Sequence[str]] = {}  # that models of a matrix were fitted to
+        self._servables: dict[str, Servable] = {}  # of objects that are served
+        self._reports: dict[str, Any] = {}  # of those that were converted
         self._examples: dict[str, dict[str, Array]] = {}  # one row of what models were served with
 
     def register(
         self,
         function: Callable[..., Any],
         name: str | None,
-        version: int,
+        *,
+        version: int = 1,
         inputs: Declared | None,
         outputs: Declared | None,
-        **schedule: Any,
+        memory: str | int | None = None,
+        turns: Turns,
     ) -> FunctionModel:
         model = declared_id(function, name, version)
-        served = declared_model(function, inputs, outputs, loop=self._loop, **schedule)
+        served = declared_model(
+            function, inputs, outputs, loop=self._loop, memory=memory, turns=turns
+        )
         self._register(model, served)
         return served
 
     def serve(
-        self, thing: Any, name: object, example: Any, convert: bool | None, declared: dict[str, Any]
+        self,
+        thing: Any,
+        name: object,
+        *,
+        example: Any,
+        inputs: Declared | None,
+        outputs: Declared | None,
+        turns: Turns,
+        copy: bool | None,
+        conversion: Conversion | None,
     ) -> Served:
         if name is not None and not isinstance(name, str):
             kind = type(name).__name__
@@ -62,19 +101,15 @@ class PythonModels:
         if name:
             checked_name(name)
         if isinstance(thing, str | PathLike | bytes) or kind_of(thing) == "onnx":
-            _expect_none("an ONNX model", example=example, **declared)
+            _refuse("an ONNX model", example=example, inputs=inputs, outputs=outputs, copy=copy)
+            _refuse("an ONNX model", onnx=conversion, **turns.given)
             return self._serve_onnx(thing, name)
-        offer = offer_of(thing, example, declared["inputs"])
-        if offer is not None:
-            may_declare = kind_of(thing) == "torch"
-            refused = {"outputs": declared["outputs"]} if may_declare else declared
-            _expect_none(f"a model of {kind_of(thing)}", **refused)
-            name = name or name_of(thing)
-            told = self._serve_offer(offer, name, convert)
-            self._columns[name] = offer.columns
-            if example is not None:
-                self._examples[name] = _one_row(offer.example, told.inputs)
-            return told
+        made = servable(thing, example, inputs, copy)
+        if made is not None:
+            if made.library != "torch":
+                _refuse(f"a model of {made.library}", inputs=inputs)
+            _refuse(f"a model of {made.library}", outputs=outputs)
+            return self._serve_object(made, name or name_of(made.thing), turns, conversion)
         if isinstance(thing, type):
             raise UsageError(f"{thing.__name__} is a class: serve an object of it")
         if not callable(thing):
@@ -83,25 +118,25 @@ class PythonModels:
                 f"{type(thing).__name__} cannot be served: serve an ONNX model, an estimator, a "
                 f"torch.nn.Module, a pipeline of transformers, or a function{own}"
             )
-        _expect_none("a function", convert=convert)
+        _refuse("a function", onnx=conversion)
+        function = with_frozen_self(thing, copy)
         how = "a function"
         if example is not None:
-            _expect_none("a function with an example", **declared)
-            name = name or declared_id(thing, name, 1).name
-            thing, inputs, outputs = seen_by(thing, example, self._loop)
-            declared = {"inputs": inputs, "outputs": outputs}
+            _refuse("a function with an example", inputs=inputs, outputs=outputs)
+            name = name or declared_id(function, name, 1).name
+            function, inputs, outputs = seen_by(function, example, self._loop)
             how = "a function, called with the example"
-        served = self.register(thing, name, **{"version": 1, **declared})
-        model = declared_id(thing, name, 1)
+        served = self.register(function, name, inputs=inputs, outputs=outputs, turns=turns)
+        model = declared_id(function, name, 1)
         return Served(model.name, how, served.inputs, served.outputs)
 
-    def in_order(self, name: str, inputs: object) -> object:
-        """*inputs* of model *name*; a table's columns are in the order that it was fitted to.
+    def servable(self, name: str) -> Servable | None:
+        """The object that is served as *name*, if one is."""
+        return self._servables.get(name)
 
-        Raises ``InvalidRequest``.
-        """
-        columns = self._columns.get(name)
-        return in_order(name, inputs, columns) if columns else inputs
+    def report(self, name: str) -> Any:
+        """The report of the conversion of *name*, if it was converted."""
+        return self._reports.get(name)
 
     def example(self, name: str) -> Mapping[str, Array] | None:
         """The first row of the example that model *name* was served with, if it was."""
@@ -126,36 +161,34 @@ class PythonModels:
     # ── ONNX ──
 
     def _serve_onnx(self, thing: Any, name: str | None) -> Served:
-        """Serve a file as it is, unless its outputs have to be rewritten, and others as a file."""
+        """Serve a file where it is, and others as a file of our own."""
         if isinstance(thing, str | PathLike):
             path = Path(thing)
             if path.is_dir():
                 raise _refuse_folder(path)
             if not path.is_file():
                 raise UsageError(f"there is no file {str(path)!r}")
-            name = name or path.stem
-            if all(output.kind == "tensor" for output in _read(path).outputs):
-                return self._served_file(name, path, None, "the ONNX file")
-            content = path.read_bytes()
-        elif name is None:
+            _read(path)
+            return self._served_file(name or path.stem, path, None, "the ONNX file")
+        if name is None:
             raise UsageError("an ONNX model without a file needs a name: wb.serve(model, 'name')")
-        else:
-            content = thing if isinstance(thing, bytes) else thing.SerializeToString()
+        content = thing if isinstance(thing, bytes) else thing.SerializeToString()
         folder = OwnFolder()
         path = Path(folder.name, _FILE)
-        path.write_bytes(with_tensors(content))
+        path.write_bytes(content)
+        try:
+            read_onnx_file(path)
+        except LoadFailed:
+            folder.close()
+            raise UsageError("these bytes are no ONNX model") from None
         return self._served_file(name, path, folder, "an ONNX model")
 
     def _served_file(
-        self,
-        name: str,
-        path: Path,
-        folder: OwnFolder | None,
-        how: str,
-        differs: Difference | None = None,
+        self, name: str, path: Path, folder: OwnFolder | None, how: str, report: Any = None
     ) -> Served:
         """Serve the file at *path*, which is in *folder* if it is our own."""
-        signature = signature_of(path, name)
+        source = ModelSource(ModelId(name, 1), ModelConfig(name), path)
+        told = OnnxBackend().inspect(source).signature
         core = self._core()
         try:
             core.call(core.serve, name, path)
@@ -166,12 +199,13 @@ class PythonModels:
             self._keep(name, folder)
             raise
         self._keep(name, folder)
-        inputs, outputs = (tuple(s.values()) for s in (signature.inputs, signature.outputs))
-        return Served(name, how, inputs, outputs, differs)
+        inputs, outputs = (tuple(specs.values()) for specs in (told.inputs, told.outputs))
+        return Served(name, how, inputs, outputs, report)
 
     def _keep(self, name: str, folder: OwnFolder | None) -> None:
         """Keep *folder* as long as *name* is served of it; forget what was of the model before."""
-        self._columns.pop(name, None)
+        self._servables.pop(name, None)
+        self._reports.pop(name, None)
         self._examples.pop(name, None)
         before = self._folders.pop(name, None)
         if folder is not None:
@@ -179,42 +213,34 @@ class PythonModels:
         if before is not None:
             before.close()
 
-    # ── what has to be converted ──
+    # ── objects ──
 
-    def _serve_offer(self, offer: Offer, name: str, wanted: bool | None) -> Served:
-        folder = OwnFolder()
-        path = Path(folder.name, _FILE)
-        made = Converted(None, "convert=False")
-        if wanted is not False and offer.export is not None:
-            made = convert(offer, offer.export, path)
-            if wanted is None and made.differs and not made.differs.is_slight:
-                made = Converted(None, f"as ONNX it would differ by {made.differs}")
-        elif wanted:
-            made = Converted(None, f"{offer.kind} has no converter")
-        if made.differs is not None:
-            assert offer.export is not None
-            numbers = f", in {offer.why_fp64}" if offer.why_fp64 else ""
-            told = f"{offer.kind} as ONNX, by {offer.export.tool}{numbers}; largest difference on"
-            if not made.differs.is_slight:
-                warnings.warn(
-                    f"{name} as ONNX differs from the original on {offer.rows} by {made.differs}; "
-                    "serve the original with convert=False",
-                    stacklevel=5,
-                )
-            return self._served_file(
-                name, path, folder, f"{told} {offer.rows}: {made.differs}", made.differs
+    def _serve_object(
+        self, made: Servable, name: str, turns: Turns, conversion: Conversion | None
+    ) -> Served:
+        if conversion is not None:
+            _refuse("a model that is converted", **turns.given)
+            folder = OwnFolder()
+            path = Path(folder.name, _FILE)
+            report = self._convert(made, conversion, path)
+            how = f"{made.kind} as ONNX, {report}"
+            told = self._served_file(name, path, folder, how, report)
+            self._reports[name] = report
+        else:
+            function = declared_model(made.call, made.inputs, made.outputs, loop=self._loop)
+            function = replace(
+                scheduled(function, turns),
+                nbytes=made.nbytes,
+                place="",
+                columns=made.columns,
+                steady=made.steady,
             )
-        folder.close()
-        if wanted:
-            raise UsageError(f"{made.reason}; with convert=False it is served as a function")
-        inputs = offer.exact or offer.inputs
-        function = declared_model(offer.call, inputs, offer.outputs, loop=self._loop)
-        function = replace(function, place="")
-        self._register(ModelId(name, 1), function)
-        reasons = [offer.why_fp64, made.reason if offer.export is not None else ""]
-        because = f" ({'; '.join(filter(None, reasons))})" if any(reasons) else ""
-        how = f"{offer.kind} as a function that calls {offer.calls}{because}"
-        return Served(name, how, function.inputs, function.outputs)
+            self._register(ModelId(name, 1), function)
+            told = Served(name, _how(made), function.inputs, function.outputs)
+        self._servables[name] = made
+        if made.example:
+            self._examples[name] = _one_row(made.example, told.inputs)
+        return told
 
     def _register(self, model: ModelId, function: FunctionModel) -> None:
         core = self._core()
@@ -222,7 +248,18 @@ class PythonModels:
         self._keep(model.name, None)
 
 
-def _one_row(example: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> dict[str, Array]:
+def _how(made: Servable) -> str:
+    """The line that says which object answers: a copy, or itself."""
+    if made.unfrozen:
+        return (
+            f"{made.kind} itself, by {made.calls}: later changes of it will show, since "
+            f"{made.unfrozen}"
+        )
+    size = f" of {show_nbytes(made.nbytes)}" if made.nbytes else ""
+    return f"a copy{size} of {made.kind}, by {made.calls}"
+
+
+def _one_row(example: Mapping[str, Array], inputs: tuple[TensorSpec, ...]) -> dict[str, Array]:
     """The first row of *example*, as the *inputs* take it; nothing if they take more rows only."""
     rows = {}
     for spec in inputs:
@@ -260,7 +297,7 @@ def _refuse_folder(folder: Path) -> UsageError:
     )
 
 
-def _expect_none(what: str, **given: Any) -> None:
+def _refuse(what: str, **given: Any) -> None:
     """Raise ``UsageError`` for options that *what* does not have."""
     for option, value in given.items():
         if value is not None:

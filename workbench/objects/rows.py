@@ -1,165 +1,305 @@
-"""The rows that an estimator takes: a matrix, the columns of a table, or texts."""
+"""The rows that an estimator takes: a matrix, the columns of a table, or texts.
+
+Each is described as inputs of a model, and made again of the arrays that a request brings, as the
+estimator had it when it was fitted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench.objects.hints import Hint
-from workbench.objects.near import rows_near
 from workbench.errors import UsageError
-from workbench.tensor import Array, Tensor
+from workbench.objects.hints import Hint
+from workbench.tensor import Array
 
-_RANDOM_ROWS = 8
-_NEAR_ROWS = 64
-_TEXT = "BYTES"
+_EXACT = 2**53  # below this, each whole number is a double
+_MATRIX, _TEXT = "X", "text"
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The *inputs* of a model, and an *example* of them by name, its numbers as they were given.
+    """The *inputs* of a model of rows; *columns* are the names of those of its only matrix.
 
-    *thing* makes of such arrays what the estimator itself takes. *drawn*: what the example is, in
-    words, if the caller gave none.
+    *thing* makes of arrays by input what the estimator itself takes. *given* is the caller's
+    example, ``None`` without one.
     """
 
     inputs: Mapping[str, Hint]
-    example: Mapping[str, Array]
     thing: Callable[[Mapping[str, Array]], Any]
-    drawn: str = ""
-
-    @property
-    def told(self) -> str:
-        if not self.drawn:
-            return "the example"
-        return f"{len(next(iter(self.example.values())))} {self.drawn}"
-
-    def only(self, chosen: Array) -> Rows:
-        """Those rows where *chosen* is true."""
-        return replace(self, example={name: rows[chosen] for name, rows in self.example.items()})
+    columns: tuple[str, ...] = ()
+    given: Any = field(default=None, repr=False)
 
 
-def drawn_rows(estimator: Any, n_features: int, columns: list[str] | None) -> Rows:
-    """Rows of numbers near the data of *estimator*, or else around 0; always the same."""
-    near = rows_near(estimator, n_features, _NEAR_ROWS)
-    if near is not None:
-        return replace(_matrix(near, columns), drawn="rows near its training data")
-    rows = np.random.default_rng(0).normal(size=(_RANDOM_ROWS, n_features))
-    return replace(_matrix(rows.astype(np.float32), columns), drawn="random rows")
+class Column(NamedTuple):
+    """A column as an input: its datatype, whether values may be missing, and what makes it again.
+
+    *rebuild* takes the values as an array of one dimension.
+    """
+
+    datatype: str
+    missing: bool
+    rebuild: Callable[[Array], Any]
 
 
-def rows_of(example: Any, *, by_column: bool, columns: list[str] | None) -> Rows:
-    """The rows of *example*, a table of pandas, a matrix or a list of texts.
+def matrix_rows(width: int, columns: Sequence[str] = (), given: Any = None) -> Rows:
+    """Rows of *width* numbers; a table, if the *columns* have names."""
+    return Rows(
+        {_MATRIX: Hint("FP64", (-1, width))}, _matrix_as(columns), tuple(columns), given=given
+    )
 
-    A table is a matrix, unless it has texts or the estimator takes it *by_column*. *columns*:
-    the names that the estimator was fitted with. Raises ``UsageError``.
+
+def text_matrix_rows(width: int, given: Any = None) -> Rows:
+    """Rows of *width* texts."""
+    return Rows(
+        {_MATRIX: Hint("BYTES", (-1, width))}, lambda arrays: readable(arrays[_MATRIX]), given=given
+    )
+
+
+def text_rows(given: Any = None) -> Rows:
+    """A text for each row."""
+    return Rows({_TEXT: Hint("BYTES", (-1,))}, lambda arrays: readable(arrays[_TEXT]), given=given)
+
+
+def rows_of(example: Any, *, by_column: bool, columns: Sequence[str]) -> Rows:
+    """The rows that *example* shows: a table of pandas, a matrix or a list of texts.
+
+    A table of numbers is a matrix, unless the estimator takes it *by_column*. *columns* are the
+    names that the estimator was fitted to. Raises ``UsageError``.
     """
     if is_table(example):
-        if by_column or not all(dtype.kind in "biuf" for dtype in example.dtypes):
-            return _columns(example)
-        return _matrix(example.to_numpy(np.float64), list(example.columns))
-    array = np.asarray(example)
-    if array.dtype.kind in "biuf":
-        return _matrix(np.atleast_2d(array).astype(np.float64), columns)
-    if array.ndim == 1 and all(isinstance(each, str) for each in array.tolist()):
-        return _texts(array.tolist())
-    raise UsageError("example= is rows of numbers, a list of texts, or a table of pandas")
+        if by_column or not all(_is_plain(dtype) for dtype in example.dtypes):
+            return table_rows(example)
+        return matrix_rows(example.shape[1], columns or tuple(map(str, example.columns)), example)
+    if hasattr(example, "toarray"):  # a sparse matrix
+        example = example.toarray()
+    array = np.asarray(example, object if _has_texts(example) else None)
+    if array.dtype.kind in "biuf" and array.size:
+        rows = np.atleast_2d(array)
+        if rows.ndim == 2:
+            return matrix_rows(rows.shape[1], columns, rows)
+    elif array.ndim == 1 and array.size and all(isinstance(each, str) for each in array.tolist()):
+        return text_rows(list(example))
+    elif array.ndim == 2 and array.size:
+        if all(isinstance(each, str) for each in array.reshape(-1).tolist()):
+            return text_matrix_rows(array.shape[1], array)
+        return _object_rows(array, columns)
+    raise UsageError("example= is rows of numbers or texts, a list of texts, or a table of pandas")
 
 
 def is_table(value: Any) -> bool:
-    """Whether it is a table of pandas."""
+    """Whether *value* is a table of pandas."""
     return type(value).__module__.partition(".")[0] == "pandas" and value.ndim == 2
 
 
-def _matrix(matrix: Array, columns: list[str] | None) -> Rows:
-    if matrix.ndim != 2 or not matrix.size:
-        raise UsageError(f"example= is rows of numbers, not of shape {list(matrix.shape)}")
-
-    def thing(arrays: Mapping[str, Array]) -> Any:
-        numbers = arrays["X"].astype(np.float64)
-        if columns is None:
-            return numbers
-        import pandas as pd
-
-        return pd.DataFrame(numbers, columns=columns)
-
-    return Rows({"X": Hint("FP32", (-1, matrix.shape[1]))}, {"X": matrix}, thing)
-
-
-def _columns(table: Any) -> Rows:
-    """Each column is an input of its own, of shape [-1, 1], as converters make it.
-
-    A column of pandas' categories is an input of what these are: texts, or numbers. Dates are
-    texts in ISO 8601.
-    """
-    hints, example = {}, {}
-    for column in table.columns:
-        name, values = str(column), _values(table[column])
-        is_category = hasattr(table[column].dtype, "categories")
-        kinds = {"f": "FP64", "i": "INT64", "u": "INT64", "b": "BOOL"}
-        datatype = kinds.get(values.dtype.kind, _TEXT)
-        try:
-            made = Tensor.cast(values, datatype)
-        except (TypeError, ValueError, OverflowError) as error:
-            told = f"{error}; if the model does not use it, leave it out of the example"
-            if table[column].isna().any():
-                told = "it has missing values; fill them in, or leave out the rows that have them"
-            raise UsageError(f"column {name!r} of the example: {told}") from None
-        is_rounded = datatype == "FP64" and not is_category
-        hints[name] = Hint("FP32" if is_rounded else datatype, (-1, 1))
-        example[name] = made.array.reshape(-1, 1)
-    dtypes = {str(column): table[column].dtype for column in table.columns}
-
-    def thing(arrays: Mapping[str, Array]) -> Any:
-        import pandas as pd
-
-        return pd.DataFrame({name: _column(arrays[name], dtypes[name]) for name in example})
-
-    return Rows(hints, example, thing)
-
-
-def _values(column: Any) -> Array:
-    """The elements of *column*; what pandas marks as missing among numbers is NaN."""
-    values: Array = column.to_numpy()
-    if values.dtype.hasobject and getattr(column.dtype, "kind", "O") in "iuf":
-        values = column.to_numpy(np.float64, na_value=np.nan)
-    return values
-
-
-def _column(array: Array, dtype: Any) -> Any:
-    """The column of *array*, of shape [n, 1], floats of 64 bits; see ``of_dtype``."""
-    values = readable(array.reshape(-1))
-    return of_dtype(values.astype(np.float64) if values.dtype.kind == "f" else values, dtype)
-
-
-def of_dtype(values: Array, dtype: Any) -> Any:
-    """*values* as dates or categories if *dtype*, a column's in the example, is of these.
-
-    Values that are none of its categories are new ones behind them, which libraries know as such.
-    """
-    is_date = dtype.kind == "M"
-    if not is_date and not hasattr(dtype, "categories"):
-        return values
-    import pandas as pd
-
-    if is_date:
-        zone = getattr(dtype, "tz", None)
-        return pd.to_datetime(values, format="ISO8601", utc=zone is not None).astype(dtype)
-    known = dtype.categories
-    categories = known.append(pd.Index(values).dropna().unique().difference(known))
-    return pd.Categorical(values, categories=categories, ordered=dtype.ordered)
-
-
 def readable(array: Array) -> Array:
-    """*array*, with ``str`` in place of ``bytes``."""
+    """*array* of its own memory, with ``str`` in place of ``bytes``."""
     if array.dtype.kind != "O":
         return array.copy()
-    return np.array([each.decode() for each in array], object)
+    texts = np.empty(array.shape, object)
+    texts.reshape(-1)[:] = [_text(each) for each in array.reshape(-1).tolist()]
+    return texts
 
 
-def _texts(texts: list[str]) -> Rows:
-    example = {"text": Tensor.of(texts, _TEXT).array}
-    return Rows({"text": Hint(_TEXT, (-1,))}, example, lambda arrays: readable(arrays["text"]))
+def _text(value: Any) -> Any:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _has_texts(example: Any) -> bool:
+    """Whether a list has a text, for which numpy would make texts of the numbers beside it."""
+    first = example[0] if isinstance(example, list | tuple) and len(example) else None
+    return isinstance(first, str) or (
+        isinstance(first, list | tuple) and any(isinstance(each, str) for each in first)
+    )
+
+
+def _is_plain(dtype: Any) -> bool:
+    """Whether a column of *dtype* is one of a matrix: numbers of numpy's."""
+    return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
+
+
+def _matrix_as(columns: Sequence[str]) -> Callable[[Mapping[str, Array]], Any]:
+    if not columns:
+        return lambda arrays: arrays[_MATRIX]
+    import pandas as pd
+
+    names = pd.Index(list(columns))
+    return lambda arrays: pd.DataFrame(arrays[_MATRIX], columns=names)
+
+
+# ── a table with texts, dates or categories: an input for each column ────────
+
+
+def table_rows(table: Any) -> Rows:
+    """Rows of *table*, each of whose columns is an input. Raises ``UsageError``."""
+    import pandas as pd
+
+    names = [str(column) for column in table.columns]
+    made = {name: column_of(name, table.iloc[:, place]) for place, name in enumerate(names)}
+    labels = list(table.columns)
+
+    def thing(arrays: Mapping[str, Array]) -> Any:
+        given = {name: made[name].rebuild(arrays[name].reshape(-1)) for name in names}
+        rows = pd.DataFrame(given)
+        if labels != names:
+            rows.columns = pd.Index(labels)
+        return rows
+
+    return Rows(_hints(made), thing, given=table)
+
+
+def _object_rows(array: Array, columns: Sequence[str]) -> Rows:
+    """Rows of an *array* of objects, such as texts beside numbers: an input for each column."""
+    import pandas as pd
+
+    names = list(columns) or [f"x{place}" for place in range(array.shape[1])]
+    table = pd.DataFrame(array, columns=names, dtype=object)
+    made = {name: column_of(name, table[name]) for name in names}
+
+    def thing(arrays: Mapping[str, Array]) -> Any:
+        rows = np.empty((len(arrays[names[0]]), len(names)), object)
+        for place, name in enumerate(names):
+            rows[:, place] = np.asarray(made[name].rebuild(arrays[name].reshape(-1)), object)
+        return pd.DataFrame(rows, columns=names) if columns else rows
+
+    return Rows(_hints(made), thing, given=table)
+
+
+def _hints(columns: Mapping[str, Column]) -> dict[str, Hint]:
+    return {
+        name: Hint(each.datatype, (-1, 1), missing=each.missing) for name, each in columns.items()
+    }
+
+
+def column_of(name: str, series: Any) -> Column:
+    """How the column *series* of an example is an input. Raises ``UsageError``."""
+    dtype = series.dtype
+    if hasattr(dtype, "categories"):
+        return _of_categories(name, dtype)
+    if dtype.kind == "M":
+        return Column("BYTES", True, lambda values: dates(values, dtype))
+    if isinstance(dtype, np.dtype) and dtype.kind != "O":
+        return _of_numbers(name, series)
+    if dtype.kind in "biuf":  # pandas' own numbers, which may be missing
+        return Column("FP64", False, lambda values: _nullable(values, dtype))
+    return _of_objects(name, series)
+
+
+def _of_numbers(name: str, series: Any) -> Column:
+    dtype = series.dtype
+    if dtype.kind == "b":
+        return Column("BOOL", False, lambda values: values)
+    if dtype.kind in "iu":
+        if len(series) and int(series.abs().max()) >= _EXACT:
+            return Column("INT64" if dtype.kind == "i" else "UINT64", False, lambda values: values)
+        return Column("FP64", False, lambda values: whole(values, dtype))
+    if dtype.kind == "f":
+        return Column("FP64", False, lambda values: values)
+    raise UsageError(
+        f"column {name!r} of the example is of {dtype}, which no input carries; if the model does "
+        "not use it, leave it out of the example"
+    )
+
+
+def whole(values: Array, dtype: np.dtype[Any]) -> Array:
+    """*values* as the whole numbers of *dtype*, if all of them are such numbers."""
+    with np.errstate(invalid="ignore"):
+        taken = values.astype(dtype)
+    return taken if np.array_equal(taken, values) else values
+
+
+def _nullable(values: Array, dtype: Any) -> Any:
+    import pandas as pd
+
+    missing = np.isnan(values)
+    if dtype.kind != "f" and not np.array_equal(values[~missing], np.floor(values[~missing])):
+        return pd.array(values, dtype="Float64")  # as a table has them that was not fitted
+    objects = values.astype(object)
+    objects[missing] = pd.NA
+    if dtype.kind == "b":
+        objects[~missing] = values[~missing].astype(bool)
+    return pd.array(objects, dtype=dtype)
+
+
+def dates(values: Array, dtype: Any) -> Any:
+    """The dates of *dtype* that the texts *values*, in ISO 8601, tell."""
+    import pandas as pd
+
+    zone = getattr(dtype, "tz", None)
+    texts = [_text(each) for each in values.tolist()]
+    return pd.to_datetime(texts, format="ISO8601", utc=zone is not None).astype(dtype)
+
+
+def _of_categories(name: str, dtype: Any) -> Column:
+    inner = column_of(name, dtype.categories.to_series())
+
+    def rebuild(values: Array) -> Any:
+        return categories(np.asarray(inner.rebuild(values)), dtype)
+
+    return Column(inner.datatype, inner.datatype == "BYTES", rebuild)
+
+
+def categories(values: Any, dtype: Any) -> Any:
+    """*values* as the categories of *dtype*; values that are none of them are new ones behind."""
+    import pandas as pd
+
+    known = dtype.categories
+    new = pd.Index(pd.unique(pd.Series(values))).dropna().difference(known)
+    return pd.Categorical(values, categories=known.append(new), ordered=dtype.ordered)
+
+
+_MADE_OF_TEXT: dict[type, Callable[[str], Any]] = {
+    str: str,
+    Decimal: Decimal,
+    datetime: datetime.fromisoformat,
+    date: date.fromisoformat,
+}
+
+
+def _of_objects(name: str, series: Any) -> Column:
+    """A column of texts, or of objects of one class that texts or numbers tell."""
+    import pandas as pd
+
+    dtype = series.dtype
+    missing = series.isna()
+    marker = next(iter(series[missing].tolist()), None)
+    kinds = {type(each) for each in series[~missing].tolist()} or {str}
+    make = _MADE_OF_TEXT.get(next(iter(kinds))) if len(kinds) == 1 else None
+    if make is not None:
+
+        def rebuild(values: Array) -> Any:
+            objects = np.empty(len(values), object)
+            objects[:] = [_made(make, each, marker) for each in values.tolist()]
+            return pd.Series(objects, dtype=dtype)
+
+        return Column("BYTES", True, rebuild)
+    if kinds <= {int, float, bool, np.float64, np.int64, np.bool_}:
+        is_bool = kinds <= {bool, np.bool_}
+
+        def numbers(values: Array) -> Any:
+            objects = whole(values, np.dtype(np.int64)).astype(object)
+            absent = np.isnan(values)
+            if is_bool:
+                objects[~absent] = values[~absent].astype(bool)
+            objects[absent] = marker
+            return pd.Series(objects, dtype=dtype)
+
+        return Column("FP64", False, numbers)
+    shown = ", ".join(sorted(kind.__name__ for kind in kinds))
+    raise UsageError(
+        f"column {name!r} of the example has values of {shown}: make it of one kind; if the model "
+        "does not use it, leave it out of the example"
+    )
+
+
+def _made(make: Callable[[str], Any], value: Any, marker: Any) -> Any:
+    if isinstance(value, bytes):
+        return make(value.decode())
+    return (
+        marker if value is None else value
+    )  # None is what a request says; others are the caller's

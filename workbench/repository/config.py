@@ -21,6 +21,7 @@ from workbench.repository.ensembles import ensemble_of
 from workbench.repository.fields import datatype_of, is_plain
 from workbench.repository.scheduling import batching_of, instances_of
 from workbench.repository.warm_up import warm_up_samples
+from workbench.rows import COLUMNS
 from workbench.spelling import meant
 from workbench.stamps import Stamp, stamps
 
@@ -62,7 +63,7 @@ _LABEL = re.compile("(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _NO_FIELD = re.compile(r'Message type "(\S+)" has no field named "(\w+)"')
 _OUR_LABELS = ("model", "version", "reason", "state", "le")
 _CHOICES = {TIER: TIERS}  # parameters, and their allowed values
-_PARAMETERS = (*PARAMETERS, *_CHOICES, *NAMES)
+_PARAMETERS = (*PARAMETERS, *_CHOICES, *NAMES, COLUMNS)
 
 
 def read_config(folder: Path) -> ModelConfig:

@@ -11,6 +11,7 @@ from workbench.backends.onnx.values import DATATYPES
 from workbench.errors import LoadFailed
 from workbench.image_forms import image_forms
 from workbench.model import ModelConfig, ModelId, ModelSource, Signature, TensorSpec
+from workbench.rows import columns_in
 
 PLATFORM = "onnxruntime_onnx"
 
@@ -36,7 +37,8 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     _check_runnable(model, taken, given)
     batched = _batched(model, config, needed | defaults, {n: outputs[n] for n in given})
     forms = image_forms(model, taken, config.parameters)
-    return Signature(PLATFORM, taken, given, batched, config.labels, forms)
+    columns = columns_in(config.parameters, taken)
+    return Signature(PLATFORM, taken, given, batched, config.labels, forms, columns)
 
 
 def _spec(

@@ -19,6 +19,7 @@ from workbench.codecs import v2_json
 from workbench.codecs.payloads.tensors import input_called, only_input, shape_for
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.model import Signature, TensorSpec
+from workbench.rows import chosen, goes_by_column, inputs_of, specs_of
 from workbench.tensor import DATATYPES, Array, Tensor
 
 Json = Any
@@ -26,7 +27,7 @@ Json = Any
 # datatypes whose arrays orjson writes as they are; it writes FP16 with fewer digits
 _AS_THEY_ARE = DATATYPES.keys() - {"BOOL", "BYTES", "FP16", "BF16"}
 ROWS = "instances"
-_TABLES = ("dataframe_records", "dataframe_split")  # of MLflow
+_RECORDS, _SPLIT = "dataframe_records", "dataframe_split"  # of MLflow
 _SPACE = rb"[ \t\r\n]*"
 _MEMBER = re.compile(  # an object with one array
     _SPACE.join([rb"", rb"\{", rb'"([ !#-\[\]-~]*)"', rb":", rb"(\[.*\])", rb"\}", rb""]), re.DOTALL
@@ -34,12 +35,16 @@ _MEMBER = re.compile(  # an object with one array
 _BLOCK_NBYTES = 2**20  # of lines that are read together: short ones take 45 times that
 
 
-def read_member(body: bytes, read: v2_json.ShortReader) -> tuple[Array | None, bool]:
+def read_member(
+    body: bytes, read: v2_json.ShortReader, *, named: bool
+) -> tuple[Array | None, bool]:
     """The array that is all of an object, by *read*; and whether it is of rows, "instances".
 
-    No array for any other *body*.
+    No array for any other *body*, nor, where columns are *named*, for an array that may be one.
     """
     if len(body) > v2_json.SHORT_NBYTES or (member := _MEMBER.fullmatch(body)) is None:
+        return None, False
+    if named and member[1] != ROWS.encode():
         return None, False
     array = read(member[2])
     if array is None or not len(array):
@@ -50,15 +55,25 @@ def read_member(body: bytes, read: v2_json.ShortReader) -> tuple[Array | None, b
 def read_json(
     body: bytes, signature: Signature, max_nesting: int
 ) -> tuple[dict[str, Tensor], bool]:
-    """The inputs, and whether they came as rows, "instances". Raises ``InvalidRequest``."""
+    """The inputs, and whether they came as rows, "instances" or MLflow's tables.
+
+    Raises ``InvalidRequest``.
+    """
     value = v2_json.parse(body, max_nesting)
-    members = v2_json.members(value)
-    if members is not None and ROWS in members and ROWS not in signature.inputs:
-        return _fitted(_rows(members[ROWS], signature), signature), True
-    if members is not None and "inputs" in members and "inputs" not in signature.inputs:
-        value = members["inputs"]
-        members = v2_json.members(value)
-    inputs = _one(value, signature) if members is None else _by_name(members, signature)
+    members, known = v2_json.members(value), specs_of(signature)
+    if members is not None:
+        for name in (ROWS, _RECORDS):
+            if name in members and name not in known:
+                return _fitted(_rows(members[name], signature), signature), True
+        if _SPLIT in members and _SPLIT not in known:
+            return _fitted(_split(members[_SPLIT], signature), signature), True
+        if "inputs" in members and "inputs" not in known:
+            value = members["inputs"]
+            members = v2_json.members(value)
+    if members is not None:
+        return _fitted(_by_name(members, signature), signature), False
+    are_records = v2_json.is_array(value) and len(value) and v2_json.members(value[0]) is not None
+    inputs = _rows(value, signature) if are_records else _one(value, signature)
     return _fitted(inputs, signature), False
 
 
@@ -116,17 +131,46 @@ def _one(value: Json, signature: Signature) -> dict[str, Tensor]:
 def _by_name(members: Mapping[str, Json], signature: Signature) -> dict[str, Tensor]:
     if not members:
         raise MalformedRequest("the request is an empty object: it has no input")
-    for table in _TABLES:
-        if table in members and table not in signature.inputs:
-            raise InvalidRequest(
-                f'MLflow\'s {table!r} is not read: send rows as {{"instances": [...]}}, or '
-                '{"inputs": ...}'
-            )
+    known = specs_of(signature)
     if len(members) == 1 and len(signature.inputs) == 1:  # such as {"features": [...]}
-        (value,) = members.values()
-        if v2_json.members(value) is None:
+        ((name, value),) = members.items()
+        if v2_json.members(value) is None and not (
+            signature.columns and _is_column(name, value, known)
+        ):
             return _one(value, signature)
-    return {name: _tensor(input_called(name, signature), value) for name, value in members.items()}
+    if goes_by_column(signature, members):
+        found = chosen("the model", signature.columns, members)
+        members = {name: members[given] for name, given in found.items()}
+    given = {name: _tensor(input_called(name, known), value) for name, value in members.items()}
+    return inputs_of("the model", signature, given)
+
+
+def _is_column(name: str, value: Json, known: Mapping[str, TensorSpec]) -> bool:
+    """Whether *value* is that of a column, not a matrix that has any name."""
+    return (
+        name in known
+        or not v2_json.is_array(value)
+        or not len(value)
+        or not v2_json.is_array(value[0])
+    )
+
+
+def _split(table: Json, signature: Signature) -> dict[str, Tensor]:
+    """The inputs of an object that has the names of "columns", and the rows as "data"."""
+    members = v2_json.members(table) or {}
+    names, rows = v2_json.plain(members.get("columns")), v2_json.plain(members.get("data"))
+    if not isinstance(rows, list) or not rows:
+        raise MalformedRequest(f"{_SPLIT!r} has no list of rows, its 'data'")
+    if names is None:
+        return _one(members["data"], signature)
+    if not isinstance(names, list) or any(
+        not isinstance(row, list) or len(row) != len(names) for row in rows
+    ):
+        raise MalformedRequest(f"the rows of {_SPLIT!r} are not all as long as its 'columns'")
+    if len(set(map(str, names))) < len(names):
+        raise MalformedRequest(f"{_SPLIT!r} has a column twice")
+    columns = zip(map(str, names), zip(*rows, strict=True), strict=True)
+    return _by_name({name: list(values) for name, values in columns}, signature)
 
 
 def _rows(rows: Json, signature: Signature) -> dict[str, Tensor]:

@@ -25,11 +25,19 @@ from workbench.codecs.payloads.documents import (
     write_json_lines,
 )
 from workbench.codecs.payloads.media import MediaType, choose, parse_media_type
-from workbench.codecs.payloads.tables import read_csv, read_libsvm, short_csv_reader, write_csv
+from workbench.codecs.payloads.tables import (
+    read_csv,
+    read_libsvm,
+    read_named_csv,
+    short_csv_reader,
+    without_empty,
+    write_csv,
+)
 from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input, shape_for
 from workbench.errors import InvalidRequest, MalformedRequest, NotAcceptable, UnknownMediaType
 from workbench.inference import Fit, InferRequest, InferResponse, check_request
 from workbench.model import ModelId, Signature, TensorSpec
+from workbench.rows import columns_of
 from workbench.tensor import MAX_RANK, Array, Tensor
 
 T = TypeVar("T")
@@ -105,6 +113,7 @@ class Decoder:
                 self._short = v2_json.short_reader(self._only.datatype)
             elif self._media_type == _CSV:
                 self._short = short_csv_reader(self._only.datatype)
+        self._has_columns = bool(columns_of(signature))
         self._known: dict[tuple[int, ...], _KnownShape] = {}
 
     def read(self, body: bytes) -> tuple[InferRequest, PayloadForm]:
@@ -117,7 +126,8 @@ class Decoder:
         array, is_rows = self._short(body), False
         if array is None:
             if self._is_json:
-                array, is_rows = read_member(body, self._short)
+                named = bool(self.signature.columns)
+                array, is_rows = read_member(body, self._short, named=named)
             if array is None:
                 return self._read_any(body)
         known = self._known.get(array.shape) or self._learn(array)
@@ -161,6 +171,8 @@ class Decoder:
             request, form = v2.decode_raw(model, None, body, signature)
             return request, _v2_form(self._accept, request, signature, form)
         is_v2 = media_type.name == media.JSON and b'"inputs"' in body and _V2_INPUTS.search(body)
+        if is_v2 and self._has_columns and b'"datatype"' not in body:
+            is_v2 = None  # they are rows
         if header_nbytes is not None or is_v2:
             rules = replace(limits.rules, describe=lambda: signature)
             request, form = v2.decode_request(model, None, body, header_nbytes, rules)
@@ -221,6 +233,10 @@ def _plain_inputs(
         return read_json(body, signature, nesting)
     if media_type.name == media.JSON_LINES:
         return read_json_lines(body, signature, nesting), False
+    if media_type.name == media.CSV and columns_of(signature):
+        columns = read_named_csv(body, media_type, signature)
+        if columns is not None:
+            return inputs_of(columns, signature), False
     spec = only_input(signature) if media_type.name in _TABLES else _ANY
     return inputs_of(read_arrays(body, media_type, limits.max_nbytes, spec), signature), False
 
@@ -233,7 +249,8 @@ def read_arrays(
     Raises ``UnknownMediaType``, ``InvalidRequest``.
     """
     if media_type.name == media.CSV:
-        return read_csv(body, media_type, spec.datatype)
+        cells = read_csv(body, media_type, spec.datatype)
+        return without_empty(cells) if spec.missing else cells
     if media_type.name == media.LIBSVM:
         return read_libsvm(body, media_type, (-1, *spec.shape[1:])[-1], max_nbytes)
     if media_type.name == media.NPY:

@@ -17,6 +17,8 @@ from workbench.codecs import v2_json
 from workbench.codecs.payloads.media import MediaType
 from workbench.codecs.payloads.tensors import check_dense
 from workbench.errors import InvalidRequest, UnknownMediaType
+from workbench.model import Signature, TensorSpec
+from workbench.rows import chosen, columns_of, specs_of
 from workbench.tensor import DATATYPES, Array, Tensor
 
 # Charsets that Python decodes in linear time: punycode and idna are not among them.
@@ -27,6 +29,7 @@ _CHARSETS = re.compile(
 # brackets would be JSON's; a line may end with a carriage return alone; of -0 JSON loses the sign
 _OF_OTHERS = re.compile(rb"[\[\]]|\r(?!\n)|-0(?![.0-9])")
 _RANK = 2
+_BOOLS = {"true": True, "false": False, "1": True, "0": False}
 _EXACT = 2**53  # below this, each whole number is a double
 _CELL = re.compile(r"\S+")
 # What is read in one step, during which no other thread runs: characters, at most twice as many,
@@ -54,23 +57,94 @@ def text_of(body: bytes, media_type: MediaType) -> str:
 def read_csv(body: bytes, media_type: MediaType, datatype: str) -> Array:
     """The rows, of *datatype* where it is text or whole numbers, else of floats.
 
-    *header=present* skips the first row. Raises ``InvalidRequest``.
+    *header=present* skips the first row. Among floats an empty cell is NaN. Raises
+    ``InvalidRequest``.
     """
     text = text_of(body, media_type)
     try:
         if media_type.parameters.get("header") == "present":
             text = _after_header(text)
-        if not text.strip():
-            raise ValueError("it has no row")
-        if datatype == "BYTES":
-            return _table(text, np.dtype(object))
-        is_whole = "INT" in datatype
-        return _numbers(text, DATATYPES[datatype].dtype if is_whole else np.dtype(np.float64))
+        return _array(text, datatype)
     except (csv.Error, ValueError) as error:
         told = str(error).partition(";")[0]
         if "at row 0" in told and "header" not in media_type.parameters:
             told = f"{told.rstrip('.')}; if the first row has names, send text/csv;header=present"
         raise InvalidRequest(f"the body is not CSV of {datatype}: {told}") from None
+
+
+def _array(text: str, datatype: str) -> Array:
+    """The cells of *text*, which are *datatype*. Raises ``ValueError``, ``csv.Error``."""
+    if not text.strip():
+        raise ValueError("it has no row")
+    if datatype == "BYTES":
+        return _table(text, np.dtype(object))
+    is_whole = "INT" in datatype
+    return _numbers(text, DATATYPES[datatype].dtype if is_whole else np.dtype(np.float64))
+
+
+def read_named_csv(
+    body: bytes, media_type: MediaType, signature: Signature
+) -> dict[str, Array] | None:
+    """The columns by name, if the first row has their names; else ``None``.
+
+    It has if *header=present* says so, or if it has exactly these names. Raises ``InvalidRequest``.
+    """
+    text, columns = text_of(body, media_type), columns_of(signature)
+    header = [cell.strip() for cell in next(csv.reader(io.StringIO(text, newline="")), [])]
+    is_told = media_type.parameters.get("header") == "present"
+    if not is_told and (sorted(header) != sorted(columns) or all(map(_may_be_number, header))):
+        return None
+    found = chosen(
+        "the model", columns, header, optional=signature.inputs.keys() - signature.required.keys()
+    )
+    if len(set(header)) < len(header):
+        raise InvalidRequest("the first row of the CSV has a name twice")
+    specs = specs_of(signature)
+    try:
+        rest = _after_header(text)
+        are_floats = all(specs[name].datatype.startswith("FP") for name in found)
+        cells = _array(rest, "FP64" if are_floats else "BYTES")
+        if cells.shape[1] != len(header):
+            raise ValueError(f"the rows have {cells.shape[1]} cells, the first one {len(header)}")
+        return {
+            name: _as_column(cells[:, header.index(given)], specs[name])
+            for name, given in found.items()
+        }
+    except (csv.Error, ValueError) as error:
+        told = str(error).partition(";")[0]
+        raise InvalidRequest(f"the body is not CSV: {told}") from None
+
+
+def without_empty(cells: Array) -> Array:
+    """*cells* of text, ``None`` where one is empty."""
+    taken = cells.copy()
+    taken[cells == ""] = None
+    return taken
+
+
+def _may_be_number(cell: str) -> bool:
+    return _is_number(cell, np.dtype(np.float64))
+
+
+def _as_column(cells: Array, spec: TensorSpec) -> Array:
+    """The *cells* of one column as *spec* has them. Raises ``ValueError``."""
+    if spec.datatype == "BYTES":
+        return without_empty(cells) if spec.missing else cells
+    if cells.dtype.kind == "f":
+        return cells
+    if spec.datatype == "BOOL":
+        words = [_BOOLS.get(cell.strip().lower()) for cell in cells]
+        if None in words:
+            row = words.index(None)
+            raise ValueError(
+                f"column {spec.name!r}: {cells[row]!r} at row {row} is not true or false"
+            )
+        return np.array(words, np.bool_)
+    try:
+        return _converted(cells.tolist(), DATATYPES[spec.datatype].dtype, 0, 1)
+    except ValueError as error:
+        told = str(error).partition(", column")[0]
+        raise ValueError(f"column {spec.name!r}: {told}") from None
 
 
 def short_csv_reader(datatype: str) -> v2_json.ShortReader | None:
@@ -103,8 +177,10 @@ def _numbers(text: str, dtype: np.dtype[Any]) -> Array:
         return _of_lines(text, dtype)
     except ValueError:
         if dtype.kind == "f":
+            return _table(text, dtype)  # for which an empty cell is NaN
+        floats = _numbers(text, np.dtype(np.float64))  # such as 1.0
+        if np.isnan(floats).any():
             raise
-        floats = _of_lines(text, np.dtype(np.float64))  # such as 1.0
         if np.abs(floats).max(initial=0) >= _EXACT:
             raise ValueError("large whole numbers beside decimal points lose digits") from None
         return floats
@@ -187,6 +263,8 @@ def _converted(cells: list[str], dtype: np.dtype[Any], before: int, width: int) 
     """*cells* as *dtype*; *before* them are others, in rows of *width* (0: all in one)."""
     if dtype.kind == "O":
         return np.array(cells, object)
+    if dtype.kind == "f":
+        cells = [cell if cell.strip() else "nan" for cell in cells]
     try:
         if "" not in map(str.strip, cells):  # numpy skips empty lines
             array = _loaded(cells, dtype)

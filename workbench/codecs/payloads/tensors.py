@@ -6,9 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from workbench import rows
 from workbench.errors import InvalidRequest, RequestTooLarge
 from workbench.model import Signature, TensorSpec
 from workbench.nbytes import show_nbytes
+from workbench.rows import chosen, goes_by_column, specs_of
+from workbench.spelling import meant
 from workbench.tensor import DATATYPES, Array, Tensor, datatype_of, element_count
 
 Arrays = Array | Mapping[str, Array]
@@ -35,17 +38,24 @@ def inputs_of(arrays: Arrays, signature: Signature) -> dict[str, Tensor]:
     if not isinstance(arrays, Mapping):
         spec = only_input(signature)
         return {spec.name: _tensor(arrays, spec)}
-    if len(arrays) == len(signature.inputs) == 1:  # whatever it is called
+    by_column = goes_by_column(signature, arrays)
+    is_matrix = len(arrays) == 1 and next(iter(arrays.values())).ndim > 1
+    if len(arrays) == len(signature.inputs) == 1 and (is_matrix or not by_column):  # by any name
         return inputs_of(next(iter(arrays.values())), signature)
-    return {name: _tensor(array, input_called(name, signature)) for name, array in arrays.items()}
+    if by_column:
+        found = chosen("the model", signature.columns, arrays)
+        arrays = {name: arrays[given] for name, given in found.items()}
+    specs = specs_of(signature)
+    given = {name: _tensor(array, input_called(name, specs)) for name, array in arrays.items()}
+    return rows.inputs_of("the model", signature, given)
 
 
-def input_called(name: str, signature: Signature) -> TensorSpec:
-    """The input of that *name*. Raises ``InvalidRequest``."""
-    spec = signature.inputs.get(name)
+def input_called(name: str, specs: Mapping[str, TensorSpec]) -> TensorSpec:
+    """The one of *specs* with that *name*. Raises ``InvalidRequest``."""
+    spec = specs.get(name)
     if spec is None:
-        names = ", ".join(map(repr, signature.inputs)) or "none"
-        raise InvalidRequest(f"the model has no input {name!r}; it has {names}")
+        names = ", ".join(map(repr, specs)) or "none"
+        raise InvalidRequest(f"the model has no input {name!r}; it has {names}{meant(name, specs)}")
     return spec
 
 
@@ -77,7 +87,8 @@ def check_dense(nbytes: int, limit_nbytes: int) -> None:
 def _tensor(array: Array, spec: TensorSpec) -> Tensor:
     try:
         converted = converted_to(spec.datatype, array)
-        return Tensor.of(converted.reshape(shape_for(spec, array.shape)), spec.datatype)
+        shaped = converted.reshape(shape_for(spec, array.shape))
+        return Tensor.of(shaped, spec.datatype, missing=spec.missing)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidRequest(f"input {spec.name!r}: {error}") from None
 
