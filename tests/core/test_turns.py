@@ -10,7 +10,7 @@ import pytest
 from inside import opened, submit
 
 from workbench.core import AnswerStream, ServerCore
-from workbench.core.inference.turns import Gate, Held, Place
+from workbench.core.turns import Gate, Held, Place
 from workbench.errors import RequestStopped, RunFailed, WaitedTooLong
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import FunctionModel, ModelId, TensorSpec

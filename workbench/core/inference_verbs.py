@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -99,7 +99,8 @@ class InferenceVerbs(Lifetime):
         """
         stop = stop or CancellationToken()
         answer: Answer[T] = Answer(stop)
-        self.begin(name, version, read, stop, answer, write=write, nbytes=nbytes, quick=quick)
+        asked = Asked(name, version, read, write, nbytes, quick)
+        Call(self._running().requests, asked, stop, answer).begin()
         return answer
 
     def begin(
@@ -107,16 +108,20 @@ class InferenceVerbs(Lifetime):
         name: str,
         version: int | None,
         read: Read,
-        stop: CancellationToken,
         receiver: Receiver[T],
         *,
         write: Write[T],
         nbytes: int = 0,
         quick: bool = False,
-    ) -> None:
-        """As ``start``; the *receiver* gets what the future would, from any thread."""
+    ) -> Callable[[], object]:
+        """As ``start``; the *receiver* gets what the future would, from any thread.
+
+        Returns what ends the request, as ``cancel`` of the future does.
+        """
         asked = Asked(name, version, read, write, nbytes, quick)
-        Call(self._running().requests, asked, stop, receiver).begin()
+        call = Call(self._running().requests, asked, CancellationToken(), receiver)
+        call.begin()
+        return call.give_up
 
     def stream(
         self,

@@ -12,10 +12,10 @@ from typing import NamedTuple, TypeVar
 
 from workbench.backends.base import Runnable, Session
 from workbench.classification import classify
-from workbench.core.inference.turns import Held
 from workbench.core.records import Learned, ModelRecord, Records
 from workbench.core.run_memory import RunMemory
 from workbench.core.tracing import Trace, Tracing
+from workbench.core.turns import Held
 from workbench.errors import (
     InvalidRequest,
     MemoryExhausted,

@@ -14,9 +14,6 @@ from contextvars import Context
 from functools import partial
 from typing import Generic, TypeVar
 
-from workbench.errors import RequestStopped
-from workbench.stop import CancellationToken
-
 T = TypeVar("T")
 
 _Outcome = tuple["asyncio.Future[T]", T | None, BaseException | None]
@@ -33,15 +30,14 @@ class Arrivals(Generic[T]):
         self._come: deque[_Outcome[T]] = deque()
         self._is_coming = False
 
-    async def answer(self, begin: Callable[[CancellationToken, Arriving[T]], object]) -> T:
-        """The answer to the request that *begin* begins; to cancel this ends the request."""
-        stop = CancellationToken()
+    async def answer(self, begin: Callable[[Arriving[T]], Callable[[], object]]) -> T:
+        """The answer to a request, which *begin* begins; to cancel this calls what that returns."""
         future: asyncio.Future[T] = self.loop.create_future()
-        begin(stop, Arriving(self, future))
+        give_up = begin(Arriving(self, future))
         try:
             return await future
         except asyncio.CancelledError:
-            stop.set(RequestStopped("nobody waits for it any more"))
+            give_up()
             raise
 
     def put(self, outcome: _Outcome[T]) -> None:

@@ -32,7 +32,6 @@ from workbench.http.paths import Target
 from workbench.http.reply import JSON_HEADERS, Reply
 from workbench.http.status import model_error_reply
 from workbench.inference import InferRequest, InferResponse, StackedResponses
-from workbench.stop import CancellationToken
 
 T = TypeVar("T")
 
@@ -235,8 +234,8 @@ class DataPlane:
         return self._arrivals
 
     def _begin(
-        self, head: InferHead, body: Body, stop: CancellationToken, receiver: Arriving[Reply]
-    ) -> None:
+        self, head: InferHead, body: Body, receiver: Arriving[Reply]
+    ) -> Callable[[], object]:
         name, version = head.target
         form: codec.ReplyForm | None = None
 
@@ -255,8 +254,8 @@ class DataPlane:
         # a raw request can be read only by the model's file, which takes long
         quick = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
         nbytes = len(body)
-        self.core.begin(
-            name, version, read, stop, receiver, write=write, nbytes=nbytes, quick=quick
+        return self.core.begin(
+            name, version, read, receiver, write=write, nbytes=nbytes, quick=quick
         )
 
     def _decode(

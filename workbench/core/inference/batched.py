@@ -23,8 +23,8 @@ from workbench.core.inference.runner import (
     Soon,
     Turn,
 )
-from workbench.core.inference.turns import Held, Place
 from workbench.core.runs import Runs
+from workbench.core.turns import Held, Place
 from workbench.errors import (
     QueueRefused,
     RequestStopped,

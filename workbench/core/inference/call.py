@@ -157,6 +157,10 @@ class Call(Generic[T]):
         except BaseException as error:  # the request is answered with it
             self._fail(error)
 
+    def give_up(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._stop.set(RequestStopped("nobody waits for it any more"))
+
     # ── in threads ──
 
     def _in_thread(self, job: Callable[[Call[T]], object], key: Hashable) -> None:

@@ -9,9 +9,9 @@ from workbench.backends.base import Runnable
 from workbench.backends.function import FunctionSession, GeneratorSession
 from workbench.core.inference.direct import Direct, check_allowed
 from workbench.core.inference.runner import Turn
-from workbench.core.inference.turns import Gate, Held, Place
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish
+from workbench.core.turns import Gate, Held, Place
 from workbench.errors import ManyAnswers
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId
