@@ -24,6 +24,8 @@ from typing import Any
 
 import psutil
 
+from workbench.codecs.json_parser import HAS_SIMDJSON
+
 ROOT = Path(__file__).parent.parent
 RUNS = 7
 REQUESTS = 2000
@@ -121,10 +123,12 @@ def table(runs: list[dict[str, float]]) -> str:
 def machine(n_runs: int) -> str:
     """Where and with what the figures were measured."""
     today = datetime.now(tz=UTC).date()
+    parser = f"simdjson {version('pysimdjson')}" if HAS_SIMDJSON else "Python's parser of JSON"
     return (
         f"`make bench`, {n_runs} processes, {today}: {processor()}, {psutil.cpu_count()} cores, "
         f"no GPU, {platform.system()}, Python {platform.python_version()}, "
-        f"ONNX Runtime {version('onnxruntime-gpu')}, uvicorn {version('uvicorn')}."
+        f"ONNX Runtime {version('onnxruntime-gpu')}, uvicorn {version('uvicorn')}, "
+        f"{parser}."
     )
 
 

@@ -112,6 +112,9 @@ class FakeLoader:
         if model.name in self.failures and model.version in self.failing_versions:
             self._grow(-nbytes)
             raise self.failures[model.name]
+        loading_nbytes = self.loading.get(model.name, 0)
+        self._grow(-loading_nbytes)
+        nbytes -= loading_nbytes
         may_call = model.name in self.callers
         session = FakeSession(model, nbytes, lambda: self._grow(-nbytes), may_call=may_call)
         session.footprint = self.footprints.get(model.name, session.footprint)

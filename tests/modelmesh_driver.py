@@ -5,6 +5,7 @@ project; the waits between its steps are left out.
 """
 
 from collections import OrderedDict
+from collections.abc import Container
 from typing import Any
 
 import grpc
@@ -29,6 +30,7 @@ class ModelMesh:
     def __init__(self, management: str, data: str) -> None:
         self.channels = [grpc.insecure_channel(management), grpc.insecure_channel(data)]
         self.sizes: OrderedDict[str, int] = OrderedDict()  # least recently used first
+        self.known: dict[str, int] = {}  # the sizes that models had when they were loaded last
         self.capacity = 0
         self.methods: dict[str, list[int]] = {}
 
@@ -69,14 +71,39 @@ class ModelMesh:
         return status
 
     def place(self, model: str, path: str, key: str = "{}") -> None:
-        """Load *model*: predict, make room, load, correct the books."""
-        predicted = self.ask(
-            "predictModelSize", modelId=model, modelPath=path, modelKey=key
-        ).sizeInBytes
-        while self.sizes and self.used + predicted > self.capacity:
-            self.remove(next(iter(self.sizes)))
-        size = self.ask("loadModel", modelId=model, modelPath=path, modelKey=key).sizeInBytes
-        self.sizes[model] = size or self.ask("modelSize", modelId=model).sizeInBytes
+        """Load *model*: make room, load, correct the books."""
+        load = self.begin_load(model, path, key)
+        assert load is not None
+        self.end_load(model, load)
+
+    def begin_load(
+        self, model: str, path: str, key: str = "{}", loading: Container[str] = ()
+    ) -> grpc.Future | None:
+        """Load *model* into room that is made for what it took before, or is predicted to take.
+
+        ``None`` if there is no such room beside those *loading*, which cannot be evicted.
+        """
+        nbytes = self.known.get(model)
+        if nbytes is None:  # of the first load
+            told = self.ask("predictModelSize", modelId=model, modelPath=path, modelKey=key)
+            nbytes = told.sizeInBytes
+        for other in [each for each in self.sizes if each not in loading]:
+            if self.used + nbytes > self.capacity:
+                self.remove(other)
+        if self.sizes and self.used + nbytes > self.capacity:
+            return None
+        self.sizes[model] = nbytes
+        return self.begin("loadModel", modelId=model, modelPath=path, modelKey=key)
+
+    def end_load(self, model: str, load: grpc.Future) -> None:
+        """Wait for the *load*, and correct the books."""
+        try:
+            size = load.result().sizeInBytes
+        except grpc.RpcError:
+            del self.sizes[model]
+            raise
+        size = size or self.ask("modelSize", modelId=model).sizeInBytes
+        self.known[model] = self.sizes[model] = size
 
     def remove(self, model: str) -> None:
         self.ask("unloadModel", modelId=model)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -181,6 +182,36 @@ def test_kserves_container() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/v2/health/ready", "port": 8080}
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_no_rights(name: str) -> None:
+    """The containers run where pods must meet Kubernetes' restricted standard.
+
+    There a user that an image names, and does not number, may be root for all Kubernetes knows.
+    """
+    (container,) = RUNTIMES[name]["spec"]["containers"]
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    (user,) = re.findall("^USER (.*)$", (FOLDER / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    assert int(user) > 0
+
+
+def test_the_images_extras() -> None:
+    """The extras of the image, and those that its first lines and the pages name, exist."""
+    project = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    pages = [
+        FOLDER / "Dockerfile",
+        FOLDER / "README.md",
+        FOLDER.parents[1] / "docs/in_containers.md",
+    ]
+    named = [re.findall("EXTRAS=([a-z,]+)", page.read_text("utf-8")) for page in pages]
+    assert named == [["grpc,gpu", "grpc"], ["grpc,gpu"], ["grpc,gpu"]]
+    assert {"grpc", "gpu"} <= set(project["optional-dependencies"])
+
+
 def test_modelmeshs_endpoints() -> None:
     """ModelMesh's runtime is for many models, on sockets of one folder, which the command makes."""
     spec = RUNTIMES["modelmesh"]["spec"]
@@ -202,8 +233,8 @@ def test_the_flags_are_ours(name: str) -> None:
 
 
 @contextmanager
-def started(name: str, replaced: dict[str, str], **environ: str) -> Iterator[None]:
-    """The command of a runtime in a process, with other paths and ports."""
+def process(name: str, replaced: dict[str, str], **environ: str) -> Iterator[Iterator[str]]:
+    """The command of a runtime in a process, with other paths and ports: the lines it prints."""
     (container,) = RUNTIMES[name]["spec"]["containers"]
     command = [*container["command"][1:], *container["args"]]
     old = re.compile("|".join(map(re.escape, replaced)))  # a new port may contain another old one
@@ -216,13 +247,28 @@ def started(name: str, replaced: dict[str, str], **environ: str) -> Iterator[Non
     )
     try:
         assert process.stdout is not None
-        while "Ctrl-C" not in (line := process.stdout.readline()):
-            assert line, "it ended"
-        yield
+        yield iter(process.stdout.readline, "")
     finally:
         process.terminate()
         process.communicate(timeout=60)
     assert process.returncode == 0
+
+
+@contextmanager
+def started(name: str, replaced: dict[str, str], **environ: str) -> Iterator[str]:
+    """As ``process``, once it serves: what it printed until then."""
+    with process(name, replaced, **environ) as lines:
+        yield serving(lines)
+
+
+def serving(lines: Iterator[str]) -> str:
+    """What a process prints until it serves."""
+    printed = ""
+    for line in lines:
+        if "Ctrl-C" in line:
+            return printed
+        printed += line
+    raise AssertionError(f"it ended: {printed}")
 
 
 def free_port() -> str:
@@ -233,23 +279,86 @@ def free_port() -> str:
         return str(trying.getsockname()[1])
 
 
+def as_kserve(folder: Path) -> tuple[dict[str, str], str]:
+    """What KServe tells the container of an InferenceService called net, and the url of its HTTP.
+
+    Its files are in *folder*.
+    """
+    http = free_port()
+    own = {"8080": http, "9000": free_port(), "0.0.0.0": "127.0.0.1"}
+    return {"/mnt/models": str(folder), "{{.Name}}": "net", **own}, f"http://127.0.0.1:{http}"
+
+
 def test_kserves_command(tmp_path: Path, sample_models: Path) -> None:
     """The command answers probes and requests to any host name, without a token."""
     shutil.copytree(sample_models / "wine", tmp_path / "wine")
-    http, grpc_port = free_port(), free_port()
-    replaced = {
-        "/mnt/models": str(tmp_path),
-        "0.0.0.0": "127.0.0.1",
-        "8080": http,
-        "9000": grpc_port,
-    }
-    with started("runtime", replaced), httpx.Client(base_url=f"http://127.0.0.1:{http}") as client:
+    replaced, url = as_kserve(tmp_path)
+    with started("runtime", replaced) as printed, httpx.Client(base_url=url) as client:
+        assert f"{tmp_path} is a folder of models, none of which is renamed 'net'" in printed
         for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/wine/ready", "/metrics"):
             assert client.get(path, headers={"host": "wine.example.org"}).status_code == 200
         from tritonclient.grpc import InferenceServerClient
 
-        with InferenceServerClient(f"127.0.0.1:{grpc_port}") as triton:
+        with InferenceServerClient(f"127.0.0.1:{replaced['9000']}") as triton:
             assert triton.is_model_ready("wine")
+
+
+CONFIG = 'name: "other" parameters { key: "from" value { string_value: "config.pbtxt" } }'
+HUGGING_FACE = ("config.json", "tokenizer.json", "1_Pooling/config.json", ".cache/huggingface/x")
+LAYOUTS = {
+    "a file": ("model.onnx", {}, ""),
+    "a version": ("1/model.onnx", {}, ""),
+    "a configuration": ("1/model.onnx", {"config.pbtxt": CONFIG}, ""),
+    "a Hugging Face folder": (
+        "onnx/model.onnx",
+        {**dict.fromkeys(HUGGING_FACE, "{}"), "onnx/model_quantized.onnx": "no model"},
+        "onnx/model.onnx",
+    ),
+    "a file of any name": ("wine_v7.onnx", {}, "wine_v7.onnx"),
+}
+"""Where the model is, what is beside it, and what it is served from."""
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_model(layout: str, tmp_path: Path, sample_models: Path) -> None:
+    """The model that KServe puts into the folder has the InferenceService's name, and no other."""
+    model, beside, taken = LAYOUTS[layout]
+    file = shutil.copyfile(sample_models / "wine" / "1" / "model.onnx", tmp_path / "m")
+    for name in (model, *beside):
+        (tmp_path / "models" / name).parent.mkdir(parents=True, exist_ok=True)
+    file.rename(tmp_path / "models" / model)
+    for name, text in beside.items():
+        (tmp_path / "models" / name).write_text(text)
+    replaced, url = as_kserve(tmp_path / "models")
+    with started("runtime", replaced) as printed, httpx.Client(base_url=url) as client:
+        assert f"'net' is served from {tmp_path / 'models' / taken}" in printed
+        assert client.get("/v2/health/ready").status_code == 200
+        index = client.post("/v2/repository/index").json()
+        assert [(each["name"], each["state"]) for each in index] == [("net", "READY")]
+        row = {"name": "features", "shape": [1, 13], "datatype": "FP32", "data": [0.0] * 13}
+        answer = client.post("/v2/models/net/infer", json={"inputs": [row]})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["model_name"] == "net"
+        parameters = client.get("/v2/models/net/config").json().get("parameters", {})
+        assert ("from" in parameters) == ("config.pbtxt" in beside)
+
+
+def test_a_folder_that_comes_later(tmp_path: Path, sample_models: Path) -> None:
+    """Where KServe says that the folder comes after the start, the command waits for it."""
+    replaced, url = as_kserve(tmp_path / "models")
+    with process("runtime", replaced, MODEL_INIT_MODE="async") as lines:
+        assert next(lines) == f"waiting for the folder {tmp_path / 'models'}\n"
+        # a container of the model links its own folder there, with all that is in it
+        (tmp_path / "models").symlink_to(sample_models / "wine")
+        assert f"'net' is served from {tmp_path / 'models'}" in serving(lines)
+        assert httpx.get(f"{url}/v2/models/net/ready").status_code == 200
+
+
+def test_a_folder_that_never_comes(tmp_path: Path) -> None:
+    """SIGTERM ends the wait for the folder."""
+    replaced, _ = as_kserve(tmp_path / "models")
+    with process("runtime", replaced, MODEL_INIT_MODE="async") as lines:
+        assert next(lines).startswith("waiting for")
 
 
 def test_modelmeshs_command(tmp_path: Path, sample_models: Path) -> None:
@@ -258,7 +367,7 @@ def test_modelmeshs_command(tmp_path: Path, sample_models: Path) -> None:
     sockets = f"unix:{tmp_path}/management.sock", f"unix:{tmp_path}/data.sock"
     with started("modelmesh", {"/workbench": str(tmp_path)}, **environ):
         mesh = ModelMesh(*sockets)
-        assert mesh.poll().capacityInBytes == 2**30 - 2**28
+        assert 2**29 < mesh.poll().capacityInBytes < 2**30 - 2**28  # the process takes some too
         mesh.place("wine-1", str(sample_models / "wine" / "1" / "model.onnx"))
         assert mesh.sizes["wine-1"] > 0
         mesh.remove("wine-1")

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from workbench.errors import InvalidRequest
-from workbench.inference import Fit, InferRequest, InferResponse, check_request, zeros_of
+from workbench.inference import (
+    Fit,
+    InferRequest,
+    InferResponse,
+    check_request,
+    zeros,
+    zeros_of,
+)
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -52,6 +59,16 @@ def batch(**sizes: int) -> dict[str, Tensor]:
 def test_a_fitting_request(inputs: dict[str, Tensor]) -> None:
     """Inputs fit in any order, with or without the optional ones."""
     assert ask(inputs) == ("y", "z", "w")
+
+
+def test_any_rank() -> None:
+    """An input of any rank takes every shape, and none is made up for a trial run."""
+    spec = TensorSpec("x", "FP32", (-1,), any_rank=True)
+    signature = Signature("fake", {"x": spec}, {})
+    for shape in ((), (3,), (2, 3), (0, 2, 1)):
+        request = InferRequest("m", {"x": Tensor.of(np.zeros(shape, np.float32))})
+        assert check_request(MODEL, signature, request).signature is signature
+    assert zeros(signature) is None
 
 
 def test_no_outputs_are_all() -> None:

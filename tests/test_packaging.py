@@ -58,6 +58,21 @@ def test_conda_asks_for_what_pip_asks_for(line: str) -> None:
     assert [set(bounds.split(","))] == [{str(s) for s in r.specifier} for r in wanted]
 
 
+def test_conda_brings_simdjson() -> None:
+    """It does for Python 3.14, which conda chooses, and of which pip has no simdjson."""
+    (wanted,) = requirements()["pysimdjson"]
+    assert wanted.marker is not None
+    assert not wanted.marker.evaluate({"python_version": "3.14"})
+    assert f"pysimdjson {wanted.specifier}" in MATCH_SPECS
+
+
+def test_both_environments_are_alike() -> None:
+    """The environment for the CPU lacks the CUDA libraries, and nothing else."""
+    cpu = yaml.safe_load((ROOT / "environment-cpu.yml").read_text("utf-8"))
+    cpu["dependencies"][-1]["pip"] = PIP_LINES
+    assert cpu == ENVIRONMENT
+
+
 def test_conda_installs_the_project_with_pip() -> None:
     """The pip section installs this folder with extras that exist, and nothing by other names."""
     (line,) = PIP_LINES

@@ -14,10 +14,11 @@ from workbench.errors import SettingError
 from workbench.settings import Settings, Share, declared, variable_name
 
 OPTIONS = (
-    "budget", "evict", "keep_alive", "load", "watch_every", "reload", "follow_links", "device",
-    "host", "port", "grpc_port", "grpc_uds", "modelmesh", "token", "allow_hosts", "allow_origins",
-    "restrict", "threads", "cache", "response_cache", "wait", "exit_timeout", "max_waiting",
-    "max_request", "max_image", "max_nesting", "max_elements", "strict_triton",
+    "budget", "evict", "keep_alive", "load", "watch_every", "reload", "follow_links", "name",
+    "device", "host", "port", "grpc_port", "grpc_uds", "grpc_ping", "modelmesh", "token",
+    "allow_hosts", "allow_origins", "restrict", "threads", "cache", "response_cache", "wait",
+    "exit_timeout", "max_waiting", "max_request", "max_image", "max_nesting", "max_elements",
+    "strict_triton",
     "strict_readiness", "trace_file", "shared_memory", "default_accept", "artifacts",
     "artifact_code", "artifact_script", "endpoints", "model_cache", "container",
 )  # fmt: skip
@@ -200,6 +201,7 @@ GOOD = [
     ("watch_every", "500ms", 0.5),
     ("reload", "memory", "memory"),
     ("follow_links", "on", True),
+    ("name", "a-model.v2", "a-model.v2"),
     ("device", "cpu", "cpu"),
     ("device", "cuda", "cuda"),
     ("device", "cuda:0", "cuda:0"),

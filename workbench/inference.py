@@ -195,15 +195,19 @@ def widen_scalars(signature: Signature, outputs: dict[str, Tensor]) -> None:
     """Add to scalars in *outputs* the dimension of 1 that ``narrow_scalars`` removes."""
     rank = 1 if signature.max_batch_size else 0
     for name, tensor in outputs.items():
-        if len(signature.outputs[name].shape) == rank == len(tensor.shape):
+        if len(tensor.shape) == rank:
             outputs[name] = Tensor(tensor.datatype, tensor.array[..., None])
 
 
 def zeros(signature: Signature) -> dict[str, Tensor] | None:
-    """Inputs of zeros that fit, one where any size does; ``None`` for text, and for too many."""
+    """Inputs of zeros that fit, one where any size does.
+
+    ``None`` for text, for too many, and for inputs of any rank: a run of one might say little of
+    that of another.
+    """
     inputs, left = {}, _MANY_ZEROS
     for name, spec in signature.inputs.items():
-        if spec.datatype == "BYTES":
+        if spec.datatype == "BYTES" or spec.any_rank:
             return None
         shape = [1 if dim == -1 else dim for dim in spec.shape]
         left -= math.prod(shape)

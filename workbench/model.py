@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -80,6 +80,11 @@ class Need(NamedTuple):
         return f"{whole} ({kept} once loaded, {loading} more while loading)"
 
 
+def together(needs: Iterable[Need]) -> Need:
+    """What models with these *needs* take together."""
+    return Need(*map(sum, zip(*needs, strict=True)))
+
+
 class Footprint(NamedTuple):
     """The memory of a loaded model, in bytes: its *weights*, and *other* memory.
 
@@ -118,7 +123,8 @@ class TensorSpec:
 
     *format*: the image format in the configuration, ``"FORMAT_NHWC"``, ``"FORMAT_NCHW"`` or "".
     *reshape*: the shape inside the model, if it differs from the one that clients see. *missing*:
-    an element of BYTES may be missing, which is ``None`` in the array.
+    an element of BYTES may be missing, which is ``None`` in the array. *any_rank*: how many
+    dimensions it has is not known, and *shape* is (-1,), for what must name one.
     """
 
     name: str
@@ -128,6 +134,7 @@ class TensorSpec:
     format: str = ""
     reshape: tuple[int, ...] | None = None
     missing: bool = False
+    any_rank: bool = False
 
     @property
     def as_the_model_has_it(self) -> TensorSpec:
@@ -136,7 +143,7 @@ class TensorSpec:
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
         """Whether a tensor of this *shape* fits the declaration."""
-        return _accepts(self.shape, shape)
+        return self.any_rank or _accepts(self.shape, shape)
 
 
 @lru_cache(4096)  # a model's requests have few shapes: this takes a fifth of the time
@@ -148,6 +155,7 @@ def _accepts(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 
 
 HIGHEST_VERSION = 2**63 - 1  # which Triton's clients can name
+A_VERSION = f"a number from 1 to {HIGHEST_VERSION}, no leading zeros"
 _VERSION = re.compile("[1-9][0-9]{0,18}")
 
 

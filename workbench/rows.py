@@ -121,10 +121,10 @@ def _columns(specs: Mapping[str, TensorSpec], given: Mapping[str, Tensor]) -> di
     made = {name: Tensor(spec.datatype, _column(spec, given[name])) for name, spec in specs.items()}
     lengths = {name: len(tensor.array) for name, tensor in made.items()}
     if len(set(lengths.values())) > 1:
-        first, other = next(iter(lengths)), min(lengths, key=lambda n: lengths[n] == lengths[first])
+        first, count = next(iter(lengths.items()))
+        other = next(name for name, length in lengths.items() if length != count)
         raise InvalidRequest(
-            f"the columns differ in their rows: {first!r} has {lengths[first]}, {other!r} "
-            f"{lengths[other]}"
+            f"the columns differ in their rows: {first!r} has {count}, {other!r} {lengths[other]}"
         )
     return made
 

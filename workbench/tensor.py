@@ -154,6 +154,7 @@ def _dates_as_texts(dates: NDArray[np.datetime64]) -> Array:
 
 
 _MARKS = {type(None), float}  # of what is missing among texts
+_STEP = 2**16  # elements that are looked at while no other thread runs
 
 
 def _without_marks(array: Array, datatype: str) -> Array:
@@ -173,7 +174,9 @@ def is_missing(item: object) -> bool:
 
 def has_missing(texts: Array) -> bool:
     """Whether an element of *texts*, the array of a BYTES tensor, is missing."""
-    return not _MARKS.isdisjoint(map(type, texts.reshape(-1).tolist()))
+    flat = texts.reshape(-1)
+    steps = (flat[at : at + _STEP].tolist() for at in range(0, flat.size, _STEP))
+    return any(not _MARKS.isdisjoint(map(type, step)) for step in steps)
 
 
 def _from_library(value: Any) -> Any:

@@ -141,11 +141,14 @@ def test_outside_of_a_notebook(sample_models: Path) -> None:
 
 
 def test_a_folder_that_is_one_model(sample_models: Path) -> None:
-    """A start warns of a folder whose versions would be served as models."""
+    """A start warns of a folder whose versions would be served as models, unless it has a name."""
     above = re.escape(f"serve the folder above it, {sample_models}")
     with pytest.warns(UserWarning, match=above), Workbench(sample_models / "wine", device="cpu"):
         pass
     assert too_deep([sample_models, sample_models / "gone"]) == ""
+    with Workbench(sample_models / "wine", name="red", device="cpu") as wb:  # and no warning
+        assert wb.names == ("red",)
+        assert f"1 model ('red' is served from {sample_models / 'wine'})" in repr(wb)
 
 
 def test_artifacts_that_do_not_exist(sample_models: Path, tmp_path: Path) -> None:

@@ -172,8 +172,8 @@ def test_what_holds_no_numbers(wb: Workbench, x: Any, told: str) -> None:
          "input 'age' of people:1: FP64 is not INT64; pass it with .astype(np.int64)"),
         ({"age": [20, 30]}, "people:1 takes the columns 'age', 'city'; the rows lack 'city'"),
         ({"Age": [20], "City": ["a"]},
-         "people:1 takes the columns 'age', 'city'; the rows lack 'age', 'city' and have "
-         "'Age', 'City'; did you mean 'age'?"),
+         ("people:1 takes the columns 'age', 'city'; the rows lack 'age', 'city' and have "
+          "'Age', 'City'; did you mean 'age'?")),
     ],
 )  # fmt: skip
 def test_a_table_that_does_not_do(wb: Workbench, given: Any, told: str) -> None:

@@ -253,19 +253,41 @@ def test_operators_that_do_not_exist(backend: OnnxBackend, tmp_path: Path) -> No
 
 def test_a_run_that_fails(backend: OnnxBackend, tmp_path: Path) -> None:
     """A run that the engine gives up is a failed run, and the session goes on."""
-    path = written(
-        tmp_path / "m.onnx",
-        """(float[n] x) => (float[n] y) <int64[2] s = {3, -1}, int64[1] f = {-1}> {
-            z = Reshape(x, s)
-            y = Reshape(z, f)
-        }""",
-    )
+    path = written(tmp_path / "m.onnx", "(string[n] x) => (float[n] y) { y = Cast<to = 1>(x) }")
     session = backend.load(source(path))
     with pytest.raises(RunFailed) as caught:
-        session.run({"x": Tensor("FP32", np.zeros(4, np.float32))}, ["y"])
+        session.run({"x": Tensor.of(["no number"])}, ["y"])
     assert "\n" not in str(caught.value)
-    (answer,) = session.run({"x": Tensor("FP32", np.zeros(6, np.float32))}, ["y"])
-    assert answer.shape == (6,)
+    (answer,) = session.run({"x": Tensor.of(["6"])}, ["y"])
+    assert answer.array.tolist() == [6.0]
+
+
+@pytest.mark.parametrize(
+    ("graph", "shapes"),
+    [
+        ("(float[n] x, float[m] y) => (float[k] z) { z = Add(x, y) }", [(2,), (3,)]),
+        (("(float[n, 1] x, float[m, 1] y, float[k, 1] w) => (float[l, 3] z) "
+         "{ z = Concat <axis = 1> (x, y, w) }"), [(2, 1), (3, 1), (2, 1)]),
+        ("(float[n, k] x, float[m, l] y) => (float[a, b] z) { z = MatMul(x, y) }",
+         [(2, 3), (4, 5)]),
+        (("(float[n, c, h, w] x, float[o, i, k, l] y) => (float[a, b, d, e] z) "
+         "{ z = Conv(x, y) }"), [(1, 3, 5, 5), (1, 2, 3, 3)]),
+        ("(float[n] x) => (float[a, b] z) <int64[2] s = {3, -1}> { z = Reshape(x, s) }", [(4,)]),
+        ("(float[n] x) => (float z) <int64[1] a = {0}> { z = Squeeze(x, a) }", [(3,)]),
+        ("(float[] x) => (float[] z) { z = Softmax <axis = 2> (x) }", [(2, 3)]),
+    ],
+)  # fmt: skip
+def test_inputs_that_do_not_fit_each_other(
+    backend: OnnxBackend, tmp_path: Path, graph: str, shapes: list[tuple[int, ...]]
+) -> None:
+    """An error of the shapes that a request has is the request's, whatever the engine calls it."""
+    session = backend.load(source(written(tmp_path / "m.onnx", graph)))
+    inputs = {
+        name: Tensor("FP32", np.ones(shape, np.float32))
+        for name, shape in zip("xyw", shapes, strict=False)
+    }
+    with pytest.raises(InvalidRequest, match="m:1 refused its inputs"):
+        session.run(inputs, ["z"])
 
 
 # an output as large as the numbers in the input say

@@ -55,6 +55,15 @@ def test_memory_that_ran_out(text: str, need_nbytes: int) -> None:
         assert len(str(error).splitlines()) == 1
 
 
+def test_names_of_nodes_say_nothing_of_shapes() -> None:
+    """A run that fails in a node whose name has the word is not the fault of its shapes."""
+    text = (
+        "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Non-zero status code returned while running "
+        "Cast node. Name:'to shape' Status Message: stod"
+    )
+    assert isinstance(run_error(A, Exception(text)), RunFailed)
+
+
 def test_places_in_the_source_are_left_out() -> None:
     """A message has what went wrong, not where in ONNX Runtime's source, also of a lambda."""
     place = "/onnxruntime_src/onnxruntime/core/a.cc:235 onnxruntime::F(const std::string&)"

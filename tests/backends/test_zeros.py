@@ -13,7 +13,23 @@ from onnx_models import source, written
 from workbench.backends.onnx import backend, runtime
 from workbench.backends.onnx.header.file import read_onnx_file
 from workbench.backends.onnx_tiers.write import MODEL, write_prepared
-from workbench.errors import LoadFailed
+from workbench.errors import InvalidRequest, LoadFailed
+from workbench.tensor import DATATYPES, Tensor
+
+# a graph of inputs whose rank the file does not say, shapes that end the process, and others
+RANKS = {
+    "Concat": ("(float[] x, float[] y) => (float[] z) { z = Concat <axis = 1> (x, y) }",
+               [(0,), (2, 2)], [(2, 0), (2, 2)]),
+    "a last axis": ("(float[] x, float[] y) => (float[] z) { z = Concat <axis = -2> (x, y) }",
+                    [(2, 2), (0,)], [(2, 2), (0, 2)]),
+    "before it": (("(float[] x, float[] y) => (float[] z) { a = Neg(y) b = Add(x, x) "
+                  "z = Concat <axis = 1> (b, a) }"), [(0,), (2, 2)], [(2, 0), (2, 2)]),
+    "ConvInteger": ("(uint8[] x, uint8[] y) => (int32[] z) { z = ConvInteger(x, y) }",
+                    [(1, 1, 3, 3), ()], [(1, 1, 3, 3), (1, 1, 2, 2)]),
+    "DFT": ("(float[] x) => (float[] z) { z = DFT(x) }", [()], [(1, 4, 1)]),
+    "AffineGrid": ("(float[] x, int64[] y) => (float[] z) { z = AffineGrid(x, y) }",
+                   [(1, 2, 3), ()], None),
+}  # fmt: skip
 
 _RANDOM = {name: np.ones((1, 6, size), np.float32) for name, size in (("w6", 1), ("r6", 2))}
 _RANDOM |= {name: np.ones((1, 8, size), np.float32) for name, size in (("w8", 1), ("r8", 2))}
@@ -270,3 +286,24 @@ def test_a_circle_of_nodes(tmp_path: Path) -> None:
     path = written(tmp_path / "m.onnx", f"({_SOUND}, int64 step) => (float y) {{ {nodes} }}")
     with pytest.raises(LoadFailed):
         backend.OnnxBackend().load(source(path))
+
+
+@pytest.mark.parametrize("case", RANKS)
+def test_too_few_dimensions(tmp_path: Path, case: str) -> None:
+    """A shape with fewer dimensions than an operator reads is refused; others are run."""
+    graph, wrong, right = RANKS[case]
+    session = backend.OnnxBackend().load(source(written(tmp_path / "m.onnx", graph, opset=20)))
+    kinds = [spec.datatype for spec in session.signature.inputs.values()]
+    for shapes in filter(None, (wrong, right)):
+        arrays = [
+            np.ones(shape, DATATYPES[kind].dtype) for shape, kind in zip(shapes, kinds, strict=True)
+        ]
+        inputs = {
+            name: Tensor(kind, array)
+            for name, kind, array in zip("xy", kinds, arrays, strict=False)
+        }
+        if shapes is right:
+            assert session.run(inputs, ["z"])
+            continue
+        with pytest.raises(InvalidRequest, match="the engine takes no fewer dimensions than"):
+            session.run(inputs, ["z"])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import matplotlib as mpl
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,15 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--host-resolver-rules=MAP *.test 127.0.0.1",
 )  # fmt: skip
+FONTS = {"wide": "DejaVu Sans", "narrow": "STIXGeneral"}
+"""The widest and the narrowest of those that matplotlib brings, by which the views are tried."""
+
+_FONTS_CONF = f"""<fontconfig>
+  <dir>{mpl.get_data_path()}/fonts/ttf</dir>
+  <cachedir>CACHE</cachedir>
+  <alias><family>sans-serif</family><prefer><family>{FONTS["wide"]}</family></prefer></alias>
+  <alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
+</fontconfig>"""
 TIMEOUT_MS = 60_000  # on a machine with much else to do; a test makes several such waits
 PROXY = "/user/ada/proxy/8888"
 
@@ -88,6 +98,12 @@ def _settings(home: Path) -> Path:
         (folder / plugin).mkdir(parents=True, exist_ok=True)
         (folder / plugin / f"{name}.jupyterlab-settings").write_text(json.dumps(value))
     return home / "settings"
+
+
+def with_own_fonts(home: Path) -> dict[str, str]:
+    """An environment in which Chromium sees matplotlib's fonts, and none of the machine's."""
+    (home / "fonts.conf").write_text(_FONTS_CONF.replace("CACHE", str(home / "cache")))
+    return {**os.environ, "FONTCONFIG_FILE": str(home / "fonts.conf")}
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from browser.chromium import CHROMIUM, FLAGS, Lab, jupyter, patient
+from browser.chromium import CHROMIUM, FLAGS, Lab, jupyter, patient, with_own_fonts
 
 
 @pytest.hookimpl(wrapper=True)
@@ -29,11 +29,13 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Any]:
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
+    environ = with_own_fonts(tmp_path_factory.mktemp("fonts"))
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        launch = playwright.chromium.launch
+        browser = launch(executable_path=CHROMIUM, args=list(FLAGS), env=environ)
         yield browser
         browser.close()
 

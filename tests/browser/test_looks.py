@@ -1,4 +1,4 @@
-"""Each view in the colours of JupyterLab and VS Code: readable, and whole at both widths."""
+"""Each view in the colours of JupyterLab and VS Code: readable and whole at each width and font."""
 
 import sysconfig
 from collections.abc import Iterator, Mapping
@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from browser.chromium import MARKS, patient
+from browser.chromium import FONTS, MARKS, patient
 from browser.looks import CONTRAST, CUT, take_picture
 from workbench import Workbench
+from workbench.bench.client import Load
+from workbench.bench.report import Bench
+from workbench.bench.sweep import Point
+from workbench.bench.variant import Variant
 from workbench.core.status.snapshot import DeviceStatus, Snapshot
 from workbench.errors import WorkbenchError
 from workbench.memory.device import Device, GpuReading, MemoryReading
@@ -35,7 +39,7 @@ HEADS = {
     "code-light": (_VS_CODE, "--vscode-editor-background:#ffffff;--vscode-foreground:#3b3b3b"),
     "code-dark": (_VS_CODE, "--vscode-editor-background:#1f1f1f;--vscode-foreground:#cccccc"),
 }
-VIEWS = ("card", "models", "model", "events", "memory", "dashboard", "gpus", "plan")
+VIEWS = ("card", "models", "model", "events", "memory", "dashboard", "gpus", "plan", "bench")
 
 # The tables whose rows differ by more than a pixel, but for those with two rows a model.
 UNEQUAL = """() => [...document.querySelectorAll("table:not(:has(td[colspan]))")]
@@ -95,7 +99,25 @@ def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapp
             "gpus": dashboard(*on_gpus(now)),
             "page": status_page(page_parts(now, wb.names, events, history)),
             "plan": wb.plan()._repr_mimebundle_()["text/html"],
+            "bench": Bench("digits", wb.url, points())._repr_mimebundle_()["text/html"],
         }
+
+
+def points() -> tuple[Point, ...]:
+    """What a benchmark may measure of each of some configurations."""
+    load = Load(
+        12_345,
+        rate=12_345.0,
+        failure="503: too many wait",
+        p50_s=0.0123,
+        p90_s=0.0234,
+        p99_s=0.0345,
+    )
+    return tuple(
+        Point(Variant(batching, 16, 4), 64, clients, None, replace(load, failed=500 * batching))
+        for batching in (False, True)
+        for clients in (1, 64)
+    )
 
 
 def on_gpus(now: Snapshot) -> tuple[Snapshot, History]:
@@ -123,15 +145,20 @@ def on_gpus(now: Snapshot) -> tuple[Snapshot, History]:
     return later, history
 
 
-def document(theme: str, html: str) -> str:
-    """*html* as the output of a cell in a front end with *theme*."""
+def document(theme: str, html: str, font: str = "wide") -> str:
+    """*html* as the output of a cell in a front end with *theme* and *font*."""
     body, colours = HEADS[theme]
     folder = _THEMES / colours
     style = (folder / "index.css").read_text() if folder.is_dir() else f":root {{{colours}}}"
     return (
-        f"<!doctype html><style>{style}</style><body style='margin:16px;"
+        f"<!doctype html><style>{style}{in_font(font)}</style><body style='margin:16px;"
         f"font:13px sans-serif;{body}'>{html}</body>"
     )
+
+
+def in_font(font: str) -> str:
+    """A style by which all text but that of fixed width is in *font*."""
+    return f":not(pre, code, pre *) {{font-family:'{FONTS[font]}' !important}}"
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +176,14 @@ def tab(one_tab: Any) -> Any:
     return one_tab
 
 
-@pytest.fixture(params=[*product(VIEWS, HEADS)], ids="-".join)
+@pytest.fixture(
+    params=[*product(VIEWS, HEADS, ["wide"]), *product(VIEWS, ["lab-light"], ["narrow"])],
+    ids="-".join,
+)
 def page(request: Any, tab: Any, views: Mapping[str, str]) -> Any:
-    """A view in a theme."""
-    view, theme = request.param
-    tab.set_content(document(theme, views[view]))
+    """A view in a theme and a font."""
+    view, theme, font = request.param
+    tab.set_content(document(theme, views[view], font))
     return tab
 
 
@@ -176,27 +206,41 @@ def assert_readable_and_whole(page: Any, name: str, *widths: int) -> None:
 
 
 def test_a_view_is_readable_and_whole(page: Any, request: Any) -> None:
-    """Each view is, in each theme."""
+    """Each view is, in each theme, and with a wide and a narrow font."""
     assert_readable_and_whole(page, request.node.callspec.id, 730, 900, 1400)
 
 
+def test_the_fonts_are_those_of_the_tests(tab: Any) -> None:
+    """The wide font is what sans-serif means, and the narrow one takes less."""
+    words = "<span style='font:50px {};display:table;white-space:nowrap'>all models at once</span>"
+    tab.set_content("".join(map(words.format, ("sans-serif", *FONTS.values()))))
+    widths = "[...document.querySelectorAll('span')].map(each => each.offsetWidth)"
+    default, wide, narrow = tab.evaluate(widths)
+    assert default == wide
+    assert narrow < 0.8 * wide
+
+
+@pytest.mark.parametrize("font", FONTS)
 @pytest.mark.parametrize("view", ["dashboard", "gpus"])
-def test_a_narrow_output_is_scrolled(tab: Any, views: Mapping[str, str], view: str) -> None:
+def test_a_narrow_output_is_scrolled(
+    tab: Any, views: Mapping[str, str], view: str, font: str
+) -> None:
     """JupyterLab's list of files leaves 440 of 900 pixels: no word or number is cut for that."""
     tab.set_viewport_size({"width": 440, "height": 700})
-    tab.set_content(document("lab-light", views[view]))
+    tab.set_content(document("lab-light", views[view], font))
     for unwanted in (BROKEN, UNEQUAL):
         assert tab.evaluate(unwanted) == []
     assert tab.locator("body").evaluate(CUT) == []
     assert tab.evaluate("document.documentElement.scrollWidth") < 730
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "font"), [("light", "wide"), ("dark", "narrow")])
 def test_the_status_page_is_readable_and_whole(
-    tab: Any, views: Mapping[str, str], scheme: str
+    tab: Any, views: Mapping[str, str], scheme: str, font: str
 ) -> None:
-    """The page of a browser is, in both colour schemes."""
+    """The page of a browser is, in both colour schemes and fonts."""
     tab.emulate_media(color_scheme=scheme)
     tab.set_content(views["page"])
+    tab.add_style_tag(content=in_font(font))
     assert tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches") == (scheme == "dark")
     assert_readable_and_whole(tab, f"page-{scheme}", 900, 1400)

@@ -165,6 +165,49 @@ def test_beyond_the_extremes(datatype: str) -> None:
         assert refusal(datatype, f"[[1], [{value}]]", (2,)) == message
 
 
+@pytest.mark.parametrize("more", ["", ", 1.0"], ids=["as integers", "one by one"])
+@pytest.mark.parametrize(
+    ("datatype", "value", "extended"),
+    [
+        ("UINT8", 200, 4294967240),
+        ("UINT8", 128, 2**32 - 128),
+        ("UINT8", 255, 2**32 - 1),
+        ("UINT16", 60000, 4294961760),
+        ("UINT16", 2**15, 2**32 - 2**15),
+        ("UINT16", 2**16 - 1, 2**32 - 1),
+    ],
+)
+def test_numbers_with_a_sign(datatype: str, value: int, extended: int, more: str) -> None:
+    """A small unsigned number that a client extended by a sign to 32 bits is the number."""
+    text = f"[{extended}, 7, {value}{more}]"
+    wanted = [value, 7, value, 1] if more else [value, 7, value]
+    assert decode(datatype, text).tolist() == wanted
+    assert more or short_array(datatype, text.encode()).tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("datatype", "value"),
+    [
+        ("UINT8", 2**32 - 129),
+        ("UINT8", 2**32),
+        ("UINT8", 2**64 - 56),
+        ("UINT8", 2**16 - 56),
+        ("UINT8", -56),
+        ("UINT16", 2**32 - 2**15 - 1),
+        ("UINT32", 2**64 - 1),
+        ("INT8", 2**32 - 56),
+        ("INT16", 2**32 - 56),
+    ],
+)
+def test_numbers_whose_upper_part_is_no_sign(datatype: str, value: int) -> None:
+    """Any other number beyond its type is refused, also beside one with a sign."""
+    message = f"{value} is out of range for {datatype}"
+    assert refusal(datatype, f"[{value}]") == message
+    assert refusal(datatype, f"[{value}, 1.0]", (2,)) == message
+    both = refusal("UINT8", f"[{2**32 - 56}, {2**40}]", (2,))
+    assert both == f"{2**40} is out of range for UINT8"
+
+
 @pytest.mark.parametrize("datatype", ["INT8", "UINT64"])
 @pytest.mark.parametrize(
     ("text", "shown"),

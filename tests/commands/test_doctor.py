@@ -79,6 +79,14 @@ def test_old_widgets() -> None:
     ]
 
 
+def test_the_parser_of_json() -> None:
+    """It says which parser reads JSON, and how to get the faster one."""
+    (found,) = doctor.json(versions(pysimdjson="7.0.2"))
+    assert found == doctor.Finding("JSON", "is read by simdjson 7.0.2")
+    (cure,) = cures(doctor.json(versions()))
+    assert cure.startswith("pip install pysimdjson")
+
+
 def test_no_gpu_is_no_fault() -> None:
     """Without a driver models run on the CPU, and there is nothing to mend."""
     (found,) = doctor.nvidia(FakeGpus(GpuAbsence.NO_DRIVER), versions())

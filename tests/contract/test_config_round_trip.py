@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf import json_format, text_format
 from onnx_models import identity
 from tritonclient.http import InferenceServerClient
 
 from workbench import Workbench
+from workbench.errors import InvalidRequest
 from workbench.events import OptionIgnored
 from workbench.model import ModelId
 from workbench.protos import message_class
@@ -106,6 +108,43 @@ def test_printed_by_a_triton_and_loaded_from_a_file(tmp_path: Path) -> None:
     model(tmp_path, config=text_format.MessageToString(message_of(PRINTED)))
     with served(tmp_path) as (_, triton):
         assert triton.get_model_config("m")["dynamic_batching"] == PRINTED["dynamic_batching"]
+
+
+@pytest.mark.parametrize("end", ["input", "output"])
+def test_dims_without_the_batch(tmp_path: Path, end: str) -> None:
+    """As Triton does, max_batch_size is completed where only one end has dims, those of a row."""
+    name = "xy"[end == "output"]
+    model(tmp_path, config=f'{end} {{ name: "{name}" data_type: TYPE_FP32 dims: 2 }}')
+    with served(tmp_path) as (workbench, triton):
+        told = triton.get_model_config("m")
+        for key in ("max_batch_size", "input", "output", "dynamic_batching"):
+            assert told[key] == PRINTED[key]
+        assert triton.get_model_metadata("m")["inputs"][0]["shape"] == [-1, 2]
+        rows = np.ones((4, 2), np.float32)
+        assert workbench.infer("m", rows).tolist() == rows.tolist()
+        with pytest.raises(InvalidRequest, match="batch size 5; at most 4"):
+            workbench.infer("m", np.ones((5, 2), np.float32))
+        triton.load_model("m", config=json.dumps(told))
+        assert triton.get_model_config("m") == told
+
+
+def test_dims_with_the_batch(tmp_path: Path) -> None:
+    """Dims that have the batch are those of the file, with any number of rows."""
+    model(tmp_path, config='input { name: "x" data_type: TYPE_FP32 dims: [ -1, 2 ] }')
+    with served(tmp_path) as (workbench, triton):
+        assert triton.get_model_config("m")["max_batch_size"] == 0
+        assert workbench.infer("m", np.ones((5, 2), np.float32)).shape == (5, 2)
+
+
+def test_a_batch_without_dynamic_batching(tmp_path: Path) -> None:
+    """As Triton does, dynamic batching is turned on, unless inputs and outputs are written out."""
+    model(tmp_path, config="max_batch_size: 4")
+    with served(tmp_path) as (_, triton):
+        told = triton.get_model_config("m")
+        assert told["dynamic_batching"] == PRINTED["dynamic_batching"]
+        del told["dynamic_batching"]
+        triton.load_model("m", config=json.dumps(told))
+        assert triton.get_model_config("m") == told
 
 
 PART = """ensemble_scheduling { step { model_name: "m" model_version: -1

@@ -227,7 +227,8 @@ NAME = "X-Amzn-SageMaker-Custom-Attributes"
 def model_fn(model_dir): ...
 def predict_fn(data, model): return data
 def output_fn(prediction, accept, context):
-    told = context.get_request_header(0, NAME), context.get_request_header(0, "Accept")
+    names = (NAME, "Accept", "X-Amzn-SageMaker-Inference-Id")
+    told = [context.get_request_header(0, name) for name in names]
     context.set_response_header(0, NAME, " ".join(map(str, told)))
     context.set_response_status(409 if told[0] == "fail" else 200)
     return "told"
@@ -235,12 +236,12 @@ def output_fn(prediction, accept, context):
 
 
 def test_custom_attributes_reach_code(boto3: Any, prefix: Path) -> None:
-    """Code reads CustomAttributes, and sets those of the answer; its status is the model's."""
+    """Code reads CustomAttributes and InferenceId, and sets attributes and status of the answer."""
     packed(prefix / "c.tar.gz", {"code/inference.py": ATTRIBUTES.encode()})
     with Workbench(artifacts=prefix, artifact_code="on", device="cpu") as workbench:
         ask = asker(boto3, workbench.url)
-        answer = ask("c.tar.gz", CustomAttributes="c=1", Accept="text/x")
-        assert (answer["Body"], answer["CustomAttributes"]) == ("told", "c=1 text/x")
+        answer = ask("c.tar.gz", CustomAttributes="c=1", Accept="text/x", InferenceId="i 7")
+        assert (answer["Body"], answer["CustomAttributes"]) == ("told", "c=1 text/x i 7")
         answer = ask("c.tar.gz", CustomAttributes="fail")
         assert refused(answer, 424, "ModelError")
         assert (answer["OriginalStatusCode"], answer["OriginalMessage"]) == (409, "told")
@@ -257,11 +258,14 @@ def predict_fn(data, model, context):
 def test_headers_that_the_platform_knows(prefix: Path) -> None:
     """Others reach neither the code nor the client."""
     packed(prefix / "n.tar.gz", {"code/inference.py": NAMES.encode()})
-    platforms = {f"x-amzn-sagemaker-{name}": "n.tar.gz" for name in ("target-model", "session-id")}
+    names = ("target-model", "target-variant", "inference-id", "prefix-aware-id")
+    values = ("n.tar.gz", "AllTraffic", "i 7", "p")
+    platforms = {f"x-amzn-sagemaker-{name}": v for name, v in zip(names, values, strict=True)}
     with Workbench(artifacts=prefix, artifact_code="on", device="cpu") as workbench:
         url = f"{workbench.url}/endpoints/mme/invocations"
         answer = httpx.post(url, json=[1], headers={"x-mine": "x", **platforms})
-    assert answer.json() == ["content-type", "accept", "x-amzn-sagemaker-target-model"]
+    passed_on = [f"x-amzn-sagemaker-{name}" for name in ("inference-id", "target-model")]
+    assert answer.json() == ["content-type", "accept", *passed_on]
     assert "x-mine" not in answer.headers
 
 
@@ -307,6 +311,31 @@ def test_what_boto3_repeats(kind: type[errors.WorkbenchError]) -> None:
     assert (refusal.status, refusal.kind) == (503, "ServiceUnavailable")
 
 
+def test_the_one_variant(ask: Ask, server: Workbench) -> None:
+    """TargetVariant may name the variant that each endpoint has, and no other."""
+    assert ask(TargetVariant="AllTraffic")["InvokedProductionVariant"] == "AllTraffic"
+    for target in ("a.tar.gz", None):
+        told = refused(ask(target, TargetVariant="B"), 400, "ValidationError")
+        assert told == "Variant B of endpoint mme not found. Its variant is AllTraffic."
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"TargetContainerHostname": "c"}, "does not support target container hostname header."),
+        ({"InferenceComponentName": "c"}, "Inference Component Name header is not allowed for "),
+        ({"SessionId": "NEW_SESSION"}, "does not support session id header."),
+        ({"SessionId": "7"}, "does not support session id header."),
+        ({"EnableExplanations": "`true`"}, "does not support enable explanations header."),
+    ],
+)
+def test_what_no_endpoint_has(ask: Ask, server: Workbench, given: Any, told: str) -> None:
+    """A request that asks for such a thing is refused by its name, and nothing is loaded."""
+    for target in ("a.tar.gz", None):
+        assert told in refused(ask(target, **given), 400, "ValidationError")
+    assert server.endpoint.statistics == {}
+
+
 def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, prefix: Path) -> None:
     """Requests that never reach a container are ValidationError."""
     told = refused(ask(EndpointName="other"), 400, "ValidationError")
@@ -320,6 +349,11 @@ def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, pref
     assert told.endswith(at + r"satisfy regular expression pattern: \p{ASCII}*")
     told = refused(ask(CustomAttributes="x" * 1025), 400, "ValidationError")
     assert told.endswith(at + "have length less than or equal to 1024")
+    at = "at 'inferenceId' failed to satisfy constraint: Member must "
+    told = refused(ask(InferenceId="é"), 400, "ValidationError")
+    assert told.endswith(at + r"satisfy regular expression pattern: \A\S[\p{Print}]*\z")
+    told = refused(ask(InferenceId="x" * 65), 400, "ValidationError")
+    assert told.endswith(at + "have length less than or equal to 64")
     (prefix / "circle").symlink_to("circle")
     for target in ("no.tar.gz", "a.tar.gz/x", "circle"):
         assert refused(ask(target), 400, "ValidationError") == (
@@ -640,6 +674,7 @@ class Scripted:
         self.models: dict[str, str] = {}
         self.asked: list[str] = []
         self.types: list[tuple[str, str]] = []  # Content-Type and Accept of runs
+        self.inference_ids: list[str | None] = []  # of runs
         self.gate = threading.Event()  # of loads and runs
         self.gate.set()
         self.unloads = threading.Event()
@@ -654,6 +689,7 @@ class Scripted:
                 scripted.asked.append(f"{self.path.split('/')[-1]} {target}")
                 if self.path.endswith("invoke"):
                     scripted.types.append((self.headers["content-type"], self.headers["accept"]))
+                    scripted.inference_ids.append(self.headers["x-amzn-sagemaker-inference-id"])
                 status, body = scripted.answer_to(self.path, body)
                 self.answer(status, body, **{
                     "content-type": self.headers["accept"] or "application/json",
@@ -727,9 +763,9 @@ def test_another_container(boto3: Any, prefix: Path, scripted: Scripted) -> None
     """It is loaded, asked and, when it has no room, emptied over its contract."""
     with Workbench(artifacts=prefix, container=scripted.url) as workbench:
         ask = asker(boto3, workbench.url)
-        answer = ask(body="x", Accept="text/plain", CustomAttributes="c=1")
+        answer = ask(body="x", Accept="text/plain", CustomAttributes="c=1", InferenceId="i")
         assert (answer["Body"], answer["ContentType"]) == ("x", "text/plain")
-        assert answer["CustomAttributes"] == "c=1"
+        assert (answer["CustomAttributes"], scripted.inference_ids) == ("c=1", ["i"])
         assert ask("folder", "y")["Body"] == "y"
         assert scripted.asked == [
             "models a.tar.gz", "invoke a.tar.gz", "models folder", "delete folder",

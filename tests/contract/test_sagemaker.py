@@ -957,7 +957,7 @@ def test_texts_have_the_platforms_name(
         ({"content-type": "application/x-npy"}, "x", 400),
         ({"accept": "image/png"}, "[1]", 406),
         ({"content-encoding": "gzip"}, "[1]", 400),
-        ({"content-encoding": "zip"}, "[1]", 400),
+        ({"content-encoding": "zip"}, "[1]", 415),
         ({}, "[" + "1," * 2**19 + "1]", 413),
     ],
 )

@@ -138,3 +138,11 @@ def test_the_documentation_lists_the_statuses_that_differ(tmp_path: Path) -> Non
             for name, (path, body) in OTHERS.items()
         }
     assert found == told
+
+
+def test_an_unknown_coding_is_501_in_triton(servers: tuple[str, str]) -> None:
+    """A body in an unknown coding is 415, and as Triton's 501 where the setting asks for that."""
+    coded = {"content": b"x", "headers": {"Content-Encoding": "br"}}
+    replies = [httpx.post(f"{url}/v2/models/digits/infer", **coded) for url in servers]
+    assert [reply.status_code for reply in replies] == [501, 415]
+    assert {reply.headers["accept-encoding"] for reply in replies} == {"gzip, deflate"}

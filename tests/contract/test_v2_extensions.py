@@ -19,6 +19,7 @@ from messages import error_of, one
 from workbench import Workbench
 
 ECHO = "/v2/models/echo_fp32/infer"
+GENERATE = "/v2/models/echo_fp32/generate"
 LENGTH = "Inference-Header-Content-Length"
 CODINGS = ["gzip", "deflate"]
 PACK = {"gzip": gzip.compress, "deflate": zlib.compress}
@@ -90,10 +91,20 @@ def packed(body: bytes, coding: str, **headers: str) -> dict[str, Any]:
 
 
 def test_codings_that_are_not_read(client: httpx.Client) -> None:
-    """Any other coding is a 501 that says, in a header too, which are read."""
-    response = client.post(ECHO, content=b"x", headers={"Content-Encoding": "br"})
-    assert "'br'" in refusal(response, 501)
-    assert response.headers["accept-encoding"] == "gzip, deflate"
+    """Any other coding is a 415 that says, in a header too, which are read."""
+    for path in (ECHO, "/v2/repository/index", "/v2/logging", "/models", GENERATE):
+        response = client.post(path, content=b"x", headers={"Content-Encoding": "br"})
+        assert response.status_code == 415
+        assert "'br'" in response.json()["error"]
+        assert response.headers["accept-encoding"] == "gzip, deflate"
+
+
+def test_the_old_name_of_gzip(client: httpx.Client) -> None:
+    """A body in x-gzip is one in gzip (RFC 9110, 8.4.1.3)."""
+    body = gzip.compress(json.dumps(one([1], [1])).encode())
+    for path, asked in ((ECHO, body), ("/v2/repository/index", gzip.compress(b"{}"))):
+        response = client.post(path, content=asked, headers={"Content-Encoding": "x-gzip"})
+        assert response.status_code == 200
 
 
 def test_damaged_bodies(client: httpx.Client) -> None:
@@ -236,7 +247,7 @@ NUMBER = "a-7 (of 9)"
         (ECHO, {"content": b"{"}, 400),
         (ECHO, {"content": b"{}", "headers": {LENGTH: "x"}}, 400),
         (ECHO, {"content": b" " * (2**20 + 1)}, 413),
-        (ECHO, {"content": b"x", "headers": {"Content-Encoding": "br"}}, 501),
+        (ECHO, {"content": b"x", "headers": {"Content-Encoding": "br"}}, 415),
         ("/v2/models/nobody/infer", {"json": one([1], [1])}, 404),
         ("/v2/models/fails/infer", {"json": one([1], [1])}, 500),
         ("/v2/models/digits", {}, 405),

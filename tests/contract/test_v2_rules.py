@@ -64,6 +64,14 @@ def test_null_is_nothing(client: httpx.Client) -> None:
     assert output_of(response)["data"] == [1.0]
 
 
+def test_numbers_with_a_sign(client: httpx.Client) -> None:
+    """Triton's Java client writes 200 and 60000 extended by a sign; they arrive, each time."""
+    for datatype, sent, read in (("UINT8", 4294967240, 200), ("UINT16", 4294961760, 60000)):
+        for _ in range(3):  # the same text is read in part from the second time on
+            assert output_of(post(client, datatype, [sent, read]))["data"] == [read, read]
+        assert post(client, datatype, [sent - 2**31, read]).status_code == 400
+
+
 # ── binary ──────────────────────────────────────────────────────────────────
 
 

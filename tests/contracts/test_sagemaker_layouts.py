@@ -119,6 +119,18 @@ def test_urls_that_are_no_folders(url: str, error: type[Exception]) -> None:
         find_artifact(url)
 
 
+@pytest.mark.parametrize("url", ["/proc/self", "/proc", "/sys/kernel", "/dev"])
+def test_folders_of_the_system(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is searched below them, also by way of a link; shared memory is no such folder."""
+    monkeypatch.setattr(Path, "iterdir", lambda _: pytest.fail("it was searched"))
+    (tmp_path / "link").symlink_to(url)
+    for each in (url, f"{tmp_path}/link"):
+        with pytest.raises(InvalidRequest, match="is a folder of the system, which"):
+            find_artifact(each)
+    with pytest.raises(ModelNotFound):
+        find_artifact("/dev/shm/nowhere")
+
+
 @pytest.mark.parametrize(
     ("files", "wrapper"),
     [

@@ -1241,9 +1241,9 @@ def test_mistakes_are_told_at_once_too(digits: ServerCore) -> None:
         briefly(digits, wrong)
     empty = InferRequest("digits_reader", {"image": Tensor.of(np.zeros((1, 0, 32, 1), np.uint8))})
     told = r"^digits_reader:1, step 1 \(digits_pixels\): "
-    with pytest.raises(RunFailed, match=told):
+    with pytest.raises(InvalidRequest, match=told):
         briefly(digits, empty)
-    with pytest.raises(RunFailed, match=told):
+    with pytest.raises(InvalidRequest, match=told):
         digits.infer(empty)
     assert digits.status("digits_reader").requests.failed == failed + 3
     assert not leases(digits)

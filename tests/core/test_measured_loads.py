@@ -10,6 +10,7 @@ from inside import opened
 from onnx_models import written
 
 from workbench.core import ServerCore
+from workbench.core.lifecycle import sources
 from workbench.host_memory import anonymous_nbytes
 from workbench.settings import Settings
 
@@ -42,10 +43,27 @@ def core(tmp_path: Path) -> Iterator[ServerCore]:
 def test_a_measured_load_is_remembered(core: ServerCore, tmp_path: Path) -> None:
     """The estimate of a file is a bound for its first load; then it is what that load took."""
     held_nbytes = 4 * SIZE * SIZE * 4
-    measured_nbytes = core.estimate("m")
+    measured_nbytes = core.estimate("m").nbytes
     assert 2 * held_nbytes < measured_nbytes < 5 * held_nbytes
     os.utime(tmp_path / "m" / "model.onnx", ns=(1, 1))
-    assert core.estimate("m") > 1.5 * measured_nbytes
+    assert core.estimate("m").nbytes > 1.5 * measured_nbytes
+
+
+def test_a_measured_load_outlasts_its_model(
+    core: ServerCore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A platform that removes a model and adds it again finds what it took; of the last ones."""
+    file = tmp_path / "m" / "model.onnx"
+    core.add("n", file)
+    bound = core.estimate("n")
+    core.load("n")
+    core.remove("n")
+    core.add("n", file)
+    assert core.estimate("n").nbytes < bound.nbytes / 1.5
+    monkeypatch.setattr(sources, "_MANY", 1)
+    core.load("m")
+    core.unload("m")
+    assert core.estimate("n") == bound
 
 
 def test_constants_of_unknown_size_are_booked_as_measured(core: ServerCore, tmp_path: Path) -> None:

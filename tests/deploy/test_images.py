@@ -111,6 +111,7 @@ def test_the_image_of_kserve(image: str) -> None:
     (told,) = runtime["spec"]["containers"]
     elsewhere = ("--host", "--port", "--grpc-port")  # the variables say it, and a free port
     command = [*told["command"], *(a for a in told["args"] if not a.startswith(elsewhere))]
+    assert buildah("inspect", "--format", "{{.OCIv1.Config.User}}", image) == "2000"
     assert buildah("run", image, "--", "id", "-un") == "workbench"
     models = ("--volume", f"{ROOT / 'sample_models'}:/mnt/models:ro")
     with running(image, [*command, "--grpc-port=0"], *models) as url:

@@ -49,8 +49,9 @@ def test_the_settings_are_ours() -> None:
     names = {option.name for option in declared()}
     assert {"modelmesh", "grpc_uds", "grpc_port", "budget"} <= names
     assert set(re.findall(r"`([a-z_]+)[`=]", table)) <= names
-    environ = {"CONTAINER_MEM_REQ_BYTES": "300", "MEM_BUFFER_BYTES": "100"}
-    assert Environment.of(environ).capacity_nbytes == 200
+    environ = dict.fromkeys(re.findall(r"`([A-Z_]+_REQ_BYTES)`", table), "300")
+    read = [Environment.of({name: environ[name], "MEM_BUFFER_BYTES": "100"}) for name in environ]
+    assert [(each.memory_nbytes, each.buffer_nbytes) for each in read] == [(300, 100)] * 2
 
 
 def test_it_is_short() -> None:

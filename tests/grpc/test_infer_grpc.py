@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.grpc.aio
-from grpc_calls import Caller, message
+from grpc_calls import NAME, Caller, message
 from tritonclient.utils import serialize_byte_tensor
 
 from workbench import Workbench
@@ -71,12 +71,61 @@ def test_raw_contents(call: Caller, datatype: str) -> None:
 
 @pytest.mark.parametrize("datatype", FIELDS)
 def test_typed_contents(call: Caller, datatype: str) -> None:
-    """Typed contents are taken in the field of their datatype; the reply is raw, as Triton's."""
+    """Typed contents are answered with typed contents, in the field of their datatype."""
     array = values(datatype)
-    made = request(f"echo_{datatype.lower()}", datatype)
+    made = request(f"echo_{datatype.lower()}", datatype, id="7")
     getattr(made.inputs[0].contents, FIELDS[datatype]).extend(array.tolist())
     reply = call("ModelInfer", made)
-    assert list(reply.raw_output_contents) == [raw_bytes(array)]
+    (output,) = reply.outputs
+    assert (output.name, output.datatype, list(output.shape)) == ("y", datatype, [3])
+    ((field, given),) = output.contents.ListFields()
+    assert (field.name, list(given)) == (FIELDS[datatype], array.tolist())
+    assert (reply.model_name, reply.model_version, reply.id) == (made.model_name, "1", "7")
+    assert not reply.raw_output_contents
+
+
+def test_typed_contents_in_a_stream(call: Caller) -> None:
+    """Each reply of a stream has the contents that its own request has."""
+    kind = type(message("ModelStreamInferResponse"))
+    stream = call.channel.stream_stream(
+        f"/{NAME}/ModelStreamInfer", response_deserializer=kind.FromString
+    )
+    requests = [echo().SerializeToString(), typed("fp32_contents", [0, 1, 2]).SerializeToString()]
+    raw, named = [reply.infer_response for reply in stream(iter(requests))]
+    assert list(raw.raw_output_contents) == [np.arange(3, dtype=np.float32).tobytes()]
+    assert not raw.outputs[0].HasField("contents")
+    assert list(named.outputs[0].contents.fp32_contents) == [0, 1, 2]
+    assert not named.raw_output_contents
+    assert named.parameters["triton_final_response"].bool_param
+
+
+@pytest.mark.parametrize("other", ["FP16", "BF16"])
+def test_an_output_without_a_typed_form(other: str) -> None:
+    """If one output has no typed form, the whole answer to typed contents is raw."""
+    with Workbench(device="cpu", grpc_port=0, token="off") as workbench:
+        outputs = {"same": ("FP32", [-1]), "other": (other, [-1])}
+        workbench.register(
+            lambda x: (x, x.astype(DATATYPES[other].dtype)),
+            name="echo_fp32",
+            inputs={"x": ("FP32", [-1])},
+            outputs=outputs,
+        )
+        caller = Caller(workbench.grpc_url)
+        reply = caller("ModelInfer", typed("fp32_contents", [0, 1, 2]))
+        caller.channel.close()
+    assert list(map(len, reply.raw_output_contents)) == [12, 6]
+    assert not any(output.HasField("contents") for output in reply.outputs)
+
+
+@pytest.mark.parametrize(("datatype", "value"), [("UINT8", 200), ("UINT16", 60000)])
+def test_typed_contents_with_a_sign(call: Caller, datatype: str, value: int) -> None:
+    """A small unsigned number that a client extended by a sign to 32 bits is the number."""
+    made = request(f"echo_{datatype.lower()}", datatype, shape=(2,))
+    extended = value - np.iinfo(DATATYPES[datatype].dtype).max - 1 + 2**32
+    made.inputs[0].contents.uint_contents.extend([value, extended])
+    reply = call("ModelInfer", made)
+    read = np.frombuffer(reply.raw_output_contents[0], DATATYPES[datatype].dtype)
+    assert read.tolist() == [value, value]
 
 
 @pytest.mark.parametrize("datatype", FIELDS)
@@ -85,7 +134,7 @@ def test_typed_contents_without_elements(call: Caller, datatype: str) -> None:
     made = request(f"echo_{datatype.lower()}", datatype, shape=(0,))
     made.inputs[0].contents.SetInParent()
     reply = call("ModelInfer", made)
-    assert list(reply.outputs[0].shape) == [0]
+    assert (list(reply.outputs[0].shape), list(reply.raw_output_contents)) == ([0], [])
 
 
 def test_a_large_request_is_not_copied() -> None:
@@ -288,7 +337,7 @@ BAD = {
     ),
     "typed out of range": (
         lambda: typed("int_contents", [1, 2, 300], model="echo_int8", datatype="INT8"),
-        "input 'x' is INT8",
+        "input 'x': 300 is out of range for INT8",
     ),
     "a huge shape": (lambda: with_raw(b"", shape=[2**62, 2**62]), "invalid shape for input 'x'"),
     "a negative shape": (lambda: with_raw(b"", shape=[-1]), "the shape of input 'x'"),

@@ -12,7 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
-from grpc_calls import asked
+from grpc_calls import asked, message
 from inside import until
 from modelmesh_driver import ModelMesh
 
@@ -22,6 +22,7 @@ from workbench.core import ServerCore
 from workbench.errors import InvalidRequest, LoadFailed, SettingError
 from workbench.grpc import servers
 from workbench.grpc.modelmesh import Environment, find_model, settings_of
+from workbench.protos import message_class
 from workbench.settings import Settings
 
 
@@ -32,15 +33,27 @@ class Sizes(dict):  # type: ignore[type-arg]
         return self[name.partition("/")[2]]
 
 
-class Rig:
-    """A runtime whose files are doubles, and its ModelMesh."""
+class Loading(Sizes):
+    """The same of what they take only while they load."""
 
-    def __init__(self, root: Path, sizes: dict[str, int], **environ: str) -> None:
+    def get(self, name: str, default: int = 0) -> int:  # type: ignore[override]
+        return super().get(name.rpartition("/")[2], default)
+
+
+OWN_NBYTES = 70  # what the process takes beside its models
+
+
+class Rig:
+    """A runtime whose files are doubles, and its ModelMesh; of *sizes*, *loading* only so long."""
+
+    def __init__(
+        self, root: Path, sizes: dict[str, int], loading: dict[str, int], **environ: str
+    ) -> None:
         self.root = root
         for name in sizes:
             (root / f"{name}.onnx").touch()
-        self.loader = FakeLoader(Sizes(sizes))
-        memory = {"CONTAINER_MEM_REQ_BYTES": "1100", "MEM_BUFFER_BYTES": "100"}
+        self.loader = FakeLoader(Sizes(sizes), loading=Loading(loading))
+        memory = {"CONTAINER_MEM_REQ_BYTES": str(1100 + OWN_NBYTES), "MEM_BUFFER_BYTES": "100"}
         self.environ = memory | {"DEFAULT_MODELSIZE": "10"} | environ
         given = Settings.of(environ={}, device="cpu", modelmesh="port:0", grpc_port=0)
         self.settings = settings_of(given, self.environ)
@@ -48,6 +61,7 @@ class Rig:
 
     def restart(self) -> None:
         self.core = ServerCore(self.settings, files=FakeFiles(self.loader))
+        self.core.base_nbytes = lambda: OWN_NBYTES  # type: ignore[method-assign]
         self.core.open()
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environ.items():
@@ -81,7 +95,8 @@ def rig_of(tmp_path: Path) -> Iterator[Callable[..., Rig]]:
     with ExitStack() as stack:
 
         def made(**given: Any) -> Rig:
-            rig = Rig(tmp_path, given.pop("sizes", {"a": 300, "b": 400}), **given)
+            sizes = given.pop("sizes", {"a": 300, "b": 400})
+            rig = Rig(tmp_path, sizes, given.pop("loading", {}), **given)
             stack.callback(rig.close)
             return rig
 
@@ -149,6 +164,51 @@ def test_a_model_from_load_to_unload(rig: Rig) -> None:
         assert raised.value.code() is grpc.StatusCode.NOT_FOUND
     mesh.remove("a")  # which is not there: no error
     mesh.remove("never")
+
+
+@pytest.mark.parametrize("metadata", [False, True])
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelMetadata", "ModelConfig"])
+def test_a_version_that_nobody_has(rig: Rig, method: str, metadata: bool) -> None:
+    """It is INVALID_ARGUMENT, so that ModelMesh does not load the model again.
+
+    Of a model that is not loaded it is NOT_FOUND, as any request.
+    """
+    rig.mesh.place("a", rig.path("a"))
+    call = rig.mesh.channels[1].unary_unary(f"/inference.GRPCInferenceService/{method}")
+    prefix = "model_" if method == "ModelInfer" else ""
+    for model, code in (("a", "INVALID_ARGUMENT"), ("b", "NOT_FOUND")):
+        fields = {f"{prefix}version": "9", f"{prefix}name": "" if metadata else model}
+        data = message(f"{method}Request", **fields).SerializeToString()
+        with pytest.raises(grpc.RpcError) as raised:
+            call(data, metadata=(("mm-model-id", model),) if metadata else ())
+        assert raised.value.code().name == code
+        assert not raised.value.details().startswith("Model ")  # MLServer's words for a lost model
+    rig.check_books()
+
+
+OTHER_NAMES = {
+    "RepositoryModelLoad": {"model_name": "nobody"},
+    "TraceSetting": {"model_name": "nobody"},
+    "SystemSharedMemoryUnregister": {"name": "nobody"},
+}
+
+
+@pytest.mark.parametrize("method", OTHER_NAMES)
+def test_other_names_that_nobody_has(rig: Rig, method: str) -> None:
+    """NOT_FOUND is for the model of the call: what else its message names has another code."""
+    asked = message(f"{method}Request", **OTHER_NAMES[method]).SerializeToString()
+    call = rig.mesh.channels[1].unary_unary(f"/inference.GRPCInferenceService/{method}")
+    with pytest.raises(grpc.RpcError) as raised:
+        call(asked, metadata=(("mm-model-id", "a"),))
+    assert raised.value.code() is not grpc.StatusCode.NOT_FOUND
+
+
+def test_the_health_of_nobody(rig: Rig) -> None:
+    """A check of what is no service here is INVALID_ARGUMENT, since any client may send it."""
+    asked = message_class("health", "grpc.health.v1.HealthCheckRequest")(service="nobody")
+    with pytest.raises(grpc.RpcError) as raised:
+        rig.mesh.channels[1].unary_unary("/grpc.health.v1.Health/Check")(asked.SerializeToString())
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_a_load_twice(rig: Rig) -> None:
@@ -331,6 +391,85 @@ def test_a_thousand_steps(rig_of: Callable[..., Rig]) -> None:
             mesh.poll()
         rig.check_books()
         assert mesh.used <= mesh.capacity, step
+
+
+def test_loads_that_modelmesh_has_room_for(rig_of: Callable[..., Rig]) -> None:
+    """None is refused, up to three at once, and the process stays within its container.
+
+    Models of 2,400 share a capacity of 1,000; each takes up to the buffer more while it loads.
+    """
+    chance = random.Random(49)
+    kept = {f"m{number}": chance.randrange(50, 350) for number in range(12)}
+    loading = {model: chance.randrange(200) for model in kept}
+    sizes = {model: kept[model] + loading[model] for model in kept}
+    buffer, container_nbytes = {"MEM_BUFFER_BYTES": "200"}, 1200 + OWN_NBYTES
+    environ = buffer | {"CONTAINER_MEM_REQ_BYTES": str(container_nbytes)}
+    rig = rig_of(sizes=sizes, loading=loading, **environ)
+    mesh, gates, begun, count = rig.mesh, rig.loader.gates, dict[str, grpc.Future](), 0
+    assert mesh.poll().capacityInBytes == 1000
+    for _ in range(1000):
+        what, absent = chance.random(), [model for model in kept if model not in mesh.sizes]
+        if what < 0.5 and len(begun) < 3:
+            model = chance.choice(absent)
+            gates[model] = threading.Event()
+            load = mesh.begin_load(model, rig.path(model), loading=begun)
+            begun |= {model: load} if load is not None else {}
+        elif what < 0.8:
+            for model in begun:  # any of them may have the room that the others wait for
+                gates[model].set()
+            for model, load in begun.items():
+                mesh.end_load(model, load)
+            count += len(begun)
+            begun.clear()
+        elif there := [model for model in mesh.sizes if model not in begun]:
+            mesh.remove(chance.choice(there))
+    assert count > 200
+    assert rig.loader.peak_nbytes + OWN_NBYTES <= container_nbytes
+    assert mesh.known == {model: kept[model] for model in mesh.known}
+
+
+def test_a_peak_above_the_whole_buffer(rig_of: Callable[..., Rig]) -> None:
+    """Such a load is not refused: it begins once nothing else loads, and later ones wait for it."""
+    sizes = {"full": 700, "a": 150, "huge": 700, "b": 150}
+    rig = rig_of(sizes=sizes, loading={"huge": 600, "a": 50, "b": 50})
+    mesh, gates = rig.mesh, rig.loader.gates
+    mesh.poll()
+    mesh.place("full", rig.path("full"))
+    loads = {}
+    for model in ("a", "huge", "b"):
+        gates[model] = threading.Event()
+        loads[model] = mesh.begin_load(model, rig.path(model))
+        until(lambda model=model: model in rig.core.added() and rig.core.status(model).pending)
+    live = {"a": 700 + 150, "huge": 700 + 100 + 700, "b": 700 + 100 + 100 + 150}
+    for model, nbytes in live.items():
+        until(lambda nbytes=nbytes: rig.loader.live_nbytes == nbytes)
+        gates[model].set()
+        mesh.end_load(model, loads[model])
+    rig.check_books()
+    assert rig.loader.peak_nbytes == 700 + 100 + 700
+
+
+def test_the_process_grows(rig: Rig) -> None:
+    """What the process takes later is kept from loads, but never what ModelMesh counts on."""
+    rig.mesh.place("a", rig.path("a"))
+    for own, budget in ((OWN_NBYTES + 60, 1040), (OWN_NBYTES + 500, 1000)):
+        rig.core.base_nbytes = lambda own=own: own  # type: ignore[method-assign, misc]
+        rig.mesh.remove("a")
+        rig.mesh.place("a", rig.path("a"))
+        assert rig.core.snapshot().budget_nbytes == budget
+    rig.core.adjust(replace(rig.core.settings, budget=2000))  # as a user may
+    rig.mesh.remove("a")
+    rig.mesh.place("a", rig.path("a"))
+    assert rig.core.snapshot().budget_nbytes == 2000
+
+
+def test_nothing_is_left_for_models(rig_of: Callable[..., Rig]) -> None:
+    """A process that takes all but the buffer says so; ModelMesh asks again."""
+    rig = rig_of(CONTAINER_MEM_REQ_BYTES=str(100 + OWN_NBYTES))
+    code, told = code_of(rig.mesh.begin("runtimeStatus"))
+    assert (code, "MEM_BUFFER_BYTES" in told) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+    rig.core.base_nbytes = lambda: OWN_NBYTES - 40  # type: ignore[method-assign]
+    assert rig.mesh.poll().capacityInBytes == 40
 
 
 KEYS = {
@@ -594,6 +733,7 @@ def test_endpoints_of_the_environment(
     [
         {"CONTAINER_MEM_REQ_BYTES": "x"},
         {"CONTAINER_MEM_REQ_BYTES": "-1"},
+        {"MODEL_SERVER_MEM_REQ_BYTES": "x", "CONTAINER_MEM_REQ_BYTES": ""},
         {"CONTAINER_MEM_REQ_BYTES": "5", "MEM_BUFFER_BYTES": "5"},
         {"MODELSIZE_MULTIPLIER": "x"},
         {"MODELSIZE_MULTIPLIER": "nan"},
@@ -609,6 +749,28 @@ def test_an_environment_that_makes_no_sense(environ: dict[str, str]) -> None:
     """A variable that is no number, leaves no room, or fits no message is told."""
     with pytest.raises(SettingError, match=next(iter(environ))):
         Environment.of(environ)
+
+
+def test_the_memory_of_the_container() -> None:
+    """It is in the adapters' variable, or else in the one that the runtime's contract names."""
+    own, adapters = "MODEL_SERVER_MEM_REQ_BYTES", "CONTAINER_MEM_REQ_BYTES"
+    least = 2**28
+    for environ, nbytes in (
+        ({}, None),
+        ({own: f"{least + 1}"}, least + 1),
+        ({own: f"{least + 1}", adapters: f"{least + 2}"}, least + 2),
+        ({own: f"{least + 1}", adapters: ""}, least + 1),
+    ):
+        assert Environment.of(environ).memory_nbytes == nbytes
+    settings = settings_of(Settings.of(environ={}, modelmesh="on"), {own: f"{least + 1}"})
+    assert settings.budget == least + 1
+
+
+def test_a_load_waits_as_long_as_modelmesh() -> None:
+    """Loads wait for each other no shorter than ModelMesh waits for them."""
+    given = Settings.of(environ={}, modelmesh="on")
+    assert settings_of(given, {"LOADTIME_TIMEOUT": "90000"}).wait == 90.0
+    assert settings_of(given, {}).wait == given.wait
 
 
 def test_different_endpoints(tmp_path: Path) -> None:

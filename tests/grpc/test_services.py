@@ -220,9 +220,26 @@ def test_reflection(channel: grpc.Channel) -> None:
     pool = descriptor_pool.DescriptorPool(database)
     found = pool.FindServiceByName(NAME).methods_by_name["ModelConfig"]
     assert found.output_type.fields_by_name["config"].message_type.full_name.endswith("ModelConfig")
-    for unknown in ("inference.Nope", ""):
-        with pytest.raises(KeyError):
-            database.FindFileContainingSymbol(unknown)
+    for unknown in ("inference.Nope", f"{NAME}.Nope", "inference.Nope.ModelInfer", ".", ""):
+        with pytest.raises(KeyError):  # a new database: it answers from what it was told before
+            ProtoReflectionDescriptorDatabase(channel).FindFileContainingSymbol(unknown)
+
+
+@pytest.mark.parametrize(
+    ("service", "method"),
+    [
+        (NAME, "ModelInfer"),
+        (HEALTH, "Check"),
+        ("grpc.reflection.v1.ServerReflection", "ServerReflectionInfo"),
+        ("grpc.reflection.v1alpha.ServerReflection", "ServerReflectionInfo"),
+    ],
+)
+def test_reflection_of_a_method(channel: grpc.Channel, service: str, method: str) -> None:
+    """Each listed service is found by its name and by that of a method, as ghz asks for it."""
+    for symbol in (service, f"{service}.{method}"):
+        found = ProtoReflectionDescriptorDatabase(channel).FindFileContainingSymbol(symbol)
+        services = {f"{found.package}.{each.name}" for each in found.service}
+        assert service in services, symbol
 
 
 def test_a_method_that_there_is_not(call: Caller) -> None:

@@ -100,6 +100,26 @@ def test_tensors_in_regions(
         assert told.tolist() == (2 * ARRAY).tolist()
 
 
+def test_typed_contents_and_a_region(workbench: Workbench, region: Any) -> None:
+    """An output in a region has no typed form: the whole answer to typed contents is raw."""
+    workbench._core.regions.register_system("mine", region[1], 0, 128)
+    asked = message("ModelInferRequest", model_name="add")
+    for name in "ab":
+        given = asked.inputs.add(name=name, datatype="FP32", shape=[16])
+        given.contents.fp32_contents.extend(ARRAY.tolist())
+    asked.outputs.add(name="difference")
+    span = asked.outputs.add(name="sum").parameters
+    span["shared_memory_region"].string_param = "mine"
+    span["shared_memory_byte_size"].int64_param = 64
+    caller = Caller(workbench.grpc_url)
+    reply = caller("ModelInfer", asked)
+    caller.channel.close()
+    assert list(reply.raw_output_contents) == [bytes(64), b""]
+    assert not any(output.HasField("contents") for output in reply.outputs)
+    told = shm.get_contents_as_numpy(region[0], np.float32, [16])
+    assert told.tolist() == (2 * ARRAY).tolist()
+
+
 def test_a_request_that_comes_again(tmp_path: Path, region: Any) -> None:
     """Its output goes into the region each time: such requests are not kept to be recognised."""
     handle, key = region

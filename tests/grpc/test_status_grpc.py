@@ -9,7 +9,7 @@ from grpc import StatusCode
 
 from workbench import errors
 from workbench.errors import nearest
-from workbench.grpc.status import STATUS, abort
+from workbench.grpc.status import PLACED, PLACED_UNNAMED, STATUS, Table, abort
 from workbench.http.status import STATUS as HTTP
 
 
@@ -46,10 +46,17 @@ def test_every_error_has_a_code(table: Mapping[type, object]) -> None:
     assert kept | set(errors.WorkbenchError.__subclasses__()) >= set(below)
 
 
-def test_not_found_is_what_is_not_here() -> None:
-    """Only models and versions that are not here are NOT_FOUND: ModelMesh loads them anew then."""
-    found = {kind for kind, code in STATUS.items() if code is StatusCode.NOT_FOUND}
-    assert found == {errors.ModelNotFound, errors.VersionNotFound}
+@pytest.mark.parametrize(
+    ("table", "kinds"),
+    [
+        (STATUS, {errors.ModelNotFound, errors.VersionNotFound}),
+        (PLACED, {errors.ModelNotFound}),
+        (PLACED_UNNAMED, set()),
+    ],
+)
+def test_not_found_is_what_is_not_here(table: Table, kinds: set[type]) -> None:
+    """Only models and versions that are not here are NOT_FOUND, and under ModelMesh no version."""
+    assert {kind for kind, code in table.items() if code is StatusCode.NOT_FOUND} == kinds
 
 
 def test_a_client_is_at_fault_on_both_wires() -> None:

@@ -128,6 +128,57 @@ def test_the_bound_address_is_ours(serve: Serve) -> None:
     assert both_ways(workbench, "Host: 192.0.2.7") == {421}
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0:8000", "0.0.0.0", "[::]:8000", "[::ffff:0.0.0.0]"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Origin: https://evil.test",
+        "Origin: null",
+        "Origin: http://0.0.0.0:8000",  # its own pages: they have the server's other names
+        "Sec-Fetch-Site: cross-site",
+        "Sec-Fetch-Site: same-origin",
+        "Sec-Fetch-Site: none",
+        "Sec-Fetch-Mode: no-cors",
+        "Sec-Fetch-Dest: image",
+        "Sec-Fetch-User: ?1",
+    ],
+)
+def test_the_address_that_is_none(serve: Serve, host: str, line: str) -> None:
+    """Programs may dial 0.0.0.0 or ::, before and after a page does, which gets no answer."""
+    workbench = serve()
+    for lines, status in (([], 200), ([line], 421), ([], 200), ([line], 421)):
+        assert both_ways(workbench, f"Host: {host}", *lines) == {status}
+    name, _, value = line.partition(": ")
+    for method, path in (
+        ("GET", "/"),
+        ("HEAD", "/v2"),
+        ("OPTIONS", INFER),
+        ("DELETE", "/models/a"),
+    ):
+        headers = {"Host": host, name: value, "Access-Control-Request-Method": "POST"}
+        answer = httpx.request(method, workbench.url + path, headers=headers)
+        assert answer.status_code == 421
+        assert "access-control-allow-origin" not in answer.headers
+
+
+def test_the_address_that_is_none_may_be_allowed(serve: Serve) -> None:
+    """With allow_hosts its own pages are let in too, and those of other sites are not."""
+    workbench = serve(allow_hosts="0.0.0.0")
+    own = ["Host: 0.0.0.0:8000", "Origin: http://0.0.0.0:8000"]
+    assert both_ways(workbench, *own) == {200}
+    assert both_ways(workbench, own[0], "Origin: https://evil.test") == {403}
+    assert both_ways(serve(), "Host: evil.test", "Origin: http://0.0.0.0:8000") == {421}
+    assert both_ways(serve(), "Host: 0.0.0.1") == {421}
+
+
+def test_an_allowed_page_and_the_address_that_is_none(serve: Serve) -> None:
+    """A page of an allowed site has to call the server by another name, too."""
+    workbench = serve(allow_origins="https://lab.test")
+    page = "Origin: https://lab.test"
+    assert both_ways(workbench, "Host: 0.0.0.0", page) == {421}
+    assert both_ways(workbench, "Host: localhost", page) == {200}
+
+
 # ── pages of other sites ──
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import httpx
 import numpy as np
+import onnx
 import pytest
 from inside import lease, until
-from onnx_models import scaled
-from tritonclient.http import InferenceServerClient, InferInput
+from onnx_models import scaled, written
+from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
@@ -319,17 +320,66 @@ def test_files_of_an_evicted_model(root: Path, spare: bytes) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["model.onnx", "1/", "/model.onnx", "01/model.onnx", "0/model.onnx", "-1/model.onnx",
-     "a/model.onnx", "1/../model.onnx", "../1/model.onnx", "1/..", "1/a/b", "1//b", "1/a\\b",
-     "1/\0", "1/\ud800", "", "1"],
+    ["1/", "/model.onnx", "/tmp/1/model.onnx", "1/../model.onnx", "../1/model.onnx", "1/..",
+     "1/./a", "./1/a", "1//b", "1/a\\b", "..\\1\\a", "1/a/../../../b", "1/\0", "1/\ud800", ""],
 )  # fmt: skip
 def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
-    """A path that is no version with a file is a 400 that names it; nothing is written."""
+    """A path that does not stay in the model's folder is a 400 that names it."""
     parameters = {"config": "{}", f"file:{path}": base64.b64encode(b"x").decode()}
     response = httpx.post(served.url + LOAD, content=json.dumps({"parameters": parameters}))
     assert response.status_code == 400
-    told = f"load parameter {f'file:{path}'!r} must be file:<version>/<file name>, such as "
+    told = f"load parameter {f'file:{path}'!r} must be file:<path in the model's folder>, such as "
     assert response.json()["error"] == f"{POLLING}{told}file:1/model.onnx"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["model.onnx", "01/model.onnx", "0/model.onnx", "-1/model.onnx", "a/model.onnx", "1",
+     "9223372036854775808/model.onnx"],
+)  # fmt: skip
+def test_files_of_no_version(served: Workbench, path: str) -> None:
+    """A load whose files are of no version lacks the model's file."""
+    parameters = {"config": "{}", f"file:{path}": base64.b64encode(b"x").decode()}
+    response = httpx.post(served.url + LOAD, json={"parameters": parameters})
+    assert response.status_code == 400
+    told = "a load parameter 'file:1/model.onnx' is missing"
+    assert response.json()["error"] == f"{POLLING}{told}"
+
+
+def test_files_in_folders(triton: InferenceServerClient, tmp_path: Path) -> None:
+    """Files may be anywhere in the model's folder: weights, labels, samples of the warm-up."""
+    path = written(
+        tmp_path / "m.onnx",
+        "(float[n, 2] x) => (float[n, 2] y) { y = Mul(x, w) }",
+        weights={"w": np.array([3, 5], np.float32)},
+    )
+    where = {"save_as_external_data": True, "location": "w/part.bin", "size_threshold": 0}
+    (tmp_path / "w").mkdir()
+    onnx.save(onnx.load(path), path, **where)
+    output = {"name": "y", "data_type": "TYPE_FP32", "dims": [2], "label_filename": "labels.txt"}
+    data = {"data_type": "TYPE_FP32", "dims": [2], "input_data_file": "raw"}
+    sample = {"name": "s", "batch_size": 1, "inputs": {"x": data}}
+    files = {
+        "file:1/model.onnx": path.read_bytes(),
+        "file:1/w/part.bin": (tmp_path / "w" / "part.bin").read_bytes(),
+        "file:labels.txt": b"\xef\xbb\xbfthree\nfive\n",
+        "file:warmup/raw": np.ones(2, np.float32).tobytes(),
+    }
+    given = config(max_batch_size=2, output=[output], model_warmup=[sample])
+    triton.load_model("deep", config=given, files=files)
+    one = InferInput("x", [1, 2], "FP32").set_data_from_numpy(np.ones((1, 2), np.float32))
+    best = InferRequestedOutput("y", binary_data=False, class_count=2)
+    answer = triton.infer("deep", [one], outputs=[best]).as_numpy("y").tolist()
+    assert answer == [["5.000000:1:five", "3.000000:0:three"]]
+
+
+def test_a_file_where_a_folder_is_to_be(served: Workbench) -> None:
+    """A path that is a file and a folder at once is a 400."""
+    content = base64.b64encode(b"x").decode()
+    parameters = {"config": "{}", "file:1/model.onnx": content, "file:1/model.onnx/a": content}
+    response = httpx.post(served.url + LOAD, json={"parameters": parameters})
+    assert response.status_code == 400
+    assert "cannot be kept" in response.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -343,8 +393,6 @@ def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
         ({"config": "{}", "file:1/model.onnx": 5},
          "load parameter 'file:1/model.onnx' must be text, not 5"),
         ({"config": {}}, "load parameter 'config' must be text, not an object"),
-        ({"config": "{}", "file:9223372036854775808/model.onnx": ""},
-         "load parameter 'file:9223372036854775808/model.onnx' must be file:<version>/"),
         ({"config": " " * (1 << 20) + "{}"},
          "load parameter 'config' is longer than the 1.0 MiB that are read"),
         ({"config": "{}", "file:1/other.onnx": ""},

@@ -104,8 +104,23 @@ def test_index_has_versions_and_reasons(sample_models: Path, tmp_path: Path) -> 
     assert (two["version"], three["version"]) == ("2", "3")
     assert "reason" not in two
     assert three["reason"] == "unloaded"
-    assert int(broken["version"]) == 0
+    assert "version" not in broken
     assert broken["reason"].startswith("the folder of model 'broken' holds no model")
+
+
+@pytest.mark.parametrize("load", ["all", "on-demand", "explicit"])
+def test_a_folder_that_is_no_version(tmp_path: Path, load: str) -> None:
+    """A folder with a number that is no version is left out, with an event, and nothing else."""
+    for version in ("1", "9" * 23, "0"):
+        onnx_models.identity(tmp_path / "m" / version / "model.onnx")
+    with Workbench(tmp_path, device="cpu", load=load) as workbench:
+        workbench.load("m")
+        assert httpx.get(f"{workbench.url}/v2/health/ready").status_code == 200
+        rows = httpx.post(workbench.url + INDEX).json()
+        ignored = {str(each.event) for each in workbench.events if each.event.kind == "ignored"}
+    assert rows == [{"name": "m", "version": "1", "state": "READY"}]
+    why = f"a version is a number from 1 to {2**63 - 1}, no leading zeros"
+    assert ignored == {f"m:1 runs without folder {name!r}: {why}" for name in ("9" * 23, "0")}
 
 
 # ── load ────────────────────────────────────────────────────────────────────

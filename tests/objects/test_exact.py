@@ -138,6 +138,18 @@ def test_an_estimator_answers_as_itself(wb: Workbench, name: str) -> None:
     assert answered >= COUNT
 
 
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer:UserWarning")
+@pytest.mark.parametrize("name", ["logistic", "scaled", "forest", "net", "clusters", "ridge"])
+@pytest.mark.parametrize("has_example", [False, True])
+def test_what_was_fitted_to_fp32_gets_fp32(wb: Workbench, name: str, has_example: bool) -> None:
+    """Numbers that FP32 holds reach such an estimator as FP32, and others as they are."""
+    narrow = X.astype(np.float32)
+    target = Y if name in CLASSIFIERS else narrow[:, 0]
+    model = {**CLASSIFIERS, **OTHERS}[name].fit(narrow, target)
+    wb.serve(model, "m", example=narrow[:3] if has_example else None)
+    assert check_exact(wb, "m", model, narrow) == COUNT
+
+
 @pytest.mark.parametrize("labels", ["texts", "booleans", "floats", "objects"])
 def test_labels_come_back_in_their_type(wb: Workbench, labels: str) -> None:
     """Booleans stay booleans and texts texts, with an example and without."""
@@ -205,7 +217,9 @@ def people(count: int = COUNT, *, holes: bool = True) -> pd.DataFrame:
 
 
 def dates_of(table: Any) -> Any:
-    return np.c_[table["since"].dt.dayofweek, table["zone"].dt.month, table["since"].dt.nanosecond]
+    return np.c_[
+        table["since"].dt.day_of_week, table["zone"].dt.month, table["since"].dt.nanosecond
+    ]
 
 
 def of_people(table: pd.DataFrame) -> Any:

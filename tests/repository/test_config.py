@@ -450,6 +450,13 @@ def test_labels(folder: Path, data: bytes, labels: tuple[str, ...]) -> None:
     assert read(folder, labelled("l.txt")).labels == {"y": labels}
 
 
+def test_a_byte_order_mark(folder: Path) -> None:
+    """A byte order mark, which editors on Windows write, is no part of a text."""
+    (folder / "l.txt").write_bytes(b"\xef\xbb\xbfcat\ndog\n")
+    (folder / "config.pbtxt").write_bytes(b"\xef\xbb\xbf" + labelled("l.txt").encode())
+    assert read_config(folder).labels == {"y": ("cat", "dog")}
+
+
 def test_labels_that_are_not_text(folder: Path) -> None:
     """A label file that is not UTF-8 is refused."""
     (folder / "l.txt").write_bytes(b"\xff\xfe")
@@ -645,9 +652,17 @@ def test_warm_ups_that_cannot_be(folder: Path, text: str, message: str) -> None:
     ],
 )
 def test_dynamic_batching(folder: Path, text: str, batching: Batching) -> None:
-    """How requests run together is read, field by field; without the part they do not."""
+    """How requests run together is read, field by field."""
     assert read(folder, f"max_batch_size: 8 dynamic_batching {{ {text} }}").batching == batching
-    assert read(folder, "max_batch_size: 8").batching is None
+
+
+def test_dynamic_batching_that_is_not_said(folder: Path) -> None:
+    """As in Triton, a batch above 1 has it, unless inputs and outputs are both written out."""
+    tensor = '{ name: "x" data_type: TYPE_FP32 dims: 1 }'
+    for text in ("", f"input {tensor}", f"output {tensor}"):
+        assert read(folder, f"max_batch_size: 8 {text}").batching == Batching()
+    assert read(folder, f"max_batch_size: 8 input {tensor} output {tensor}").batching is None
+    assert read(folder, "max_batch_size: 1").batching is None
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from workbench.repository import config as configs
 from workbench.repository import folder as module
 from workbench.repository import repository as repositories
 from workbench.repository.folder import ModelFolder
+from workbench.repository.one_model import model_of
 
 FUNCTION = FunctionModel(
     lambda x: x, (TensorSpec("x", "FP32", (-1,)),), (TensorSpec("y", "FP32", (-1,)),)
@@ -55,6 +56,70 @@ def test_layouts(tmp_path: Path, path: str, version: int) -> None:
     assert source.id == ModelId("m", version)
     assert source.origin == tmp_path / path
     assert source.config is model.config
+
+
+@pytest.mark.parametrize(
+    ("paths", "taken"),
+    [
+        (("config.pbtxt",), "."),
+        (("config.pbtxt", "1/net.onnx", "labels.txt", "warmup/x"), "."),
+        (("1/model.onnx",), "."),
+        (("3/model.onnx", "7/model.onnx", "onnx/model.onnx"), "."),
+        (("model.onnx", "model_fp16.onnx", "1_Pooling/config.json"), "."),
+        (("onnx/model.onnx", "onnx/model_fp16.onnx", "config.json", ".cache/x"), "onnx/model.onnx"),
+        (("net.onnx", "net.onnx.data"), "net.onnx"),
+        # folders of models
+        ((), None),
+        (("wine/1/model.onnx",), None),
+        (("a.onnx", "b.onnx"), None),
+        (("onnx/1/model.onnx",), None),
+        (("1/1/model.onnx",), None),
+        # of models too: one is not served instead of several
+        (("net.onnx", "wine/model.onnx"), None),
+        (("1/model.onnx", "wine/config.pbtxt"), None),
+        (("onnx/model.onnx", "wine/1/model.onnx"), None),
+        (("onnx/model.onnx", "onnx/2/model.onnx"), "onnx/model.onnx"),
+    ],
+)
+def test_a_folder_that_is_one_model(
+    tmp_path: Path, paths: tuple[str, ...], taken: str | None
+) -> None:
+    """With a name, a folder of one model is served under it; a folder of models as without."""
+    put(tmp_path, *paths)
+    assert model_of(tmp_path) == (None if taken is None else tmp_path / taken)
+    names = ModelRepository(tmp_path).names() if taken is None else ("x",)
+    assert ModelRepository(tmp_path, name="x").names() == names
+
+
+def test_a_folder_of_one_model_that_cannot_be_read(tmp_path: Path) -> None:
+    """A folder that is not there is no model, and the error is that of any other."""
+    assert model_of(tmp_path / "gone") is None
+    with pytest.raises(RepositoryError, match="does not exist"):
+        ModelRepository(tmp_path / "gone", name="x")
+
+
+def test_the_name_of_a_folder_of_one_model(tmp_path: Path) -> None:
+    """The given name stands, not that in the configuration; its other lines count."""
+    put(tmp_path, "1/net.onnx")
+    configure(tmp_path, ".", 'name: "other" default_model_filename: "net.onnx"')
+    model = ModelRepository(tmp_path, name="x").find("x")
+    assert (model.config.name, model.versions) == ("x", (1,))
+    assert model.source().origin == tmp_path / "1" / "net.onnx"
+
+
+def test_links_in_a_folder_of_one_model(tmp_path: Path) -> None:
+    """They may lead to its other folders, as in a cache of Hugging Face, and not out of it."""
+    put(tmp_path, "m/blobs/7f", "m/onnx/", "elsewhere")
+    link = tmp_path / "m" / "onnx" / "model.onnx"
+    for target, fits in ((tmp_path / "m/blobs/7f", True), (tmp_path / "elsewhere", False)):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        repository = ModelRepository(tmp_path / "m", name="x")
+        if fits:
+            assert repository.find("x").source().origin == link
+        else:
+            with pytest.raises(LoadFailed, match="is a link out of the repository"):
+                repository.find("x")
 
 
 def test_the_sample_models(sample_models: Path) -> None:
@@ -218,13 +283,10 @@ def test_a_very_high_version(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [str(2**63), str(2**70), "9" * 200])
 def test_a_version_that_is_too_high(tmp_path: Path, version: str) -> None:
-    """A number that no client can name breaks its model, with its folder's name, and no other."""
-    put(tmp_path, f"m/{version}/model.onnx", "m/1/model.onnx", "good/1/model.onnx")
-    repository = ModelRepository(tmp_path)
-    with pytest.raises(LoadFailed) as caught:
-        repository.find("m")
-    assert str(caught.value) == f"{tmp_path}/m/{version}: a version is at most {2**63 - 1}"
-    assert dict(repository.versions())["good"] == (1,)
+    """A folder with a number that no client can name is left out, and that is told of it."""
+    put(tmp_path, f"m/{version}/model.onnx", "m/1/model.onnx", "m/01/model.onnx")
+    found = ModelRepository(tmp_path).find("m")
+    assert (found.versions, found.left_out) == ((1,), ("01", version))
 
 
 # ── what is broken ──────────────────────────────────────────────────────────
@@ -239,6 +301,7 @@ def test_a_version_that_is_too_high(tmp_path: Path, version: str) -> None:
         ("m/v1/model.onnx", "v1"),
         ("m/0/model.onnx", "0"),
         ("m/01/model.onnx", "01"),
+        ("m/9223372036854775808/model.onnx", "9223372036854775808"),
     ],
 )
 def test_a_folder_without_a_model(tmp_path: Path, path: str, no_version: str) -> None:
@@ -250,7 +313,8 @@ def test_a_folder_without_a_model(tmp_path: Path, path: str, no_version: str) ->
         repository.find("m")
     told = "the folder of model 'm' holds no model: put in 1/model.onnx or model.onnx"
     if no_version:
-        told += f"; {no_version!r} is not a version: a number from 1, no leading zeros"
+        told += f"; {no_version!r} is not a version: a number from 1 to {2**63 - 1}, "
+        told += "no leading zeros"
     assert str(caught.value) == told
 
 

@@ -181,10 +181,10 @@ class _Call:
             told = self._kind.FromString(await asyncio.wait_for(self._call, 30))
         except grpc.aio.AioRpcError as error:
             raise RefusedError(error.details()) from None
-        if not hasattr(told, "raw_output_contents"):
+        if not hasattr(told, "outputs"):
             return None
-        values = np.frombuffer(told.raw_output_contents[0], np.float32)
-        return values.reshape(tuple(told.outputs[0].shape)).tolist()
+        (output,) = told.outputs
+        return np.array(output.contents.fp32_contents).reshape(tuple(output.shape)).tolist()
 
     def hang_up(self) -> None:
         self._call.cancel()

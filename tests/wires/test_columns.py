@@ -3,12 +3,10 @@
 import io
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-import onnx_models
 import pandas as pd
 import pytest
 import tritonclient.grpc
@@ -348,3 +346,37 @@ def test_a_name_too_many_or_too_few(server: Server, name: str) -> None:
     else:
         with pytest.raises((WorkbenchError, RefusedError), match="the rows have 'z' too"):
             ask(server, "matrix", more)
+
+
+def test_null_where_no_text_may_be_missing(server: Server) -> None:
+    """It is refused, in the words that Triton's clients know."""
+    texts = {"x": ("BYTES", [-1])}
+    server.wb.register(lambda x: x, name="echo", inputs=texts, outputs=texts)
+    entry = {"name": "x", "datatype": "BYTES", "shape": [2], "data": ["a", None]}
+    reply = httpx.post(f"{server.url}/v2/models/echo/infer", json={"inputs": [entry]})
+    told = "input 'x': attempt to access JSON non-string as string: null is not a string"
+    assert (reply.status_code, reply.json()["error"]) == (400, told)
+    with pytest.raises(WorkbenchError, match="null is not a string"):
+        server.far.infer("echo", np.array(["a", None], object))
+
+
+CONFIG = 'parameters { key: "columns" value { string_value: \'["age", "income", "c", "a"]\' } }'
+
+
+def test_a_model_of_a_folder(tmp_path: Path) -> None:
+    """Its configuration may have the names; the server and the container know them then."""
+    (tmp_path / "m").mkdir()
+    onnx_models.identity(tmp_path / "m" / "model.onnx", "FP64", ("n", 4))
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG)
+    rows, wanted = shuffled(MATRIX, ORDERS[1]), right(MATRIX)
+    with Workbench(tmp_path, device="cpu") as wb, workbench.connect(wb.url) as far:
+        for ask in (wb.infer, far.infer):
+            for form in ("table", "records", "dict"):
+                assert ask("m", FORMS[form](rows)).tolist() == wanted
+        load = {"model_name": "mine", "url": str(tmp_path / "m")}
+        assert httpx.post(f"{wb.url}/models", json=load).is_success
+        for kind, write in BODIES.values():
+            headers = {"Content-Type": kind}
+            for path in ("/models/mine/invoke", "/invocations"):
+                reply = httpx.post(f"{wb.url}{path}", content=write(rows), headers=headers)
+                assert answer_in(reply.json()) == wanted

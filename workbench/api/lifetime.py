@@ -96,8 +96,8 @@ class Lifetime:
         if self.is_running:
             return
         folders, artifacts = self.settings.repository, self.settings.artifacts
-        problems = overwritten(), too_deep(folders), hidden_files(folders), _unfound(artifacts)
-        for problem in filter(None, problems):
+        deep, hidden = too_deep(folders, self.settings.name), hidden_files(folders)
+        for problem in filter(None, (overwritten(), deep, hidden, _unfound(artifacts))):
             warnings.warn(problem, stacklevel=3)
         self._serving.start()
         if self._finalizer is None:

@@ -62,7 +62,7 @@ def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
     for model in trace.models:
         if model not in costs:
             try:
-                nbytes = core.estimate(model.name, model.version)
+                nbytes = core.estimate(model.name, model.version).nbytes
             except WorkbenchError:
                 continue  # it is gone, or broken: the plan says how many requests it leaves out
             if not rates:

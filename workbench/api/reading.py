@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.api.models import Models
 from workbench.errors import UsageError
+from workbench.repository import taken_as
 from workbench.settings import Folders
 from workbench.spelling import no_folder
 from workbench.views.html import status_html
@@ -117,6 +118,8 @@ class Reading(Models):
     def _title(self) -> str:
         places = addresses(self.link, self.grpc_urls)
         told = f"workbench {places} with {models_count(len(self.names))}"
+        if taken := taken_as(self.settings.repository, self.settings.name):
+            told += f" ({taken})"
         for folder in self.settings.repository:
             if wrong := no_folder(folder):
                 told += f" (the repository folder {str(folder)!r} {wrong})"

@@ -188,7 +188,7 @@ def request_of(
 
 def _estimate_nbytes(core: ServerCore, name: str) -> int:
     try:
-        return core.estimate(name)
+        return core.estimate(name).nbytes
     except WorkbenchError:  # a part of an ensemble is missing, and the card says so elsewhere
         return 0
 

@@ -277,7 +277,7 @@ def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> T
         elif are_images(value):
             value = image_arrays(value, spec.shape)
         tensor = Tensor.cast(value, spec.datatype, missing=spec.missing)
-        if len(tensor.shape) >= len(spec.shape):
+        if spec.any_rank or len(tensor.shape) >= len(spec.shape):
             return tensor
         form = signature.image_forms.get(name)
         return _widened(tensor, spec, "" if form is None else form.layout)

@@ -216,7 +216,8 @@ def _check_same(
     if a.datatype != b.datatype:
         raise ValueError(f"tensor {tensor!r} is {a.datatype} in {one}, and {b.datatype} in {other}")
     less_a, less_b = a.shape[a_batched:], b.shape[b_batched:]
-    if not _may_be_same(less_a, less_b) and not _may_be_same(a.shape, b.shape):
+    fit = a.any_rank or b.any_rank or _may_be_same(less_a, less_b)
+    if not fit and not _may_be_same(a.shape, b.shape):
         raise ValueError(
             f"tensor {tensor!r} has shape {list(a.shape)} in {one}, and {list(b.shape)} in {other}"
         )

@@ -176,7 +176,7 @@ def config_text(
 
 def _parsed(file: Path) -> dict[str, Any]:
     message: Any = message_class("model_config", "inference.ModelConfig")()
-    text_format.Parse(file.read_text(encoding="utf-8"), message)
+    text_format.Parse(file.read_text("utf-8-sig"), message)
     parsed: dict[str, Any] = json_format.MessageToDict(message, preserving_proto_field_name=True)
     return parsed
 

@@ -155,7 +155,10 @@ def _scheduling(source: ModelSource, max_batch_size: int) -> Json:
         return {"ensemble_scheduling": {"step": [_step(step) for step in origin.steps]}}
     if isinstance(origin, FunctionModel):
         return _batching(origin.schedule.batching if origin.schedule else None, max_batch_size)
-    return _batching(source.config.batching, max_batch_size)
+    batching, config = source.config.batching, source.config
+    if batching is None and max_batch_size > config.max_batch_size:  # as Triton completes it
+        batching = Batching()
+    return _batching(batching, max_batch_size)
 
 
 def _step(step: Step) -> Json:

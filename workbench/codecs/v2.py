@@ -290,7 +290,8 @@ def _name(entry: Mapping[str, Json] | None, what: str) -> str:
         raise MalformedRequest(f"an {what} is not a JSON object")
     name = entry.get("name")
     if not isinstance(name, str) or not name:
-        told = "no 'name'" if name in (None, "") else "a 'name' that is not a string"
+        told = "no 'name'" if name is None else "a 'name' that is not a string"
+        told = "an empty 'name'" if name == "" else told
         raise MalformedRequest(f"an {what} has {told}")
     return name
 

@@ -2,7 +2,7 @@
 
 Parsed by simdjson where it is installed, written by orjson. What the JSON grammar lacks (NaN,
 infinities) is read as a literal, as ``null`` (NaN), or as one of the strings "NaN", "Infinity",
-"-Infinity", and written as one of those strings: the one form that every client tried can read.
+"-Infinity", and written as one of those strings: the form that most clients can read.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def numbers(datatype: str, data: Any) -> Array:
     if dtype is wide_dtype:
         return wide
     if letter != "d":
-        return _narrowed(datatype, dtype, wide)
+        return narrowed(datatype, dtype, wide)
     narrow: Array = _quiet.context.run(wide.astype, dtype)
     return narrow
 
@@ -268,7 +268,7 @@ def short_reader(datatype: str) -> ShortReader | None:
                 rounded: Array = quiet.context.run(new_array, values, dtype)
                 return rounded
             wide = new_array(values)
-            return _narrowed(datatype, dtype, wide) if wide.dtype.kind in "iu" else None
+            return narrowed(datatype, dtype, wide) if wide.dtype.kind in "iu" else None
         except (ValueError, OverflowError):
             return None
 
@@ -280,14 +280,29 @@ SHORT_NBYTES = 2**11
 _OF_NUMBERS = b"[]0123456789+-.eE, \t\r\n"
 
 
-def _narrowed(datatype: str, dtype: np.dtype[Any], wide: Array) -> Array:
+def narrowed(datatype: str, dtype: np.dtype[Any], wide: Array) -> Array:
     """The integers of *wide*, as wide as JSON has them, as *dtype*. Raises ``OverflowError``."""
     if wide.size:
         limits = np.iinfo(dtype)
-        for value in (wide.min(), wide.max()):
-            if not limits.min <= value <= limits.max:
-                raise OverflowError(f"{value} is out of range for {datatype}")
+        if wide.min() < limits.min or wide.max() > limits.max:
+            wide = _unsigned(dtype, wide)
+            for value in (wide.min(), wide.max()):
+                if not limits.min <= value <= limits.max:
+                    raise OverflowError(f"{value} is out of range for {datatype}")
     return wide.astype(dtype)
+
+
+def _unsigned(dtype: np.dtype[Any], wide: Array) -> Array:
+    """The integers of *wide* without the sign by which Java's bytes and shorts are extended.
+
+    Where *dtype* is unsigned and small, such a client writes 200 as 0xFFFFFFC8, whose lowest bits
+    alone Triton takes. Other numbers that are out of range stay as they are.
+    """
+    if dtype.kind != "u" or dtype.itemsize > 2:
+        return wide
+    bits = 8 * dtype.itemsize
+    is_extended = (wide >= 2**32 - 2 ** (bits - 1)) & (wide < 2**32)
+    return np.where(is_extended, wide & (2**bits - 1), wide)
 
 
 def _slow_array(datatype: str, items: list[Json]) -> Array:
@@ -296,11 +311,7 @@ def _slow_array(datatype: str, items: list[Json]) -> Array:
     values = [read(item) for item in items]
     if dtype.kind == "f":
         return _quiet.context.run(np.array(values, np.float64).astype, dtype)
-    limits = np.iinfo(dtype)
-    for value in values:
-        if not limits.min <= value <= limits.max:
-            raise OverflowError(f"{value} is out of range for {datatype}")
-    return np.array(values, dtype)
+    return narrowed(datatype, dtype, np.array(values, object))
 
 
 def _flat(data: Json) -> Iterator[Json]:

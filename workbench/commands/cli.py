@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -44,6 +45,7 @@ _PORT = "8000"  # what clients of other servers try first
 _EXIT_TIMEOUT = "25s"  # Kubernetes and SageMaker end a container 30 s after SIGTERM
 _INTERRUPTED = 128 + signal.SIGINT  # as shells tell it
 _EVENT_WAIT_S = 0.5
+_LOOK_S = 0.1
 _WIDEST = 120  # characters of a line of help, in a terminal that is as wide
 
 
@@ -184,6 +186,8 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
         if on_platform and not repository:
             single = single_artifacts(os.environ, settings["artifact_script"])
             settings["artifacts"] = settings["artifacts"] or single
+        if os.environ.get("MODEL_INIT_MODE") == "async":  # KServe's, where a container brings them
+            _wait_for(repository)
         with Workbench(repository, **settings) as workbench:
             folders = workbench.settings.repository
             faults = repository_faults(workbench.models, folders, "workbench models")
@@ -224,6 +228,15 @@ def _until_interrupted() -> Iterator[None]:
     finally:
         LogRing.printed_to = None
     click.echo("stopped")
+
+
+def _wait_for(folders: tuple[Path, ...]) -> None:
+    """Wait until all *folders* are there, and say which is not."""
+    for folder in folders:
+        if not folder.is_dir():
+            click.echo(f"waiting for the folder {folder}")
+        while not folder.is_dir():
+            time.sleep(_LOOK_S)
 
 
 def _follow(workbench: Workbench, head: str) -> None:

@@ -309,7 +309,7 @@ def _text_of(given: str) -> str:
         return given
     path = Path(given)
     if path.suffix or path.is_file():
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     if given.strip() not in _JSON_WORDS:
         raise UsageError(f"{given!r} is neither JSON nor a file")
     return given

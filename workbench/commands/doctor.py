@@ -80,6 +80,7 @@ def examine(kernel: Any = None) -> Findings:
         [
             *versions(),
             *engine(installed),
+            *json(installed),
             *nvidia(gpus(), installed),
             *telemetry(os.environ),
             *ports(running_servers()),
@@ -108,6 +109,17 @@ def engine(version_of: Installed) -> Iterator[Finding]:
         yield Finding("ONNX Runtime", f"{words} are installed over each other", repair(there))
     else:
         yield Finding("ONNX Runtime", words)
+
+
+def json(version_of: Installed) -> Iterator[Finding]:
+    """The parser of JSON: Python's own takes several times as long for large tensors."""
+    if version := version_of("pysimdjson"):
+        yield Finding("JSON", f"is read by simdjson {version}")
+    else:
+        cure = (
+            "pip install pysimdjson, which needs a C++ compiler for Python 3.14; or conda install"
+        )
+        yield Finding("JSON", "is read by Python's own parser, which is slow", cure)
 
 
 def nvidia(found: Any, version_of: Installed) -> Iterator[Finding]:

@@ -51,7 +51,9 @@ class Lifetime:
         self.events = self.records.events
         self._regions = Regions()
         self.log_settings = LogSettings()
-        self._repository = ModelRepository(*settings.repository, follow_links=settings.follow_links)
+        self._repository = ModelRepository(
+            *settings.repository, name=settings.name, follow_links=settings.follow_links
+        )
         self._files = files
         self._clock = clock
         self._urls: dict[str, str] = {}  # of the models that were added

@@ -9,7 +9,7 @@ from pathlib import Path
 from workbench.core.status.snapshot import ModelStatus
 from workbench.core.status_verbs import StatusVerbs
 from workbench.errors import InvalidRequest, ModelNotFound
-from workbench.model import FunctionModel, ModelId, Need
+from workbench.model import FunctionModel, ModelId, Need, together
 from workbench.repository import NO_PARTS
 from workbench.residency.decision import check_fits
 from workbench.stop import CancellationToken
@@ -37,7 +37,7 @@ class ModelVerbs(StatusVerbs):
         """Load all served versions of the model, as ``load`` does, and unload its other versions.
 
         Until the model is unloaded, *config* (JSON of Triton's ModelConfig) replaces its
-        configuration, and *files* (by ``<version>/<name>``) replace its folder. Raises
+        configuration, and *files* (by their paths in it) replace its folder. Raises
         ``InvalidRequest`` if they are not valid.
         """
         runtime, override = self._running(), None
@@ -68,8 +68,8 @@ class ModelVerbs(StatusVerbs):
         """Unload every model, as ``unload`` does. Raises ``UsageError`` from within a run."""
         self._running().loads.unload_all()
 
-    def estimate(self, name: str, version: int | None = None) -> int:
-        """An upper bound, in bytes, of the memory that the model takes while loading and after.
+    def estimate(self, name: str, version: int | None = None) -> Need:
+        """An upper bound of the memory that the model takes while loading and after.
 
         For an ensemble: that of all its parts. Reads only headers of files, and does not start the
         engine. Raises as ``resolve`` does.
@@ -79,7 +79,7 @@ class ModelVerbs(StatusVerbs):
             model = self._names.look(name, version)
             parts = runtime.sources.parts(name, model.version)
             models = [model, *(self._names.look_for_default(*part) for part in parts)]
-            return sum(runtime.sources.look(model).nbytes for model in dict.fromkeys(models))
+            return together(map(runtime.sources.look, dict.fromkeys(models)))
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""

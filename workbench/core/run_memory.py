@@ -203,7 +203,11 @@ def _parts(session: Runnable, inputs: Mapping[str, Tensor]) -> Iterator[dict[str
     """
     counts = {tensor.shape[:1] for tensor in inputs.values()}
     specs = session.signature.inputs
-    open_rows = all(specs[name].shape[:1] == (-1,) for name in inputs if name in specs)
+    open_rows = all(
+        specs[name].shape[:1] == (-1,) and not specs[name].any_rank
+        for name in inputs
+        if name in specs
+    )
     if not (session.divisible and open_rows and len(counts) == 1):
         return
     for rows in counts.pop():

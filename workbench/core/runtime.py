@@ -140,6 +140,7 @@ class Runtime:
             ],
             POLICIES[settings.evict],
             records.telemetry,
+            placed=bool(settings.modelmesh),
             clock=clock,
         )
         self.devices = tuple(

@@ -28,8 +28,8 @@ from workbench.model import (
     ModelMetadata,
     ModelSource,
     ModelState,
-    Need,
     Signature,
+    together,
 )
 from workbench.residency.decision import check_fits
 
@@ -242,6 +242,17 @@ class StatusVerbs(Lifetime):
         models, left_out = self._statuses().first(most, chosen, since_s, wanted)
         return replace(self._snapshot(models), left_out=left_out)
 
+    def base_nbytes(self) -> int:
+        """The memory of this process that belongs to no model, the engine included.
+
+        On several devices the most on any. Raises ``ServerNotRunning``, and ``LoadFailed`` if the
+        engine does not start.
+        """
+        runtime = self._running()
+        for backend in runtime.sources.files:
+            backend.wake()
+        return max(device.watch.base_nbytes() or 0 for device in runtime.devices)
+
     def journal(self) -> bytes:
         """The journal of the residency, for ``residency.replay``. Raises ``ServerNotRunning``."""
         return self._running().residency.journal()
@@ -314,8 +325,7 @@ def _check_fits(runtime: Runtime, models: list[ModelId]) -> None:
         raise ModelNotReady(str(error)) from error
     told = {str(model): need for model, need in needs.items()}
     if len(runtime.devices) == 1 and len(models) > 1:
-        nbytes, loading_nbytes = map(sum, zip(*needs.values(), strict=True))
-        told = {f"{models[0]} with its parts": Need(nbytes, loading_nbytes)}
+        told = {f"{models[0]} with its parts": together(needs.values())}
     for whole, need in told.items():
         try:
             check_fits(whole, need, runtime.residency.budget_nbytes)

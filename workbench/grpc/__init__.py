@@ -13,9 +13,11 @@ from workbench.grpc.server import GrpcServer
 from workbench.grpc.service import Service
 from workbench.grpc.standard import health, reflection
 from workbench.grpc.v2 import V2
-from workbench.tokens import UNIX
+from workbench.tokens import UNIX, is_local
 
 __all__ = ["GrpcServer", "servers", "settings_of"]
+
+_PING_S = 300.0  # gRPC's own, for clients on other machines
 
 
 def servers(core: ServerCore, token: str) -> tuple[GrpcServer, ...]:
@@ -49,7 +51,8 @@ def _server(core: ServerCore, endpoint: str, services: Sequence[Service], token:
     checks = health([each.name for each in services], core)
     served = (*services, checks, *reflection((*services, checks), core))
     door = _door(endpoint, token, dict(settings.restrict))
-    return GrpcServer(served, door, host, port, settings.max_request)
+    ping_s = settings.grpc_ping or (0.0 if is_local(host) else _PING_S)
+    return GrpcServer(served, door, host, port, settings.max_request, ping_s=ping_s)
 
 
 def _door(endpoint: str, token: str, groups: dict[str, str]) -> Door:

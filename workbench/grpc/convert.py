@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import DecodeError, Message
 
-from workbench.codecs import v2, v2_binary
+from workbench.codecs import v2, v2_binary, v2_json
 from workbench.codecs.v2_parameters import (
     RegionSpan,
     ask_for,
@@ -86,8 +86,7 @@ class InferMessage:
 
     Only if *functions* is true may functions run for it. ``check`` comes first; it finds *version*
     and *wants_empty_end*, for streams: whether the client wants an empty reply after the last one.
-    Once it is read, *shares* says whether it names shared memory, and *carried* what its reply
-    carries of its outputs, if not all is sent. Raises ``MalformedRequest``.
+    Once it is read, *shares* says whether it names shared memory. Raises ``MalformedRequest``.
     """
 
     def __init__(
@@ -102,7 +101,8 @@ class InferMessage:
         self.headers: Sequence[tuple[str, str | bytes]] = ()  # the metadata of its call
         self.times: WireTimes | None = None  # while requests are traced
         self.shares = False
-        self.carried: Carried | None = None
+        self._is_typed = False  # whether its contents are typed, as those of its replies are then
+        self._carried: Carried | None = None  # of its outputs, what replies carry, if not all
         self.message = parse(_REQUEST, head)
         self.name: str = self.message.model_name
         self.version: int | None = None
@@ -137,8 +137,21 @@ class InferMessage:
         if message.outputs:
             spans = _ask_for(message.outputs, request)
             if spans:
-                self.shares, self.carried = True, partial(_carried, spans, self._write_region)
+                self.shares, self._carried = True, partial(_carried, spans, self._write_region)
+        self._is_typed = bool(request.inputs) and not (raw or self.shares)
         return request
+
+    def encode(self, response: InferResponse) -> bytes:
+        """As ``encode``, for this request. Raises as ``v2.write_shared`` does."""
+        return b"".join(_parts(response, self._carried, self._is_typed))
+
+    def encode_in_stream(self, response: InferResponse) -> bytes:
+        """The ``ModelStreamInferResponse`` of *response*, which says whether it is the last one.
+
+        See ``encode``.
+        """
+        parts = _parts(response, self._carried, self._is_typed, response.final)
+        return b"".join((_INFER_RESPONSE, varint(sum(map(len, parts))), *parts))
 
     def _inputs(self, entries: Any, raw: Sequence[memoryview]) -> dict[str, Tensor]:
         inputs: dict[str, Tensor] = {}
@@ -213,12 +226,13 @@ class InferMessage:
             )
         dtype = DATATYPES[datatype].dtype
         if dtype.kind in "iu" and dtype.itemsize < 4:  # in a field of 32 bits
-            wide, limits = np.array(values, np.int64), np.iinfo(dtype)
-            if count and not limits.min <= wide.min() <= wide.max() <= limits.max:
-                raise InvalidRequest(
-                    f"input {name!r} is {datatype}: an element is out of its range"
-                )
-        return Tensor(datatype, np.array(values, dtype).reshape(shape))
+            try:
+                array = v2_json.narrowed(datatype, dtype, np.array(values, np.int64))
+            except OverflowError as error:
+                raise InvalidRequest(f"input {name!r}: {error}") from None
+        else:
+            array = np.array(values, dtype)
+        return Tensor(datatype, array.reshape(shape))
 
 
 def split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
@@ -308,20 +322,22 @@ def _carried(
 # ── replies ─────────────────────────────────────────────────────────────────
 
 
-def encode(response: InferResponse, carried: Carried | None = None) -> bytes:
-    """The ``ModelInferResponse`` of *response*; of its outputs, what *carried* says, or all.
-
-    Raises as *carried* does.
-    """
-    return b"".join(_parts(response, carried))
+def encode(response: InferResponse) -> bytes:
+    """The ``ModelInferResponse`` of *response*, with raw contents."""
+    return b"".join(_parts(response))
 
 
 def _parts(
-    response: InferResponse, carried: Carried | None, final: bool | None = None
+    response: InferResponse,
+    carried: Carried | None = None,
+    typed: bool = False,
+    final: bool | None = None,
 ) -> list[Any]:
+    """The reply; of its outputs what *carried* says, or all. *typed*: not raw, if all can be so."""
     outputs = response.outputs.items()
     layout = tuple([(name, each.datatype, each.array.shape) for name, each in outputs])
-    parts: list[Any] = [_head(response.model, layout)]
+    typed = typed and all(datatype in _CONTENTS for _, datatype, _ in layout)
+    parts: list[Any] = [_typed(response) if typed else _head(response.model, layout)]
     if response.id or response.parameters or final is not None:
         message: Any = _RESPONSE(id=response.id)
         for key, value in (response.parameters or {}).items():
@@ -329,10 +345,22 @@ def _parts(
         if final is not None:
             message.parameters[_FINAL].bool_param = final
         parts.append(message.SerializeToString())
-    for name, tensor in outputs:
+    for name, tensor in () if typed else outputs:
         data = v2_binary.encode(tensor) if carried is None else carried(name, tensor)
         parts += (_RAW_OUTPUT, varint(len(data)), data)
     return parts
+
+
+def _typed(response: InferResponse) -> bytes:
+    """As ``_head``, with the typed contents of each output."""
+    message: Any = _RESPONSE.FromString(_head(response.model, ()))
+    for name, tensor in response.outputs.items():
+        array = tensor.array.reshape(-1)
+        output = message.outputs.add(name=name, datatype=tensor.datatype, shape=tensor.array.shape)
+        # a view's elements are numbers of Python's, which a list of all would hold at once
+        values = array if tensor.datatype == "BYTES" else array.data
+        getattr(output.contents, _CONTENTS[tensor.datatype]).extend(values)
+    return bytes(message.SerializeToString())
 
 
 @lru_cache(_MANY_HEADS)
@@ -342,15 +370,6 @@ def _head(model: ModelId, layout: tuple[tuple[str, str, tuple[int, ...]], ...]) 
     for name, datatype, shape in layout:
         message.outputs.add(name=name, datatype=datatype, shape=shape)
     return bytes(message.SerializeToString())
-
-
-def encode_in_stream(response: InferResponse, carried: Carried | None = None) -> bytes:
-    """The ``ModelStreamInferResponse`` of *response*, which says whether it is the last one.
-
-    See ``encode``.
-    """
-    parts = _parts(response, carried, response.final)
-    return b"".join((_INFER_RESPONSE, varint(sum(map(len, parts))), *parts))
 
 
 def error_in_stream(told: str, request_id: str) -> bytes:

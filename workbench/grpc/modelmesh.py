@@ -1,6 +1,8 @@
 """``mmesh.ModelRuntime``: ModelMesh decides which models this server loads and unloads.
 
 Its capacity and the sizes of models come from the core's ledger, so that both keep the same books.
+ModelMesh makes room for a model as it is once loaded: what models need beside that while they load,
+and what this process takes later, is in the buffer, which the ledger has and ModelMesh does not.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from threading import Lock
@@ -19,6 +21,7 @@ from workbench.core import ServerCore
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
+    MemoryExhausted,
     ModelNotFound,
     RequestStopped,
     SettingError,
@@ -26,7 +29,9 @@ from workbench.errors import (
 )
 from workbench.grpc import v2
 from workbench.grpc.service import Handler, Rpc, Service, methods_of
-from workbench.model import check_name
+from workbench.grpc.status import PLACED
+from workbench.model import check_name, is_version
+from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
@@ -36,21 +41,22 @@ NAME = "mmesh.ModelRuntime"
 _FILE = "model_runtime"
 _PORT = "port:"
 
+_MEMORY = ("CONTAINER_MEM_REQ_BYTES", "MODEL_SERVER_MEM_REQ_BYTES")  # the first that is given
 _MOST_NBYTES = 2**60  # of a model
 _UINT32, _UINT64 = 2**32 - 1, 2**64 - 1  # the most that the fields of the messages hold
 _MOST_STEPS = 16  # from folder to folder, until a path goes round in circles
 _SETTINGS = "model-settings.json"  # the file that a folder of MLServer has
-_NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "ModelStatistics")
 
 
 @dataclass(frozen=True)
 class Environment:
     """The environment variables of ModelMesh's own adapters.
 
-    *capacity_nbytes* is ``None`` if the container's memory is not given.
+    *memory_nbytes*, of the container, is ``None`` if it is not given.
     """
 
-    capacity_nbytes: int | None = None
+    memory_nbytes: int | None = None
+    buffer_nbytes: int = 256 * 2**20
     loading_concurrency: int = 1
     load_timeout_ms: int = 30_000
     default_nbytes: int = 1_000_000
@@ -62,15 +68,16 @@ class Environment:
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Environment:
         """Read *environ*. Raises ``SettingError`` for what is not a number or not in its range."""
-        memory = _number(environ, "CONTAINER_MEM_REQ_BYTES", 0)
-        buffer = _number(environ, "MEM_BUFFER_BYTES", 256 * 2**20)
+        name = next((each for each in _MEMORY if environ.get(each)), _MEMORY[0])
+        memory = _number(environ, name, 0)
+        buffer = _number(environ, "MEM_BUFFER_BYTES", cls.buffer_nbytes)
         if memory and memory <= buffer:
             raise SettingError(
-                f"CONTAINER_MEM_REQ_BYTES is {memory}: nothing is left beside "
-                f"MEM_BUFFER_BYTES, {buffer}"
+                f"{name} is {memory}: nothing is left beside MEM_BUFFER_BYTES, {buffer}"
             )
         return cls(
-            capacity_nbytes=memory - buffer if memory else None,
+            memory_nbytes=memory or None,
+            buffer_nbytes=buffer,
             loading_concurrency=_number(
                 environ, "LOADING_CONCURRENCY", cls.loading_concurrency, most=_UINT32
             ),
@@ -101,13 +108,15 @@ def _number(
 def settings_of(settings: Settings, environ: Mapping[str, str]) -> Settings:
     """The *settings* of a server whose models ModelMesh places.
 
-    Models are loaded and unloaded only when it asks; capacity and endpoints come from the
-    environment if the settings do not give them. Raises ``SettingError``.
+    Models are loaded and unloaded only when it asks, and a load may wait for others as long as it
+    does; budget and endpoints come from the environment if the settings do not give them. Raises
+    ``SettingError``.
     """
+    environment = Environment.of(environ)
     changes: dict[str, Any] = {"load": "explicit", "evict": "never"}
-    if settings.budget is None:
-        capacity_nbytes = Environment.of(environ).capacity_nbytes
-        changes["budget"] = None if capacity_nbytes is None else f"{capacity_nbytes}B"
+    changes["wait"] = max(settings.wait, environment.load_timeout_ms / 1e3)
+    if settings.budget is None and environment.memory_nbytes is not None:
+        changes["budget"] = f"{environment.memory_nbytes}B"
     if settings.modelmesh == "on":
         changes["modelmesh"] = f"{_PORT}{environ.get('ADAPTER_PORT') or 8085}"
     if settings.grpc_port is None and not settings.grpc_uds:
@@ -137,6 +146,8 @@ class ModelMesh:
         self._turns: WeakValueDictionary[str, _ModelTurn] = WeakValueDictionary()
         self._turning = Lock()
         self._predictions = count()
+        self._budget_nbytes = environment.memory_nbytes  # unless a user gives another one
+        self._capacity_nbytes = 0  # as ModelMesh knows it
         self._starts = 0  # of ModelMesh, each of which unloads all models
         self._started = 0  # how many of them are through with that
 
@@ -148,7 +159,7 @@ class ModelMesh:
             "modelSize": self._size,
             "unloadModel": self._unload,
         }
-        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, {}))
+        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, {}, lambda _: PLACED))
 
     def _turn(self, model: str) -> _ModelTurn:
         with self._turning:
@@ -162,9 +173,19 @@ class ModelMesh:
             return {"status": 0}  # STARTING
         self._purge()
         environment = self._environment
+        self._capacity_nbytes = 0
+        self._fit()
+        left_nbytes = self._core.snapshot().budget_nbytes - environment.buffer_nbytes
+        if left_nbytes <= 0:
+            budget = show_nbytes(left_nbytes + environment.buffer_nbytes)
+            raise MemoryExhausted(
+                f"models may take {budget}, and MEM_BUFFER_BYTES is "
+                f"{show_nbytes(environment.buffer_nbytes)}: nothing is left for them"
+            )
+        self._capacity_nbytes = left_nbytes
         told: Any = message_class(_FILE, "mmesh.RuntimeStatusResponse")(
             status=1,  # READY
-            capacityInBytes=self._core.snapshot().budget_nbytes,
+            capacityInBytes=left_nbytes,
             maxLoadingConcurrency=max(1, environment.loading_concurrency),
             modelLoadingTimeoutMs=environment.load_timeout_ms,
             defaultModelSizeInBytes=environment.default_nbytes,
@@ -172,9 +193,22 @@ class ModelMesh:
             limitModelConcurrency=environment.model_concurrency > 0,
             allowAnyMethod=True,
         )
-        for method in _NAMED_FIRST:
+        for method in v2.NAMED_FIRST:
             told.methodInfos[f"{v2.NAME}/{method}"].idInjectionPath.append(1)
         return told
+
+    def _fit(self) -> None:
+        """Let models take what this process leaves of the container's memory now.
+
+        Never less than ModelMesh counts on: it has made room for the next model already.
+        """
+        memory_nbytes = self._environment.memory_nbytes
+        with self._turning:
+            settings = self._core.settings
+            if memory_nbytes is not None and settings.budget == self._budget_nbytes:
+                left_nbytes = memory_nbytes - self._core.base_nbytes()
+                self._budget_nbytes = max(left_nbytes, self._capacity_nbytes, 1)
+                self._core.adjust(replace(settings, budget=self._budget_nbytes))
 
     def _purge(self) -> None:
         with self._turning:
@@ -196,7 +230,7 @@ class ModelMesh:
     # ── a model ──
 
     def _predict(self, asked: Any, _: Rpc) -> Any:
-        """An upper bound of the model's memory, from its file alone."""
+        """What the model takes once it is loaded, at most, from its file alone."""
         with suppress(ModelNotFound):
             known = self._core.status(asked.modelId).nbytes
             if known:
@@ -205,7 +239,8 @@ class ModelMesh:
         name = f"modelmesh prediction {number}/{_id_of(asked)}"  # the same model may be asked twice
         self._core.add(name, path)
         try:
-            nbytes = self._core.estimate(name)
+            need = self._core.estimate(name)
+            nbytes = need.nbytes - need.loading_nbytes
         except LoadFailed:
             nbytes = self._guess(asked.modelKey)
         finally:
@@ -233,6 +268,7 @@ class ModelMesh:
             call.when_gone(lambda: stop.set(RequestStopped("ModelMesh cancelled the load")))
             if model not in self._core.loaded() or self._core.added().get(model) != str(path):
                 try:
+                    self._fit()
                     self._core.add(model, path, url=str(path))
                     self._core.load(model, None, stop)
                 except BaseException as error:
@@ -307,7 +343,7 @@ def find_model(path: Path, steps: int = _MOST_STEPS) -> Path:
         uri = _uri(path / _SETTINGS)
         if uri and not path.samefile(path / uri):
             return find_model(path / uri, steps - 1)
-    versions = [each for each in entries if each.name.isdecimal() and each.is_dir()]
+    versions = [each for each in entries if is_version(each.name) and each.is_dir()]
     if versions:
         latest = max(versions, key=lambda each: int(each.name))
         return path if (latest / "model.onnx").exists() else find_model(latest, steps - 1)

@@ -38,6 +38,7 @@ _FEW = 4  # threads that are always there
 _PATIENCE_S = 0.02  # so long a call may wait for one of them
 _STOP_S = 2.0  # for the end of the server after that of the last call
 _MOST_NBYTES = 107  # of a socket's path, in the system
+_INT32 = 2**31 - 1  # the most that an option of grpc holds
 _PLAIN = "/ !$&'()*+:;=@[]"  # besides letters and digits, what addresses may have as it is
 
 
@@ -135,11 +136,19 @@ class _Threads:
 class GrpcServer:
     """Serves *services* at *host* and *port* (0: a free one), or at ``unix:PATH``.
 
-    A message may have *max_nbytes*; *door* says which calls are allowed.
+    A message may have *max_nbytes*; *door* says which calls are allowed. A connection on which
+    several pings come less than *ping_s* after each other, without data in between, is closed.
     """
 
     def __init__(
-        self, services: Iterable[Service], door: Door, host: str, port: int, max_nbytes: int
+        self,
+        services: Iterable[Service],
+        door: Door,
+        host: str,
+        port: int,
+        max_nbytes: int,
+        *,
+        ping_s: float = 0.0,
     ) -> None:
         self._router = _Router(services, door)
         self._host, self._port = host, port
@@ -147,6 +156,8 @@ class GrpcServer:
             ("grpc.so_reuseport", 0),  # otherwise two servers may share a port unintentionally
             ("grpc.max_receive_message_length", max_nbytes),
             ("grpc.max_send_message_length", -1),
+            ("grpc.http2.min_ping_interval_without_data_ms", min(round(ping_s * 1e3), _INT32)),
+            ("grpc.keepalive_permit_without_calls", 1),  # else a ping in two hours, between calls
         ]
         self._server: grpc.Server | None = None
         self._threads: _Threads | None = None

@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from workbench.door import token_of
 from workbench.grpc.convert import parse
-from workbench.grpc.status import abort
+from workbench.grpc.status import STATUS, Table, abort
 from workbench.protos import service
 from workbench.tokens import same
 
@@ -91,18 +91,25 @@ Handler = Callable[[Any, Rpc], Any]  # from a message to one, or to the fields o
 
 
 def methods_of(
-    file: str, name: str, answers: Mapping[str, Handler], raw: Mapping[str, grpc.RpcMethodHandler]
+    file: str,
+    name: str,
+    answers: Mapping[str, Handler],
+    raw: Mapping[str, grpc.RpcMethodHandler],
+    table: Callable[[str], Table] = lambda _: STATUS,
 ) -> dict[str, grpc.RpcMethodHandler]:
-    """All methods of a service, each of which is in *answers* or in *raw*."""
+    """All methods of a service, each of which is in *answers* or in *raw*.
+
+    *table* gives the codes of errors in a method of *answers*.
+    """
     found = dict(raw)
     for method in service(file, name).methods:
         if method.name not in found:
-            found[method.name] = unary(method, answers[method.name])
+            found[method.name] = unary(method, answers[method.name], table(method.name))
     return found
 
 
-def unary(method: MethodDescriptor, answer: Handler) -> grpc.RpcMethodHandler:
-    """A handler that answers one message with one."""
+def unary(method: MethodDescriptor, answer: Handler, table: Table) -> grpc.RpcMethodHandler:
+    """A handler that answers one message with one; *table* has the codes of its errors."""
     kind = message_factory.GetMessageClass(method.input_type)
     answered = message_factory.GetMessageClass(method.output_type)
 
@@ -113,7 +120,7 @@ def unary(method: MethodDescriptor, answer: Handler) -> grpc.RpcMethodHandler:
             message = found if isinstance(found, Message) else answered(**(found or {}))
             return bytes(message.SerializeToString())
         except Exception as error:  # the client must hear of it, whatever it is
-            abort(context, error, call.words(error))
+            abort(context, error, call.words(error), table)
 
     return grpc.unary_unary_rpc_method_handler(handle)
 

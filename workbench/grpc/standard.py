@@ -11,7 +11,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
+from google.protobuf import text_format
 from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from grpc import StatusCode
 
@@ -19,7 +22,7 @@ from workbench.core import ServerCore
 from workbench.errors import MalformedRequest, ModelNotFound, WorkbenchError
 from workbench.grpc.convert import parse
 from workbench.grpc.service import Rpc, Service, methods_of
-from workbench.grpc.status import abort
+from workbench.grpc.status import PLACED_UNNAMED, STATUS, abort
 from workbench.protos import file_pool, message_class
 
 HEALTH = "grpc.health.v1.Health"
@@ -34,6 +37,7 @@ def health(names: Iterable[str], core: ServerCore) -> Service:
 
     A model is asked for by its name.
     """
+    table = PLACED_UNNAMED if core.settings.modelmesh else STATUS
     known = {"", *names}
     request: Any = message_class("health", "grpc.health.v1.HealthCheckRequest")
     response: Any = message_class("health", "grpc.health.v1.HealthCheckResponse")
@@ -68,7 +72,8 @@ def health(names: Iterable[str], core: ServerCore) -> Service:
 
     written = response.SerializeToString
     raw = {"Watch": grpc.unary_stream_rpc_method_handler(watch, None, written)}
-    methods = methods_of("health", HEALTH, {"Check": check, "List": show}, raw)
+    answers = {"Check": check, "List": show}
+    methods = methods_of("health", HEALTH, answers, raw, lambda _: table)
     return Service(HEALTH, "health", methods)
 
 
@@ -95,6 +100,7 @@ def reflection(services: Iterable[Service], core: ServerCore) -> tuple[Service, 
     """Describes *services*, under both names that clients ask for."""
     served = {each.name: each.file for each in services}
     pools = [file_pool(file) for file in dict.fromkeys((*served.values(), "reflection"))]
+    pools.append(_of_v1(pools[-1].FindFileByName("reflection.proto")))
     request: Any = message_class("reflection", f"{_PACKAGE}.ServerReflectionRequest")
     response: Any = message_class("reflection", f"{_PACKAGE}.ServerReflectionResponse")
 
@@ -103,7 +109,7 @@ def reflection(services: Iterable[Service], core: ServerCore) -> tuple[Service, 
             try:
                 if asked.HasField("file_by_filename"):
                     return pool.FindFileByName(asked.file_by_filename)
-                return pool.FindFileContainingSymbol(asked.file_containing_symbol)
+                return _file_of(pool, asked.file_containing_symbol)
             except KeyError:
                 continue
         return None
@@ -136,6 +142,23 @@ def reflection(services: Iterable[Service], core: ServerCore) -> tuple[Service, 
 
 
 _PACKAGE = "grpc.reflection.v1alpha"
+
+
+def _of_v1(file: FileDescriptor) -> DescriptorPool:
+    """The pool of reflection's version v1: v1alpha's *file*, under another package."""
+    alpha, pool = FileDescriptorProto.FromString(file.serialized_pb), DescriptorPool()
+    text = str(alpha).replace("v1alpha", "v1").replace(file.name, f"v1/{file.name}")
+    pool.Add(text_format.Parse(text, FileDescriptorProto()))
+    return pool
+
+
+def _file_of(pool: DescriptorPool, symbol: str) -> FileDescriptor:
+    """The file that declares *symbol*, also a method's. Raises ``KeyError``."""
+    try:
+        return pool.FindFileContainingSymbol(symbol)
+    except KeyError:  # Python's pools do not find methods
+        service, _, method = symbol.rpartition(".")
+        return pool.FindServiceByName(service).methods_by_name[method].containing_service.file
 
 
 def _with_imports(file: FileDescriptor) -> dict[str, FileDescriptor]:

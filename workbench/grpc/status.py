@@ -1,9 +1,10 @@
-"""The one table from error classes to gRPC status codes."""
+"""The table from error classes to gRPC status codes, and what of it differs under ModelMesh."""
 
 from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from typing import NoReturn
 
@@ -17,10 +18,11 @@ _MOST_NBYTES = 2000  # of a message: it is sent in a header, percent-encoded
 
 _log = logging.getLogger("workbench")
 
-# NOT_FOUND is only for models that are not here: ModelMesh then loads the model, and asks
-# again. After UNAVAILABLE it asks another server, so that is for errors that may pass.
+Table = Mapping[type[WorkbenchError], StatusCode]
+
+# After UNAVAILABLE ModelMesh asks another server, so that is for errors that may pass.
 # An error has the code of the nearest class above it.
-STATUS: dict[type[WorkbenchError], StatusCode] = {
+STATUS: Table = {
     errors.WorkbenchError: StatusCode.INTERNAL,
     errors.InvalidRequest: StatusCode.INVALID_ARGUMENT,
     errors.ModelExists: StatusCode.ALREADY_EXISTS,
@@ -47,6 +49,10 @@ STATUS: dict[type[WorkbenchError], StatusCode] = {
     errors.RepositoryError: StatusCode.INTERNAL,
     errors.PortInUse: StatusCode.INTERNAL,
 }
+# After NOT_FOUND ModelMesh unloads the model of the call, loads it and asks again: that is for a
+# model that is not here, where its id is what the call asks for.
+PLACED: Table = {**STATUS, errors.VersionNotFound: StatusCode.INVALID_ARGUMENT}
+PLACED_UNNAMED: Table = {**PLACED, errors.ModelNotFound: StatusCode.INVALID_ARGUMENT}
 
 
 def message_of(error: Exception, told: str = "") -> str:
@@ -67,11 +73,13 @@ def message_of(error: Exception, told: str = "") -> str:
     return cut if len(written) <= _MOST_NBYTES else f"{cut}..."
 
 
-def abort(context: grpc.ServicerContext, error: Exception, told: str = "") -> NoReturn:
-    """End the call with the status code of *error*'s class; see ``message_of``."""
+def abort(
+    context: grpc.ServicerContext, error: Exception, told: str = "", table: Table = STATUS
+) -> NoReturn:
+    """End the call with the status code of *error*'s class in *table*; see ``message_of``."""
     code = StatusCode.INTERNAL
     if isinstance(error, WorkbenchError):
-        code = nearest(STATUS, error)
+        code = nearest(table, error)
         if error.retry_after_s is not None:  # gRPC's hint to clients that retry automatically
             pushback_ms = str(math.ceil(error.retry_after_s * 1e3))
             context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback_ms),))

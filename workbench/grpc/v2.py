@@ -32,19 +32,20 @@ from workbench.grpc import shared_memory
 from workbench.grpc.convert import (
     InferMessage,
     encode,
-    encode_in_stream,
     error_in_stream,
     version_of,
 )
 from workbench.grpc.known import KnownRequest
 from workbench.grpc.service import Handler, Rpc, Service, methods_of
-from workbench.grpc.status import abort, message_of
+from workbench.grpc.status import PLACED, PLACED_UNNAMED, STATUS, Table, abort, message_of
 from workbench.grpc.stream import Begun, OneReply, Replies, Stream
 from workbench.inference import InferRequest, InferResponse
 from workbench.protos import message_class
 
 NAME = "inference.GRPCInferenceService"
 _FILE = "grpc_service"
+NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "ModelStatistics")
+"""The methods that are for the model in the first field of their messages."""
 
 _LARGE_NBYTES = 2**18  # reading more takes much longer than handing it to a thread
 _MANY_KNOWN = 256
@@ -59,7 +60,7 @@ class _Sized(TypedDict):
 class V2:
     """Answers with the models of *core*, for calls that *door* let in.
 
-    If *by_metadata*, a call's metadata may name the model, as from ModelMesh.
+    If *by_metadata*, ModelMesh places the models, and a call's metadata may name the model.
     """
 
     def __init__(self, core: ServerCore, door: Door, *, by_metadata: bool = False) -> None:
@@ -95,7 +96,13 @@ class V2:
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
         }
         groups = {**_GROUPS, **dict.fromkeys(raw if self._restricts else ())}
-        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, raw), groups)
+        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, raw, self._table), groups)
+
+    def _table(self, method: str) -> Table:
+        """The codes of errors in *method*."""
+        if not self._by_metadata:
+            return STATUS
+        return PLACED if method in NAMED_FIRST else PLACED_UNNAMED
 
     # ── what there is ──
 
@@ -185,12 +192,12 @@ class V2:
                     return encode(response)
             asked = InferMessage(data, self._rules, self._write_region)
             asked.times = times
-            answer = encode(self._answer(asked, data, Rpc(context)), asked.carried)
+            answer = asked.encode(self._answer(asked, data, Rpc(context)))
             if times is not None:
                 _sends(times, context)
             return answer
         except Exception as error:  # the client must hear of it, whatever it is
-            abort(context, error, _words(error, asked))
+            abort(context, error, _words(error, asked), self._table("ModelInfer"))
 
     def _answer(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse:
         response = self._answer_now(asked, data, call)
@@ -280,12 +287,12 @@ class V2:
         """The replies to one request; a model that gives several is leased until all are taken."""
         response = self._answer_now(asked, data, call)
         if response is not None:
-            return OneReply(encode_in_stream(response, asked.carried))
+            return OneReply(asked.encode_in_stream(response))
 
         def write(response: InferResponse) -> bytes | None:
             if not response.outputs and not asked.wants_empty_end:
                 return None
-            return encode_in_stream(response, asked.carried)
+            return asked.encode_in_stream(response)
 
         return self._core.stream(asked.name, asked.version, asked.read, write=write, **_sized(data))
 

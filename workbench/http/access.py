@@ -5,6 +5,9 @@ a request has to name this server as its host (otherwise the page's own name may
 machine: DNS rebinding), and must not come from a page of another site, unless the settings allow
 that site. Fetch Metadata (W3C) and RFC 6454 say how browsers describe the page; RFC 6750 defines
 bearer tokens.
+
+The address 0.0.0.0 also leads to this machine, and browsers neither take it for this machine's own
+nor describe each request to it. So it names this server only to programs that are no browsers.
 """
 
 from __future__ import annotations
@@ -28,7 +31,9 @@ Headers = Sequence[tuple[bytes, bytes]]  # their names in lower case
 Server = tuple[str, int | None] | None  # the address of this end of the connection
 
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^:\[\]/@ ]+?)\.?)(?::[0-9]{1,5})?")
-_OF_BROWSERS = frozenset((b"origin", b"sec-fetch-site"))
+_OF_BROWSERS = frozenset(
+    (b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"sec-fetch-user")
+)
 _OTHER_SITES = frozenset((b"cross-site", b"same-site"))
 _MOST_HOSTS = 64  # how many Host headers are remembered
 _PREFLIGHT_S = b"600"
@@ -63,6 +68,11 @@ class RequestHead:
 
     def has(self, name: bytes) -> bool:
         return any(key == name for key, _ in self.headers)
+
+    @property
+    def is_of_page(self) -> bool:
+        """Whether a browser says that a page sends the request."""
+        return any(key in _OF_BROWSERS for key, _ in self.headers)
 
 
 class Access:
@@ -132,7 +142,8 @@ class Access:
         if len(hosts) != 1:
             raise InvalidRequest("a request has exactly one Host header")
         (host,) = hosts
-        if (host, asked.server) not in self._known_hosts and not self._is_named(host, asked.server):
+        is_named = (host, asked.server) in self._known_hosts or self._is_named(host, asked.server)
+        if not is_named or (asked.is_of_page and self._is_for_programs(_host_name(host))):
             shown = _host_name(host) or host.decode("latin-1")
             raise HostRefused(
                 f"requests to the host name {shown!r} are refused: "
@@ -157,7 +168,16 @@ class Access:
         address = _address(name)
         if address is None:
             return False
-        return address.is_loopback or (server is not None and address == _address(server[0]))
+        if address.is_loopback or address.is_unspecified:
+            return True
+        return server is not None and address == _address(server[0])
+
+    def _is_for_programs(self, name: str) -> bool:
+        """Whether only programs that are no browsers may call this server by *name*."""
+        if self._any_host or name in self._names:
+            return False
+        address = _address(name)
+        return address is not None and address.is_unspecified
 
     def _check_site(self, asked: RequestHead) -> None:
         """A page of another site may only link to this server."""

@@ -6,17 +6,18 @@ import zlib
 from collections.abc import Sequence
 from typing import TypeVar
 
-from workbench.errors import InvalidRequest, NotSupported, RequestTooLarge
+from workbench.errors import InvalidRequest, RequestTooLarge, UnknownMediaType
 from workbench.nbytes import show_nbytes
 
 T = TypeVar("T", bytes, bytes | memoryview)
 
-CODINGS = (b"gzip", b"deflate")
 _WBITS = {b"gzip": 31, b"deflate": 15}
+CODINGS = tuple(_WBITS)
+_OTHER_NAMES = {b"x-gzip": b"gzip"}
 _LEVEL = 1  # higher levels take several times as long to save a tenth
 
 
-class UnknownCoding(NotSupported):
+class UnknownCoding(UnknownMediaType):
     """A body is in a coding that is not read here."""
 
 
@@ -29,7 +30,7 @@ def inflate(body: T, coding: bytes, limit_nbytes: int, limited_by: str = SETTING
     Raises ``UnknownCoding`` for another one, ``RequestTooLarge`` as soon as the result is over
     *limit_nbytes*, with the reason *limited_by*; ``InvalidRequest`` if the body is not in *coding*.
     """
-    coding = coding.strip().lower()
+    coding = _named(coding)
     if coding in {b"", b"identity"}:
         return body
     if coding not in _WBITS:
@@ -42,6 +43,11 @@ def inflate(body: T, coding: bytes, limit_nbytes: int, limited_by: str = SETTING
             return bytes(inflated)
         if coding != b"gzip":  # whose files may be several in a row
             raise InvalidRequest(f"{len(rest)} bytes follow the body's deflate data")
+
+
+def _named(coding: bytes) -> bytes:
+    coding = coding.strip().lower()
+    return _OTHER_NAMES.get(coding, coding)
 
 
 def _inflate_file(
@@ -81,12 +87,12 @@ def choose(accepted: bytes) -> bytes:
     """
     best, best_weight, plain_weight = b"", 0.0, 0.0
     for item in accepted.lower().split(b","):
-        coding, _, parameter = item.partition(b";")
-        weight = _weight(parameter.strip())
-        if coding.strip() == b"identity":
+        name, _, parameter = item.partition(b";")
+        coding, weight = _named(name), _weight(parameter.strip())
+        if coding == b"identity":
             plain_weight = weight
-        elif coding.strip() in _WBITS and weight > best_weight:
-            best, best_weight = coding.strip(), weight
+        elif coding in _WBITS and weight > best_weight:
+            best, best_weight = coding, weight
     return best if best_weight >= plain_weight else b""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -13,7 +14,11 @@ from workbench.codecs import v2_json
 from workbench.codecs.payloads.formats import READ
 from workbench.contracts.sagemaker.endpoint.containers import ContainerReply, Invoke
 from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint, ModelClaim
-from workbench.contracts.sagemaker.endpoint.refusals import EndpointRefusal, endpoint_refusal
+from workbench.contracts.sagemaker.endpoint.refusals import (
+    VARIANT,
+    EndpointRefusal,
+    endpoint_refusal,
+)
 from workbench.contracts.sagemaker.names import core_name
 from workbench.errors import ContainerRefused, InvalidRequest
 from workbench.http import v2
@@ -30,6 +35,7 @@ from workbench.settings import Settings
 _NAME = "endpoint_name"
 _PATH = f"/endpoints/{{{_NAME}}}"
 _ATTRIBUTES = b"x-amzn-sagemaker-custom-attributes"
+_PLATFORMS = re.compile(rb"x-amzn-sagemaker-[a-z-]+").fullmatch
 _MOST_TRIES = 3
 _STREAMING = "invoke_endpoint, or Triton's generate_stream if the model gives several answers"
 
@@ -47,7 +53,7 @@ async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
         answer = await unless(call.gone, _single(plane, call.parameters[_NAME], request))
     if answer.status >= 400 or not answer.status:
         raise ContainerRefused(answer.text, answer.status)
-    variant = (b"x-amzn-invoked-production-variant", b"AllTraffic")
+    variant = (b"x-amzn-invoked-production-variant", VARIANT.encode())
     return Reply(200, (*_headers(answer), variant, _request_id()), (answer.body,))
 
 
@@ -87,13 +93,14 @@ async def _read(plane: DataPlane, call: HttpCall, target: str) -> Invoke:
     def said(name: bytes) -> str:
         return call.header(name).decode("utf-8", "replace")
 
+    platforms = {name.decode(): said(name) for name, _ in call.headers if _PLATFORMS(name)}
     is_packed = call.header(b"content-encoding")
     return Invoke(
         target,
         await in_thread(plane.core, call.inflated) if is_packed else call.body,
         said(b"content-type"),
         joined(call.headers, b"accept").decode("utf-8", "replace"),
-        said(_ATTRIBUTES),
+        platforms,
         call.functions,
     )
 

@@ -37,7 +37,7 @@ from workbench.http.shapes import (
 from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
 
-_RUNS = (*v2.READS, 413, 500, 501, 507)
+_RUNS = (*v2.READS, 413, 415, 500, 501, 507)
 _NAME = attrgetter("name")
 
 

@@ -73,10 +73,9 @@ _SCHEMAS: Json = {
         obj(
             {
                 "name": TEXT,
-                "version": {**TEXT, "pattern": "^[0-9]+$"},
                 "state": one_of("UNAVAILABLE", "LOADING", "READY", "UNLOADING"),
             },
-            {"reason": TEXT},
+            {"version": {**TEXT, "pattern": "^[1-9][0-9]*$"}, "reason": TEXT},
         )
     ),
     "load_request": obj({}, {"parameters": maybe(obj({}, closed=True))}),

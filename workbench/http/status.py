@@ -54,6 +54,7 @@ STATUS: dict[type[WorkbenchError], int] = {
 TRITONS: dict[type[WorkbenchError], int] = {
     errors.MalformedRequest: 500,
     errors.RequestTooLarge: 400,
+    UnknownCoding: 501,
 }
 """Where a strict Triton has another status for a client's mistake."""
 

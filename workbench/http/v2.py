@@ -38,7 +38,7 @@ PARAMETERS: Mapping[str, PathParameter] = {
 """Of the paths of models, whose names may hold slashes."""
 
 STOPS = (503,)  # a request that comes while the server stops
-BODY = (400, 413, 501)  # wrong, too large, or in an unknown coding
+BODY = (400, 413, 415, 501)  # wrong, too large, in an unknown coding, or asks for too much
 READS = (400, 404, 503)  # a model, or its folder
 _DONE = Reply(200, (), ())
 

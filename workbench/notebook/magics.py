@@ -25,6 +25,7 @@ from workbench.memory.eviction import POLICIES
 from workbench.nbytes import show_nbytes
 from workbench.notebook import completion
 from workbench.notebook.cell import value_of
+from workbench.repository import taken_as
 from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import Settings, declared, difference, kept
 from workbench.spelling import meant
@@ -416,8 +417,9 @@ def _unknown(verb: str) -> str:
 
 def _told(server: Workbench) -> Workbench:
     count = len(server.names)
-    faults = repository_faults(server.models, server.settings.repository, "wb.models")
-    hint = f"; {faults}" if faults else ""
+    folders = server.settings.repository
+    faults = repository_faults(server.models, folders, "wb.models")
+    hints = filter(None, (taken_as(folders, server.settings.name), faults))
     places = addresses(server.link, server.grpc_urls)
-    print(f"serving {models_count(count)} at {places}{hint}")  # noqa: T201
+    print("; ".join([f"serving {models_count(count)} at {places}", *hints]))  # noqa: T201
     return server

@@ -65,7 +65,7 @@ def _rows(estimator: Any, example: Any) -> Rows:
         if kinds != {"O"}:
             raise UsageError(f"{kind} takes texts and numbers: pass example=, some rows of these")
         return text_matrix_rows(n_features(estimator))
-    return matrix_rows(n_features(estimator), columns)
+    return matrix_rows(n_features(estimator), columns, _fitted_dtype(estimator))
 
 
 def _kinds(categories: Any) -> set[str]:
@@ -107,6 +107,21 @@ def _has_categories(estimator: Any) -> bool:
     from_dtype = getattr(estimator, "categorical_features", None) == "from_dtype"
     found = getattr(estimator, "is_categorical_", None)
     return from_dtype and found is not None and bool(np.any(found))
+
+
+def _fitted_dtype(estimator: Any) -> Any:
+    """The datatype of the numbers that *estimator* was fitted to, by those that it keeps.
+
+    Some are FP64 in any case, such as the means of a scaler.
+    """
+    kept = [
+        each
+        for part in _parts(estimator)
+        for value in vars(part).values()
+        for each in (value if isinstance(value, list) else [value])
+    ]
+    arrays = [each for each in kept if isinstance(each, np.ndarray)]
+    return np.float32 if any(each.dtype == np.float32 for each in arrays) else np.float64
 
 
 def fitted_columns(estimator: Any) -> tuple[str, ...]:

@@ -264,7 +264,8 @@ def _one_row(example: Mapping[str, Array], inputs: tuple[TensorSpec, ...]) -> di
     rows = {}
     for spec in inputs:
         array = example[spec.name]
-        rows[spec.name] = Tensor.cast(array[:1] if array.ndim else array, spec.datatype).array
+        row = array[:1] if array.ndim else array
+        rows[spec.name] = Tensor.cast(row, spec.datatype, missing=spec.missing).array
         if not spec.accepts(rows[spec.name].shape):
             return {}
     return rows

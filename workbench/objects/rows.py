@@ -47,11 +47,12 @@ class Column(NamedTuple):
     rebuild: Callable[[Array], Any]
 
 
-def matrix_rows(width: int, columns: Sequence[str] = (), given: Any = None) -> Rows:
-    """Rows of *width* numbers; a table, if the *columns* have names."""
-    return Rows(
-        {_MATRIX: Hint("FP64", (-1, width))}, _matrix_as(columns), tuple(columns), given=given
-    )
+def matrix_rows(
+    width: int, columns: Sequence[str] = (), dtype: Any = np.float64, given: Any = None
+) -> Rows:
+    """Rows of *width* numbers, fitted as *dtype*; a table, if the *columns* have names."""
+    thing = _matrix_as(columns, np.dtype(dtype))
+    return Rows({_MATRIX: Hint("FP64", (-1, width))}, thing, tuple(columns), given=given)
 
 
 def text_matrix_rows(width: int, given: Any = None) -> Rows:
@@ -75,14 +76,17 @@ def rows_of(example: Any, *, by_column: bool, columns: Sequence[str]) -> Rows:
     if is_table(example):
         if by_column or not all(_is_plain(dtype) for dtype in example.dtypes):
             return table_rows(example)
-        return matrix_rows(example.shape[1], columns or tuple(map(str, example.columns)), example)
+        names = columns or tuple(map(str, example.columns))
+        dtype = np.float32 if set(example.dtypes) == {np.dtype(np.float32)} else np.float64
+        return matrix_rows(example.shape[1], names, dtype, given=example)
     if hasattr(example, "toarray"):  # a sparse matrix
         example = example.toarray()
     array = np.asarray(example, object if _has_texts(example) else None)
     if array.dtype.kind in "biuf" and array.size:
         rows = np.atleast_2d(array)
         if rows.ndim == 2:
-            return matrix_rows(rows.shape[1], columns, rows)
+            dtype = np.float32 if array.dtype == np.float32 else np.float64
+            return matrix_rows(rows.shape[1], columns, dtype, given=rows)
     elif array.ndim == 1 and array.size and all(isinstance(each, str) for each in array.tolist()):
         return text_rows(list(example))
     elif array.ndim == 2 and array.size:
@@ -123,13 +127,19 @@ def _is_plain(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
 
-def _matrix_as(columns: Sequence[str]) -> Callable[[Mapping[str, Array]], Any]:
+def _matrix_as(
+    columns: Sequence[str], dtype: np.dtype[Any]
+) -> Callable[[Mapping[str, Array]], Any]:
+    def matrix(arrays: Mapping[str, Array]) -> Array:
+        array = arrays[_MATRIX]
+        return array if dtype == np.float64 else narrow(array, dtype)
+
     if not columns:
-        return lambda arrays: arrays[_MATRIX]
+        return matrix
     import pandas as pd
 
     names = pd.Index(list(columns))
-    return lambda arrays: pd.DataFrame(arrays[_MATRIX], columns=names)
+    return lambda arrays: pd.DataFrame(matrix(arrays), columns=names)
 
 
 # ── a table with texts, dates or categories: an input for each column ────────
@@ -197,20 +207,20 @@ def _of_numbers(name: str, series: Any) -> Column:
     if dtype.kind in "iu":
         if len(series) and int(series.abs().max()) >= _EXACT:
             return Column("INT64" if dtype.kind == "i" else "UINT64", False, lambda values: values)
-        return Column("FP64", False, lambda values: whole(values, dtype))
+        return Column("FP64", False, lambda values: narrow(values, dtype))
     if dtype.kind == "f":
-        return Column("FP64", False, lambda values: values)
+        return Column("FP64", False, lambda values: narrow(values, dtype))
     raise UsageError(
         f"column {name!r} of the example is of {dtype}, which no input carries; if the model does "
         "not use it, leave it out of the example"
     )
 
 
-def whole(values: Array, dtype: np.dtype[Any]) -> Array:
-    """*values* as the whole numbers of *dtype*, if all of them are such numbers."""
-    with np.errstate(invalid="ignore"):
-        taken = values.astype(dtype)
-    return taken if np.array_equal(taken, values) else values
+def narrow(values: Array, dtype: np.dtype[Any]) -> Array:
+    """*values* as numbers of *dtype*, if that holds all of them."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        taken: Array = values.astype(dtype)
+    return taken if np.array_equal(taken, values, equal_nan=dtype.kind == "f") else values
 
 
 def _nullable(values: Array, dtype: Any) -> Any:
@@ -250,7 +260,11 @@ def categories(values: Any, dtype: Any) -> Any:
 
     known = dtype.categories
     new = pd.Index(pd.unique(pd.Series(values))).dropna().difference(known)
-    return pd.Categorical(values, categories=known.append(new), ordered=dtype.ordered)
+    if len(new):
+        if known.dtype.kind in "iu":  # numbers come as floats where one is missing
+            new = pd.Index(narrow(new.to_numpy(), known.dtype))
+        known = known.append(new)
+    return pd.Categorical(values, categories=known, ordered=dtype.ordered)
 
 
 _MADE_OF_TEXT: dict[type, Callable[[str], Any]] = {
@@ -282,7 +296,7 @@ def _of_objects(name: str, series: Any) -> Column:
         is_bool = kinds <= {bool, np.bool_}
 
         def numbers(values: Array) -> Any:
-            objects = whole(values, np.dtype(np.int64)).astype(object)
+            objects = narrow(values, np.dtype(np.int64)).astype(object)
             absent = np.isnan(values)
             if is_bool:
                 objects[~absent] = values[~absent].astype(bool)

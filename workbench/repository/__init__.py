@@ -5,8 +5,8 @@ from workbench.repository.folder import (
     FolderModel,
     hidden_files,
     is_mlflows,
-    too_deep,
 )
+from workbench.repository.one_model import taken_as, too_deep
 from workbench.repository.overrides import Override
 from workbench.repository.repository import NO_PARTS, ModelRepository
 
@@ -18,5 +18,6 @@ __all__ = [
     "Override",
     "hidden_files",
     "is_mlflows",
+    "taken_as",
     "too_deep",
 ]

@@ -87,7 +87,7 @@ def _parsed(folder: Path) -> Any:
             most = show_nbytes(MOST_NBYTES)
             raise LoadFailed(f"{path}: it has more than the {most} that are read")
         message: Any = message_class("model_config", "inference.ModelConfig")()
-        text_format.Parse(path.read_text(encoding="utf-8"), message)
+        text_format.Parse(path.read_text(encoding="utf-8-sig"), message)
     except text_format.ParseError as error:
         raise LoadFailed(f"{path}: {_with_field_meant(line_of(error))}") from None
     except (ValueError, OSError) as error:  # a number may not fit its field
@@ -198,7 +198,7 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
     _check_parameters(parameters)
     honoured = PARAMETERS if ensemble else _PARAMETERS
     batching = None
-    if message.HasField("dynamic_batching"):
+    if message.HasField("dynamic_batching") or _completes_batching(message):
         batching = batching_of(message.dynamic_batching, message.max_batch_size)
     return ModelConfig(
         name,
@@ -220,6 +220,11 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         _pinned_memory(message.optimization),
         message.response_cache.enable,
     )
+
+
+def _completes_batching(message: Any) -> bool:
+    """Whether Triton turns on dynamic batching: it leaves alone what has its inputs and outputs."""
+    return message.max_batch_size > 1 and not (message.input and message.output)
 
 
 def _pinned_memory(optimization: Any) -> tuple[bool, bool]:
@@ -366,7 +371,7 @@ def _labels(folder: Path, outputs: Iterable[Any]) -> Mapping[str, tuple[str, ...
             most = show_nbytes(_MOST_OF_LABELS_NBYTES)
             raise ValueError(f"label_filename {filename!r} has more than the {most} that are read")
         try:
-            text = path.read_text(encoding="utf-8").removesuffix("\n")
+            text = path.read_text(encoding="utf-8-sig").removesuffix("\n")
             labels[output.name] = tuple(text.split("\n") if text else ())
         except UnicodeDecodeError as error:
             raise ValueError(f"label_filename {filename!r} is not UTF-8: {error.reason}") from None

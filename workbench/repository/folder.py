@@ -22,7 +22,7 @@ from types import MappingProxyType
 
 from workbench.errors import LoadFailed, ModelNotFound, RepositoryError, VersionNotFound, reason_of
 from workbench.model import (
-    HIGHEST_VERSION,
+    A_VERSION,
     Ensemble,
     FunctionModel,
     ModelConfig,
@@ -30,6 +30,7 @@ from workbench.model import (
     ModelSource,
     VersionPolicy,
     check_name,
+    is_version,
     shown_name,
 )
 from workbench.own_folder import OwnFolder
@@ -52,12 +53,13 @@ class FolderModel:
     """One model: its configuration and the origins of its served versions.
 
     *origins* are files, or functions. *folder*: where the files are that came with a load; it
-    stays as long as a load refers to it.
+    stays as long as a load refers to it. *left_out*: folders with a number that is no version.
     """
 
     config: ModelConfig
     origins: dict[int, str | FunctionModel]
     folder: OwnFolder | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def versions(self) -> tuple[int, ...]:
@@ -126,7 +128,7 @@ class ModelFolder:
         if os.path.isfile(path):  # noqa: PTH113
             return (1,)
         with _reading(name):
-            files, versions = _listed(path)
+            files, versions, _ = _listed(path)
             if versions and CONFIG_FILENAME in files and self._configs.can_skip(path):
                 served = VersionPolicy().choose(tuple(versions))
                 self._check_links(*(f"{path}/{version}" for version in served))
@@ -154,7 +156,7 @@ class ModelFolder:
         return f"{path}.onnx" if os.path.isfile(f"{path}.onnx") else None  # noqa: PTH113
 
     def _model(self, folder: str, name: str, config: ModelConfig | None = None) -> FolderModel:
-        files, versions = _listed(folder)
+        files, versions, left_out = _listed(folder)
         if config is None and CONFIG_FILENAME in files:
             self._check_links(f"{folder}/{CONFIG_FILENAME}")
             config = self._read_config(folder)
@@ -177,7 +179,7 @@ class ModelFolder:
         for version in served:
             origins[version] = path = f"{folder}/{version}/{filename}"
             self._check_links(f"{folder}/{version}", path)
-        return FolderModel(config, origins)
+        return FolderModel(config, origins, left_out=left_out)
 
     def _read_config(self, folder: str) -> ModelConfig:
         return self._configs.read(folder)
@@ -207,8 +209,9 @@ class ModelFolder:
 class OneModel(ModelFolder):
     """One model, called *name*, whose folder or file is *path*, wherever that is.
 
-    Its configuration may have another name. *renamed*: other names for models in the steps of an
-    ensemble. Raises ``RepositoryError`` if nothing is at *path*.
+    Its configuration may have another name. *root*: the folder that no link may lead out of; that
+    of the model unless given. *renamed*: other names for models in the steps of an ensemble. Raises
+    ``RepositoryError`` if nothing is at *path*.
     """
 
     def __init__(
@@ -216,6 +219,7 @@ class OneModel(ModelFolder):
         name: str,
         path: Path,
         *,
+        root: Path | None = None,
         renamed: Mapping[str, str] = NOTHING_RENAMED,
         follow_links: bool = False,
     ) -> None:
@@ -224,7 +228,7 @@ class OneModel(ModelFolder):
             shown = shown_name(name)
             raise RepositoryError(f"the model {shown!r} cannot be added: there is no {str(path)!r}")
         folder = path if path.is_dir() else path.parent
-        super().__init__(folder, follow_links=follow_links, checks_name=False)
+        super().__init__(root or folder, follow_links=follow_links, checks_name=False)
         self._name = name
         self._file_or_folder = str(path)
         self._renamed = renamed
@@ -312,28 +316,25 @@ def _stamped(path: str, depth: int) -> list[tuple[str, Stamp]]:
     return [found for each in paths for found in _stamped(each, depth - 1)]
 
 
-def _listed(folder: str) -> tuple[set[str], set[int]]:
-    """The names of what is in *folder*, and the versions, by Triton's rule.
+def _listed(folder: str) -> tuple[set[str], set[int], tuple[str, ...]]:
+    """The names of what is in *folder*, the versions, and the folders with other numbers.
 
-    A version is a folder named by a number without leading zeros. Raises ``LoadFailed`` for one
-    that is too high.
+    A version is a folder named by a number without leading zeros, as in Triton, that clients can
+    name.
     """
     files: set[str] = set()
     versions: set[int] = set()
+    others: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
-            if not _is_version(name) or not entry.is_dir():
+            if not name.isdigit() or not entry.is_dir():
                 files.add(name)
-            elif int(name) > HIGHEST_VERSION:
-                raise LoadFailed(f"{entry.path}: a version is at most {HIGHEST_VERSION}")
-            else:
+            elif is_version(name):
                 versions.add(int(name))
-    return files, versions
-
-
-def _is_version(name: str) -> bool:
-    return name.isdigit() and name.isascii() and name[0] != "0"
+            else:
+                others.append(name)
+    return files, versions, tuple(sorted(others))
 
 
 def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
@@ -345,28 +346,13 @@ def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
     with os.scandir(folder) as entries:
         folders = {each.name for each in entries if each.is_dir()} - _OTHER_FOLDERS
     if strange := sorted(name for name in folders if not name.startswith(".")):
-        told += f"; {strange[0]!r} is not a version: a number from 1, no leading zeros"
+        told += f"; {strange[0]!r} is not a version: {A_VERSION}"
     return LoadFailed(told)
 
 
 def is_mlflows(folder: Path) -> bool:
     """Whether MLflow saved a model in *folder*."""
     return (folder / "MLmodel").exists()
-
-
-def too_deep(folders: Iterable[Path]) -> str:
-    """What is wrong if one of *folders* is that of a model, and not one of models; else nothing."""
-    for folder in folders:
-        try:
-            versions = [each for each in folder.iterdir() if each.name.isdecimal()]
-        except OSError:  # what reads its models tells that
-            continue
-        if any((version / "model.onnx").is_file() for version in versions):
-            return (
-                f"{folder} looks like the folder of one model, and its versions are served as "
-                f"models: serve the folder above it, {folder.parent}"
-            )
-    return ""
 
 
 def hidden_files(folders: Iterable[Path]) -> str:

@@ -47,26 +47,27 @@ def read_override(name: str, folder: Path | None, config: str, stamp: Stamp | No
 
 
 def keep_override(name: str, config: str, files: Mapping[str, bytes]) -> Override:
-    """Write *files*, by ``<version>/<name>``, for a model with the configuration *config*.
+    """Write *files*, by their paths in the model's folder, with the configuration *config*.
 
     Raises ``InvalidRequest``, and ``LoadFailed`` where the files cannot be written.
     """
     if len(files) > _MOST_FILES:
         raise InvalidRequest(f"a load brings at most {_MOST_FILES} files, not {len(files)}")
-    places = {path: _place(path) for path in files}
+    versions = {int(path.partition("/")[0]) for path in files if _check_path(path)}
     try:
         folder = OwnFolder()
-        for path, (version, filename) in places.items():
-            place = Path(folder.name, version)
-            place.mkdir(exist_ok=True)
-            (place / filename).write_bytes(files[path])
+        for path, content in files.items():
+            place = Path(folder.name, path)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
     except OSError as error:
         raise LoadFailed(f"the files of {name!r} cannot be kept: {reason_of(error)}") from None
     made = _config(name, Path(folder.name), config)
     if made.ensemble is not None:
         raise InvalidRequest("an ensemble has no files: leave them out of its load")
-    versions = tuple({int(version) for version, _ in places.values()})
-    served = made.version_policy.choose(versions)
+    if not versions:
+        raise InvalidRequest(f"a load parameter 'file:1/{made.model_filename}' is missing")
+    served = made.version_policy.choose(tuple(versions))
     if not served:
         told = ", ".join(map(str, sorted(versions)))
         raise InvalidRequest(f"the version_policy in 'config' serves none of versions {told}")
@@ -97,13 +98,15 @@ def _config(name: str, folder: Path, text: str) -> ModelConfig:
         raise InvalidRequest("load parameter 'config' is nested too deep") from None
 
 
-def _place(path: str) -> tuple[str, str]:
-    """The version and the file name in *path*. Raises ``InvalidRequest``."""
-    version, slash, filename = path.partition("/")
-    plain = is_plain(filename) and "\\" not in filename
-    if not slash or not is_version(version) or not plain:
+def _check_path(path: str) -> bool:
+    """Whether *path* is within the folder of a version.
+
+    Raises ``InvalidRequest`` if it does not stay in the folder of the model.
+    """
+    parts = path.split("/")
+    if "\\" in path or not all(map(is_plain, parts)):
         raise InvalidRequest(
-            f"load parameter {f'file:{path}'!r} must be file:<version>/<file name>, such as "
+            f"load parameter {f'file:{path}'!r} must be file:<path in the model's folder>, such as "
             "file:1/model.onnx"
         )
-    return version, filename
+    return len(parts) > 1 and is_version(parts[0])

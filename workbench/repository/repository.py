@@ -19,6 +19,7 @@ from workbench.errors import (
 from workbench.model import PLATFORM_PREFIX, FunctionModel, ModelConfig, ModelId, check_name
 from workbench.repository.config import config_stamp
 from workbench.repository.folder import Fingerprint, FolderModel, ModelFolder, OneModel
+from workbench.repository.one_model import model_of
 from workbench.repository.overrides import Override, keep_override, read_override
 from workbench.spelling import available
 
@@ -30,13 +31,17 @@ _MANY = 1000
 class ModelRepository:
     """The models under *roots* and the functions that were added.
 
-    Links that lead out of the root they are in are refused, or followed (*follow_links*).
-    Raises ``RepositoryError`` when one of *roots* is not a readable folder.
+    A root that is one model is served as *name*, if there is one. Links that lead out of the root
+    they are in are refused, or followed (*follow_links*). Raises ``RepositoryError`` when one of
+    *roots* is not a readable folder.
     """
 
-    def __init__(self, *roots: Path, follow_links: bool = False) -> None:
+    def __init__(self, *roots: Path, name: str | None = None, follow_links: bool = False) -> None:
         self._folders: tuple[ModelFolder, ...] = tuple(
-            ModelFolder(root, follow_links=follow_links) for root in dict.fromkeys(roots)
+            OneModel(name, path, root=root, follow_links=follow_links)
+            if name is not None and (path := model_of(root))
+            else ModelFolder(root, follow_links=follow_links)
+            for root in dict.fromkeys(roots)
         )
         self._follow_links = follow_links
         self._added: dict[str, OneModel] = {}  # which are among the folders
@@ -230,7 +235,7 @@ class ModelRepository:
     # ── overrides ──
 
     def read_override(self, name: str, config: str, files: Mapping[str, bytes]) -> Override:
-        """A configuration, as JSON, and perhaps files by ``<version>/<name>``, for model *name*.
+        """A configuration, as JSON, and perhaps files by their paths, for model *name*.
 
         Raises ``InvalidRequest``, ``ModelNotFound``, ``LoadFailed``.
         """

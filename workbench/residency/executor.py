@@ -104,9 +104,9 @@ class Residency:
     """Leases on models on one or several *devices*; *policy* chooses which model leaves first.
 
     A model is on one device at a time: the one with the most room when the model was requested. It
-    stays there until it has left. *clock* gives monotonic seconds; *telemetry* may hold the past of
-    an earlier residency. All methods are thread-safe. Only ``close`` and ``wait_for_engine`` wait
-    for loads.
+    stays there until it has left. *placed*: see ``Rooms``. *clock* gives monotonic seconds;
+    *telemetry* may hold the past of an earlier residency. All methods are thread-safe. Only
+    ``close`` and ``wait_for_engine`` wait for loads.
     """
 
     def __init__(
@@ -115,13 +115,14 @@ class Residency:
         policy: EvictionPolicy,
         telemetry: Telemetry,
         *,
+        placed: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._devices = tuple(devices)
         self._clock = clock
         self._lock = threading.Lock()
         self._deciding = _Deciding(self._lock)
-        self._machine = Machine([device.budget_nbytes for device in devices], policy)
+        self._machine = Machine([each.budget_nbytes for each in devices], policy, placed)
         self._residents = self._machine.residents
         self._journal = Journal(self._machine)
         self._telemetry = telemetry

@@ -6,7 +6,7 @@ needs. A later request goes first only with room that the earlier ones do not ne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -50,13 +50,15 @@ _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
 class Share(Struct):
     """What a request needs of one *device*, for *models* that are not in memory.
 
-    *beside_nbytes*: memory of the request's other models on that device.
+    *beside_nbytes*: memory of the request's other models on that device. *waivable_nbytes*: what
+    may be missing of the need, see ``decide``.
     """
 
     device: DeviceBooks
     models: tuple[ModelId, ...]
     need_nbytes: int
     beside_nbytes: int
+    waivable_nbytes: int = 0
 
 
 class Ahead(Struct):
@@ -102,10 +104,15 @@ class Queue(dict[DeviceBooks, Ahead]):
 
 
 class Rooms:
-    """Room on the devices of *residents*; *policy* chooses which model leaves first."""
+    """Room on the devices of *residents*; *policy* chooses which model leaves first.
 
-    def __init__(self, residents: Residents, policy: EvictionPolicy) -> None:
+    *placed*: another program, such as ModelMesh, makes room for models as they are once loaded. So
+    loads wait for the rest of what they need; if that is more than there will be, they go alone.
+    """
+
+    def __init__(self, residents: Residents, policy: EvictionPolicy, placed: bool) -> None:
         self._residents = residents
+        self._placed = placed
         self.follow(policy)
 
     def follow(self, policy: EvictionPolicy) -> None:
@@ -142,7 +149,7 @@ class Rooms:
                 ahead.wait(share.device, share.need_nbytes, share.device.room())
             return False
         for share, claim in taken:
-            self._claim(share, claim, request.needs, passes=share.device in ahead)
+            self._claim(share, claim, request, passes=share.device in ahead)
         return True
 
     def _never_fits(
@@ -150,7 +157,7 @@ class Rooms:
     ) -> MemoryExhausted | None:
         """The error if any of *shares* is too large for its device, however long it waits."""
         for share in shares:
-            need_nbytes = share.need_nbytes + share.beside_nbytes
+            need_nbytes = share.need_nbytes - share.waivable_nbytes + share.beside_nbytes
             if share.need_nbytes and need_nbytes > share.device.budget_nbytes:
                 reject = too_large(need_nbytes, share.device.budget_nbytes)
                 return self._refusal(request, share, reject)
@@ -191,15 +198,22 @@ class Rooms:
         homes, needs = request.homes, request.needs
         if not here and len(request.models) == 1:  # as of nearly all requests
             (model,) = request.models
-            return [Share(homes[model], request.models, needs[model], 0)]
+            waivable_nbytes = self._waivable(request, request.models)
+            return [Share(homes[model], request.models, needs[model], 0, waivable_nbytes)]
         missing = self._residents.missing(request.models)
         shares = []
         for device in dict.fromkeys([homes[model] for model in missing]):
             models = tuple([model for model in missing if homes[model] is device])
             stay = [r for r in here if r.device is device and r.id not in missing]
             beside_nbytes = sum([resident.claimed_nbytes for resident in stay])
-            shares.append(Share(device, models, sum([needs[m] for m in models]), beside_nbytes))
+            nbytes = sum([needs[model] for model in models])
+            waivable_nbytes = self._waivable(request, models)
+            shares.append(Share(device, models, nbytes, beside_nbytes, waivable_nbytes))
         return shares
+
+    def _waivable(self, request: WaitingRequest, models: Sequence[ModelId]) -> int:
+        """What may be missing of the need of *models*: what they need only while they load."""
+        return sum([request.loading.get(model, 0) for model in models]) if self._placed else 0
 
     def _decide(
         self,
@@ -225,16 +239,20 @@ class Rooms:
         room = device.room(here)
         decision: Decision = Wait()
         if first or request.parents or ahead[device].lets_pass(need_nbytes):
-            decision = decide(need_nbytes, room, candidates(device, kept), policy)
+            decision = decide(
+                need_nbytes,
+                room,
+                candidates(device, kept),
+                policy,
+                waivable_nbytes=share.waivable_nbytes,
+            )
         if isinstance(decision, Wait):
             if not policy.evicts:
                 room.now_nbytes = room.later_nbytes = 0
             ahead.wait(device, need_nbytes, room)
         return decision
 
-    def _claim(
-        self, share: Share, claim: Claim, needs: Mapping[ModelId, int], *, passes: bool
-    ) -> None:
+    def _claim(self, share: Share, claim: Claim, request: WaitingRequest, *, passes: bool) -> None:
         """Promise a request its *share*, and evict the victims; *passes*: it goes before others."""
         victims = claim.victims
         if victims:
@@ -243,8 +261,13 @@ class Rooms:
             reason = f"{self.policy.reason}{that}, to make room for {named}"
             for victim in victims:
                 self._residents.begin_unload(victim, reason, ModelEvicted)
-        device = share.device
-        coming = [self._residents.admit(model, device, needs[model]) for model in share.models]
+        device, coming = share.device, []
+        lacking_nbytes = max(0, share.need_nbytes - device.free_nbytes)  # of what may be missing
+        for model in share.models:
+            waived_nbytes = min(lacking_nbytes, request.loading.get(model, 0))
+            lacking_nbytes -= waived_nbytes
+            need_nbytes = request.needs[model] - waived_nbytes
+            coming.append(self._residents.admit(model, device, need_nbytes))
         if not share.need_nbytes:  # no room to wait for, nor to take back from a smaller budget
             for resident in coming:
                 self._residents.load(resident)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import SettingError
+from workbench.errors import ModelNotFound, SettingError
+from workbench.model import check_name
 from workbench.nbytes import parse_nbytes
 from workbench.seconds import parse_seconds
 from workbench.tokens import AUTO, UNIX, parse_token
@@ -255,6 +257,14 @@ def budget(value: object) -> int | Share:
 def names(value: object) -> tuple[str, ...]:
     """Names, each once."""
     return _listed(value, "names")
+
+
+def model_name(value: object) -> str:
+    """The name of a model."""
+    with suppress(ModelNotFound):
+        if isinstance(value, str) and "\\" not in value and not value.startswith((".", "__")):
+            return check_name(value)
+    raise SettingError(f"{value!r} cannot be the name of a model")
 
 
 def url(value: object) -> str:

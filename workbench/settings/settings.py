@@ -77,6 +77,12 @@ class Settings:
     follow_links: bool = _option(
         False, "whether links in the repository may lead out of it (default: off)", parsers.switch
     )
+    name: str | None = _option(
+        None,
+        "the name of the model, where the repository is the folder of one model: model.onnx, "
+        "1/model.onnx, config.pbtxt or onnx/model.onnx (default: it is a folder of models)",
+        parsers.model_name,
+    )
     device: str = _option(
         "auto",
         "where models run: auto (GPUs if there are any), cpu, cuda, cuda:1 (the second GPU), "
@@ -105,6 +111,12 @@ class Settings:
         "the path of a socket in the file system for gRPC, which only this user can open "
         "(default: there is none)",
         parsers.socket_file,
+    )
+    grpc_ping: float | None = _option(
+        None,
+        "the least time between keepalive pings of a gRPC client, such as 10s; a connection with "
+        "more of them is closed (default: any on this machine, 5min for other machines)",
+        parsers.span,
     )
     modelmesh: str = _option(
         "",

@@ -60,18 +60,18 @@ def table_html(
 ) -> str:
     """A table of texts below their *heads*; columns that are *numbers* are on the right.
 
-    The numbers do not wrap.
+    Neither the numbers nor, below heads, the names of the rows are wrapped.
     """
 
     def row(cells: Sequence[str], tag: str) -> str:
-        number = "right" if tag == "th" else "right;white-space:nowrap"
-        sides = (number if column in numbers else "left" for column in range(len(cells)))
-        each = (
-            f'<{tag} style="text-align:{side};vertical-align:top;padding:3px 12px 3px 0">'
-            f"{escape(cell)}</{tag}>"
-            for side, cell in zip(sides, cells, strict=True)
-        )
-        return f"<tr>{''.join(each)}</tr>"
+        shown = []
+        for column, cell in enumerate(cells):
+            is_number = column in numbers
+            whole = tag == "td" and (is_number or (heads and column == 0))
+            side, wrap = "right" if is_number else "left", ";white-space:nowrap" if whole else ""
+            style = f"text-align:{side};vertical-align:top;padding:3px 12px 3px 0{wrap}"
+            shown.append(f'<{tag} style="{style}">{escape(cell)}</{tag}>')
+        return f"<tr>{''.join(shown)}</tr>"
 
     body = "".join(row(cells, "td") for cells in rows)
     return (

@@ -38,7 +38,7 @@ from workbench.backends.onnx.options import (
 from workbench.backends.onnx.ranks import ranked
 from workbench.backends.onnx.reshape import ReshapingSession, reshapes
 from workbench.backends.onnx.session import OnnxSession
-from workbench.backends.onnx.signature import onnx_signature
+from workbench.backends.onnx.signature import completed, onnx_signature
 from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.events import EventLog, OptionIgnored
 from workbench.model import (
@@ -104,7 +104,7 @@ class OnnxBackend:
         """Read the file's header; the weights are not read."""
         with _paths_as_sent(source):
             file = self._files.read(_path(source))
-            schedule = self._schedule(source.config)
+            schedule = self._schedule(completed(source.config, file))
             origin = _origin(file, source)
             need = Need(file.load_nbytes, max(0, file.load_nbytes - file.resident_nbytes))
             return Inspection(onnx_signature(source, file), need, origin, schedule)
@@ -139,7 +139,7 @@ class OnnxBackend:
             mapped_nbytes=mapped_nbytes,
             origin=origin,
             shrinks=shrinkage(config.engine, self._cuda_device),
-            schedule=self._schedule(config),
+            schedule=self._schedule(completed(config, file)),
         )
 
     def _tell_ignored(self, model: ModelId, config: ModelConfig) -> None:

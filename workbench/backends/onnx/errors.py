@@ -12,6 +12,13 @@ _OUT_OF_MEMORY = re.compile(
     re.IGNORECASE,
 )
 
+# Words for shapes in the message of a node, after its name, in which they say nothing
+_OF_SHAPES = re.compile(
+    r"Status Message:.*\b(shape|rank|(num_)?dim|(num)?dimension|\dD|axis|axes|channel|feature|"
+    r"batch size|broadcast)s?\b",
+    re.IGNORECASE,
+)
+
 _NEED = re.compile(r"(?:requested buffer of size|requested bytes of) (\d+)")
 
 # What a message begins with, and each message that it repeats: a number, a word, and a place in
@@ -60,10 +67,12 @@ def run_error(model: ModelId, error: Exception) -> WorkbenchError:
     if _OUT_OF_MEMORY.search(str(error)):
         return _exhausted(f"{model} ran out of memory", error)
     guard = _GUARD.search(str(error))
-    if guard or isinstance(error, ValueError) or type(error).__name__ == "InvalidArgument":
-        why = f"{guard[1]}, which the engine cannot take" if guard else first_line(error)
+    told = first_line(error)
+    of_shapes = isinstance(error, ValueError) or _OF_SHAPES.search(told)
+    if guard or of_shapes or type(error).__name__ == "InvalidArgument":
+        why = f"{guard[1]}, which the engine cannot take" if guard else told
         return InvalidRequest(f"{model} refused its inputs: {why}")
-    return RunFailed(f"{model} failed: {first_line(error)}")
+    return RunFailed(f"{model} failed: {told}")
 
 
 def _exhausted(what: str, error: Exception) -> MemoryExhausted:

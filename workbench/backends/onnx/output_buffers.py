@@ -38,7 +38,9 @@ class OutputBuffers:
         self._learned = {
             name
             for name, spec in fixed.items()
-            if name not in self._known and steady and (exact or spec.shape.count(-1) == 1)
+            if name not in self._known
+            and steady
+            and (exact or (spec.shape.count(-1) == 1 and not spec.any_rank))
         }
         self._seen: dict[_Shapes, dict[str, _Shape]] = {}
 

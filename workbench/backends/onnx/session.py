@@ -76,6 +76,7 @@ class OnnxSession(Runnable):
         self._stoppable: set[Any] = set()
         self._takes_no_empty = file.takes_no_empty
         self._divisors = file.divisors
+        self._least_ranks = file.least_ranks
         self._batches = _batches(file)
         datatypes = {name: spec.datatype for name, spec in signature.outputs.items()}
         self._datatype_of = datatypes.__getitem__
@@ -141,6 +142,8 @@ class OnnxSession(Runnable):
             self._refuse_empty(inputs)
         if self._divisors:
             self._refuse_zeros(inputs)
+        if self._least_ranks:
+            self._refuse_ranks(inputs)
         if self._batches:
             self._refuse_empty_batches(inputs)
         if into or self._gives_bf16:
@@ -186,6 +189,16 @@ class OnnxSession(Runnable):
                 raise InvalidRequest(
                     f"input {name!r} of {self._model} has the shape {list(tensor.shape)}, and the "
                     "engine cannot take that 0"
+                )
+
+    def _refuse_ranks(self, inputs: Mapping[str, Tensor]) -> None:
+        """Refuse shapes with too few dimensions, where that would end the process."""
+        for name, rank in self._least_ranks:
+            tensor = inputs.get(name)
+            if tensor is not None and len(tensor.shape) < rank:
+                raise InvalidRequest(
+                    f"input {name!r} of {self._model} has the shape {list(tensor.shape)}, and the "
+                    f"engine takes no fewer dimensions than {rank}"
                 )
 
     def _refuse_empty_batches(self, inputs: Mapping[str, Tensor]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from workbench.backends.onnx.header.file import OnnxFile
@@ -10,10 +10,12 @@ from workbench.backends.onnx.header.graph import ValueInfo
 from workbench.backends.onnx.values import DATATYPES
 from workbench.errors import LoadFailed
 from workbench.image_forms import image_forms
-from workbench.model import ModelConfig, ModelId, ModelSource, Signature, TensorSpec
+from workbench.model import Batching, ModelConfig, ModelId, ModelSource, Signature, TensorSpec
 from workbench.rows import columns_in
 
 PLATFORM = "onnxruntime_onnx"
+
+_COMPLETED = 4  # Triton's default for max_batch_size
 
 
 def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
@@ -22,9 +24,8 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     Raises ``LoadFailed`` for a datatype that V2 does not have, a model that cannot be run from
     Python, or a configuration that contradicts the file.
     """
-    model, config = source.id, source.config
-    wanted = {spec.name: spec.as_the_model_has_it for spec in config.inputs}
-    asked = {spec.name: spec.as_the_model_has_it for spec in config.outputs}
+    model, config = source.id, completed(source.config, file)
+    wanted, asked = (_known(specs, config) for specs in (config.inputs, config.outputs))
     needed = {info.name: _spec(model, "input", info, wanted) for info in file.inputs}
     defaults = {i.name: _spec(model, "input", i, wanted) for i in file.defaults if i.name in wanted}
     outputs = {
@@ -41,21 +42,60 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     return Signature(PLATFORM, taken, given, batched, config.labels, forms, columns)
 
 
+def completed(config: ModelConfig, file: OnnxFile) -> ModelConfig:
+    """The *config* of the model in *file*; if it has dims without a batch, with batches of 4.
+
+    So Triton completes a configuration that has only its inputs, or only its outputs, if the first
+    dimension of each tensor is open. Dims with the batch stay as they are, with any number of rows.
+    """
+    given = (*config.inputs, *config.outputs)
+    if config.max_batch_size or not given or (config.inputs and config.outputs):
+        return config
+    dims = {info.name: info.dims or (0,) for info in (*file.inputs, *file.outputs)}
+    if any(isinstance(first, int) for first, *_ in dims.values()):
+        return config
+    for spec in given:
+        if len(dims.get(spec.name, ())) != len(spec.as_the_model_has_it.shape) + 1:
+            return config
+    return replace(
+        config,
+        max_batch_size=_COMPLETED,
+        inputs=tuple(map(_in_batches, config.inputs)),
+        outputs=tuple(map(_in_batches, config.outputs)),
+        batching=config.batching or Batching(),
+    )
+
+
+def _in_batches(spec: TensorSpec) -> TensorSpec:
+    reshape = None if spec.reshape is None else (-1, *spec.reshape)
+    return replace(spec, shape=(-1, *spec.shape), reshape=reshape)
+
+
+def _known(specs: Iterable[TensorSpec], config: ModelConfig) -> dict[str, TensorSpec]:
+    """The *specs* of *config*, as the model has them.
+
+    Dims of [-1] are those that this server tells of a tensor of any rank.
+    """
+    inside = {spec.name: spec.as_the_model_has_it for spec in specs}
+    return {
+        name: replace(spec, any_rank=spec.shape == (-1,) and not config.max_batch_size)
+        for name, spec in inside.items()
+    }
+
+
 def _spec(
     model: ModelId, what: str, info: ValueInfo, configured: Mapping[str, TensorSpec]
 ) -> TensorSpec:
-    """The tensor as the file declares it; if it has no rank, with the dims *configured*, or none.
-
-    Triton takes a tensor without a rank for a scalar too, to which it gives the shape [1].
-    """
+    """The tensor as the file declares it; if that has no rank, with the dims *configured*."""
     if info.kind != "tensor" or info.elem_type not in DATATYPES:
         kind = info.kind if info.kind != "tensor" else f"tensor of ONNX type {info.elem_type}"
         raise LoadFailed(f"{what} {info.name!r} of {model} is a {kind}, which V2 cannot carry")
+    datatype = DATATYPES[info.elem_type]
     if info.dims is not None:
         shape = tuple(dim if isinstance(dim, int) else -1 for dim in info.dims)
-    else:
-        shape = configured[info.name].shape if info.name in configured else ()
-    return TensorSpec(info.name, DATATYPES[info.elem_type], shape)
+        return TensorSpec(info.name, datatype, shape)
+    known = configured.get(info.name, TensorSpec(info.name, datatype, (-1,), any_rank=True))
+    return TensorSpec(info.name, datatype, known.shape, any_rank=known.any_rank)
 
 
 def _check_runnable(
@@ -103,7 +143,10 @@ def _configured(
                 f"the file has {', '.join(map(repr, found)) or 'none'}"
             )
         _check_agreement(model, what, spec.as_the_model_has_it, found[spec.name])
-    return {spec.name: spec for spec in wanted}
+    return {
+        spec.name: replace(spec, any_rank=found[spec.name].any_rank and spec.reshape is None)
+        for spec in wanted
+    }
 
 
 def _check_agreement(model: ModelId, what: str, spec: TensorSpec, found: TensorSpec) -> None:
@@ -131,9 +174,10 @@ def _batched(
     if config.max_batch_size:
         for what, specs in (("input", inputs), ("output", outputs)):
             for spec in specs.values():
-                if spec.shape[:1] != (-1,):
+                if spec.shape[:1] != (-1,) or spec.any_rank:
+                    has = "any shape" if spec.any_rank else f"shape {list(spec.shape)}"
                     raise LoadFailed(
                         f"config.pbtxt of {model} sets max_batch_size, but {what} {spec.name!r} "
-                        f"has shape {list(spec.shape)}, without a batch dimension"
+                        f"has {has}, without a batch dimension"
                     )
     return config.max_batch_size

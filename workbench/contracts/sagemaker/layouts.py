@@ -21,6 +21,8 @@ from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound
 SCRIPT = "inference.py"
 """The file with an artifact's code, as SageMaker's toolkit calls it unless told otherwise."""
 
+_OF_SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev")))
+_SHARED = Path("/dev/shm")  # noqa: S108  # where folders of models may be, for the sake of speed
 _NO_MODELS = {"code", "MAR-INF", "__MACOSX"}
 _LOOKED_THROUGH = 2  # folders around a model
 _OF_FRAMEWORKS = {
@@ -75,6 +77,8 @@ def _folder(url: str) -> Path:
     if "\0" in url or not path.is_absolute() or ".." in path.parts:
         raise InvalidRequest(f"url {url!r} must be a folder of this machine, from / on")
     try:
+        if _is_of_system(path.resolve()):
+            raise InvalidRequest(f"url {url!r} is a folder of the system, which holds no models")
         if path.is_dir():
             return path
         if path.exists():
@@ -82,6 +86,11 @@ def _folder(url: str) -> Path:
     except (OSError, ValueError):
         pass  # such as a name that no file can have
     raise ModelNotFound(f"Model not found in model store: {url}")
+
+
+def _is_of_system(folder: Path) -> bool:
+    """Whether *folder* shows the system's processes and devices, to be searched by nobody."""
+    return any(map(folder.is_relative_to, _OF_SYSTEM)) and not folder.is_relative_to(_SHARED)
 
 
 def _look(folder: Path, script: str, depth: int) -> Artifact:

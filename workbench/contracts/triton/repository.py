@@ -29,7 +29,7 @@ _REASONS = {"unloaded by hand": "unloaded"}  # Triton's own words for these
 def index(core: ServerCore, *, ready: bool) -> list[Mapping[str, str]]:
     """A row for each version, loaded or not; only those that are READY if *ready*.
 
-    A model whose versions cannot be read has "0", since clients convert it to a number.
+    As in Triton, a model whose versions cannot be read has a row without a version.
     """
     rows = core.index()
     return [_row(status) for status in rows if not ready or status.state is ModelState.READY]
@@ -37,8 +37,9 @@ def index(core: ServerCore, *, ready: bool) -> list[Mapping[str, str]]:
 
 def _row(status: ModelStatus) -> Mapping[str, str]:
     """The state of a version, and the reason for it, if there is one."""
-    name, version = status.id.name, str(status.id.version)
-    row = {"name": name, "version": version, "state": status.state.value}
+    name, version, _ = status.id
+    row = {"name": name, **({"version": str(version)} if version else {})}
+    row["state"] = status.state.value
     reason = writable(_REASONS.get(status.reason, status.reason)[:_MOST_CHARACTERS])
     return {**row, "reason": reason} if reason else row
 
@@ -46,9 +47,9 @@ def _row(status: ModelStatus) -> Mapping[str, str]:
 def load(core: ServerCore, name: str, parameters: Parameters) -> None:
     """Load every served version of the model, the default one last; returns when they are ready.
 
-    ``config`` is text, and the content of ``file:<version>/<file>`` bytes. They replace the
-    repository's until an unload, or a load without them; a configuration alone lasts until
-    ``config.pbtxt`` changes. *parameters* are not read if loads are not allowed. Raises
+    ``config`` is text, and the content of ``file:<path in the model's folder>`` bytes. They
+    replace the repository's until an unload, or a load without them; a configuration alone lasts
+    until ``config.pbtxt`` changes. *parameters* are not read if loads are not allowed. Raises
     ``InvalidRequest``, ``ModelNotReady``, and as ``ServerCore.load_all`` does.
     """
     _check_allowed(core)
@@ -62,7 +63,7 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
         elif parameter.startswith("file:"):
             files[parameter.removeprefix("file:")] = _checked(parameter, value, bytes)
         else:
-            raise _unknown(parameter, "load", "config and file:<version>/<file>")
+            raise _unknown(parameter, "load", "config and file:<path in the model's folder>")
     try:
         core.load_all(name, config, files)
     except ModelNotSupported:

@@ -24,6 +24,7 @@ from workbench.errors import (
 from workbench.events import EventLog, OptionIgnored
 from workbench.memory.watch import MemoryWatch
 from workbench.model import (
+    A_VERSION,
     Ensemble,
     FunctionModel,
     ModelId,
@@ -38,6 +39,7 @@ from workbench.stamps import stamps
 from workbench.stop import CancellationToken
 
 _MORE_NBYTES = 4 << 20  # another load of the same file may take so much more
+_MANY = 1024  # loads that are remembered, also of models that a platform removes between them
 
 
 class Coming(NamedTuple):
@@ -124,7 +126,10 @@ class Sources:
         if known is not None and known.origin == session.origin:
             peak_nbytes = max(peak_nbytes, known.peak_nbytes)
         nbytes = session.footprint.nbytes
+        self._measured.pop(model[:2], None)  # so that it is the last
         self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
+        while len(self._measured) > _MANY:
+            self._measured.pop(next(iter(self._measured)), None)
 
     def drop(self, model: ModelId) -> None:
         """Drop the source that an estimate of *model* kept, if no load has used it."""
@@ -138,7 +143,6 @@ class Sources:
 
     def removed(self, name: str) -> None:
         drop_name(self._coming, name)
-        drop_name(self._measured, name)
 
     def _bound(self, model: ModelId, source: ModelSource, backend: Backend) -> Need:
         """The estimate from the file, or from a measured load of it if that is less."""
@@ -215,6 +219,9 @@ class Sources:
             except (ModelNotFound, VersionNotFound):  # any more: requests are to look again
                 self.names.forget(model.name)
                 raise
+            for name in self.repository.find(model.name).left_out:
+                option = OptionIgnored(model.plain, f"folder {name!r}", f"a version is {A_VERSION}")
+                self.events.append(option)
             needed = seen if isinstance(source.origin, Ensemble) else {}
             return Coming(source, needed)
 

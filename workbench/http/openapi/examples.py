@@ -125,7 +125,8 @@ def _data(spec: TensorSpec) -> list[object]:
 def _input_schema(spec: TensorSpec, image: ImageForm | None) -> Json:
     """An entry of 'inputs'; one for images takes their files too, as a row of BYTES."""
     rank = len(spec.shape)
-    shape = ref("shape") if image else listed(COUNT, minItems=rank, maxItems=rank)
+    is_open = image or spec.any_rank
+    shape = ref("shape") if is_open else listed(COUNT, minItems=rank, maxItems=rank)
     datatypes = [spec.datatype, "BYTES"] if image else [spec.datatype]
     return obj(
         {"name": one_of(spec.name), "shape": shape, "datatype": one_of(*datatypes)},

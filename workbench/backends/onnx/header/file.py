@@ -28,6 +28,7 @@ from workbench.backends.onnx.header.zeros import (
     divisors,
     fragile_nodes,
     lacking,
+    least_ranks,
     takes_no_empty,
     turns_batches,
 )
@@ -62,7 +63,7 @@ class OnnxFile:
     shapes (see ``is_steady``). *takes_no_empty*: an empty input could end the process. So could a
     0 in *divisors*: an input, and which of its dimensions. *stamps* change when one of its files
     does. *guards*: nodes that could end the process, and must be guarded. *turns_batches*,
-    *lacking*: see the functions.
+    *lacking*, *least_ranks*: see the functions.
     """
 
     path: Path
@@ -83,6 +84,7 @@ class OnnxFile:
     guards: tuple[Division | Fragile, ...] = ()
     turns_batches: bool = False
     lacking: str = ""
+    least_ranks: tuple[tuple[str, int], ...] = ()
 
 
 def read_onnx_file(path: Path) -> OnnxFile:
@@ -181,6 +183,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
     overridable = [info.name.encode() for info in defaults]
     divisions = dangerous_divisions(reader, graph, functions, overridable)
     given = [info.name for info in (*inputs, *defaults)]
+    unranked = [info.name for info in (*inputs, *defaults) if info.dims is None]
     fragile = _fragile(path, graph, functions, given) if opset >= _OPSET_OF_GUARDS else ()
     dims = [("", "") if info.dims is None else info.dims for info in (*inputs, *defaults)]
     if all(isinstance(dim, int) for each in dims for dim in each[1:]):  # only the batch is free
@@ -202,6 +205,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         by_value=not is_steady(graph, functions, overridable),
         takes_no_empty=any(map(takes_no_empty, (graph, *functions))),
         divisors=tuple(divisors(graph, given)),
+        least_ranks=tuple(least_ranks(graph, unranked)),
         guards=(*divisions, *fragile),
         turns_batches=any(map(turns_batches, (graph, *functions))),
         lacking=next(filter(None, map(lacking, (graph, *functions))), ""),

@@ -43,6 +43,17 @@ _DIVISORS = (
 )
 Divisor = tuple[str, int]
 
+# Kernels that read beyond the shape of an input with fewer dimensions than these, by its index. So
+# does a Concat, beside a tensor of another rank, of an empty one that lacks its axis.
+_LEAST_RANKS = {
+    b"AffineGrid": {1: 1},
+    b"Attention": {4: 4, 5: 4},
+    b"ConvInteger": {0: 3, 1: 3},
+    b"DFT": {0: 2},
+    b"QLinearConv": {0: 3, 3: 3},
+    b"STFT": {0: 2, 2: 1},
+}
+
 # Inputs that the schemas of com.microsoft call optional, and without which kernels of the CPU crash
 _REQUIRED = {
     b"Attention": {2: "bias"},
@@ -147,6 +158,25 @@ def divisors(graph: Graph, inputs: Sequence[str]) -> Iterator[Divisor]:
             yield from divisors(inner, inputs)
 
 
+def least_ranks(graph: Graph, inputs: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """The *inputs* of the model that need so many dimensions, for the file says no number of them.
+
+    They are found as ``divisors`` are.
+    """
+    made = _makers(graph)
+    for node in graph.nodes if inputs else ():
+        needed = {} if node.domain else _LEAST_RANKS.get(node.op, {})
+        if node.op == b"Concat":
+            (axis,) = node.ints.get(b"axis", (0,))
+            needed = dict.fromkeys(range(len(node.inputs)), axis + 1 if axis >= 0 else -axis)
+        for index, rank in needed.items():
+            for given in node.inputs[index : index + 1]:
+                names = (name.decode("utf-8", "replace") for name in _sources(made, given))
+                yield from ((name, rank) for name in names if name in inputs)
+        for inner in node.graphs:
+            yield from least_ranks(inner, inputs)
+
+
 def fragile_nodes(
     graph: Graph, functions: Sequence[Graph], inputs: Collection[bytes]
 ) -> Iterator[Fragile]:
@@ -245,7 +275,7 @@ def _makers(graph: Graph) -> dict[bytes, Node]:
     return {name: node for node in graph.nodes for name in node.outputs}
 
 
-def _sources(made: Mapping[bytes, Node], name: bytes, *, is_batch: bool) -> list[bytes]:
+def _sources(made: Mapping[bytes, Node], name: bytes, *, is_batch: bool = False) -> list[bytes]:
     """*name*, and the values before it of which it may have its sizes, or that of its batch."""
     found = {name: None}
     for each in (waiting := [name]):  # the list grows

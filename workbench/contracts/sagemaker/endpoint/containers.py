@@ -7,7 +7,7 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +19,7 @@ from workbench.contracts.sagemaker.refusals import refusal_of
 from workbench.errors import line_of
 
 _ATTRIBUTES = "X-Amzn-SageMaker-Custom-Attributes"
+_PASSED_ON = (_ATTRIBUTES, "X-Amzn-SageMaker-Inference-Id")
 _INVOKE_S = 60.0
 _LOAD_S = 360.0
 _MOST_UNLOADS = 5  # of a load that failed
@@ -30,14 +31,23 @@ Submit = Callable[[Callable[[], Any]], "Future[Any]"]
 
 @dataclass(frozen=True, slots=True)
 class Invoke:
-    """A request to a model: its *body*, and what its headers of these names say."""
+    """A request to a model: its *body*, and what its headers of these names say.
+
+    *headers* are the platform's, X-Amzn-SageMaker-..., by their names in lower case.
+    """
 
     target: str
     body: bytes = b""
     content_type: str = ""
     accept: str = ""
-    custom_attributes: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
     functions: bool = True  # whether functions may run for it
+
+    @property
+    def passed_on(self) -> dict[str, str]:
+        """The platform's headers that the container gets."""
+        given = {name: self.headers.get(name.lower(), "") for name in _PASSED_ON}
+        return {name: value for name, value in {**given, **_of(self.target)}.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,13 +146,8 @@ def _refused(error: Exception, model_name: str) -> ContainerReply:
 
 
 def _told(request: Invoke) -> list[tuple[bytes, bytes]]:
-    """The headers that the platform passes on, without those that *request* lacks."""
-    given = {
-        "content-type": request.content_type,
-        "accept": request.accept,
-        _ATTRIBUTES: request.custom_attributes,
-        **_of(request.target),
-    }
+    """The headers that the container gets, without those that *request* lacks."""
+    given = {"content-type": request.content_type, "accept": request.accept, **request.passed_on}
     return [(name.lower().encode(), value.encode()) for name, value in given.items() if value]
 
 
@@ -204,10 +209,8 @@ class RemoteContainer:
         headers = {
             "Content-Type": request.content_type or "application/octet-stream",
             "Accept": request.accept or "*/*",
-            **_of(request.target),
+            **request.passed_on,
         }
-        if request.custom_attributes:
-            headers[_ATTRIBUTES] = request.custom_attributes
         path = f"{_path(model_name)}/invoke"
         return self._submit(lambda: self._ask("POST", path, request.body, headers, _INVOKE_S))
 

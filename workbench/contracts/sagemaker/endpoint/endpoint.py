@@ -23,7 +23,7 @@ from workbench.contracts.sagemaker.endpoint.containers import (
     ModelContainer,
     Submit,
 )
-from workbench.contracts.sagemaker.endpoint.refusals import check_attributes
+from workbench.contracts.sagemaker.endpoint.refusals import check_headers
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport, TargetStatistics
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore, StoredArtifact
 from workbench.contracts.sagemaker.layouts import wrapper_of
@@ -141,7 +141,7 @@ class Endpoint:
 
     def check(self, endpoint: str, request: Invoke) -> None:
         """Raise ``InvalidRequest`` for what the platform refuses before it asks for a model."""
-        check_attributes(request.custom_attributes)
+        check_headers(endpoint, request.headers)
         if request.target:
             self._check_name(endpoint)
         if request.target and self._store is None:
