@@ -59,8 +59,13 @@ class Server:
         self.far = workbench.connect(wb.url)
         x, y = (TensorSpec(name, "FP64", (-1, 4)) for name in ("X", "y"))
         texts = TensorSpec("y", "BYTES", (-1, 1))
-        matrix = FunctionModel(lambda X: X, (x,), (y,), columns=NAMES)  # noqa: N803
-        for name, model in (("matrix", matrix), ("table", FunctionModel(told, SPECS, (texts,)))):
+        one, only = (TensorSpec(name, "FP64", (-1, 1)) for name in ("X", "y"))
+        models = {
+            "matrix": FunctionModel(lambda X: X, (x,), (y,), columns=NAMES),  # noqa: N803
+            "table": FunctionModel(told, SPECS, (texts,)),
+            "one": FunctionModel(lambda X: X, (one,), (only,), columns=("age",)),  # noqa: N803
+        }
+        for name, model in models.items():
             wb._core.call(wb._core.register, ModelId(name, 1), model)
 
 
@@ -287,6 +292,15 @@ def test_any_order(server: Server, name: str, model: str, order: tuple[int, ...]
     assert EACH[name](server, model, shuffled(rows, ORDERS[1])[::-1]) == right(rows[::-1])
 
 
+@pytest.mark.parametrize("name", EACH)
+def test_one_column(server: Server, name: str) -> None:
+    """A matrix of one column goes by name too, and by values of its own datatype each time."""
+    for start in range(4):  # what is known of a request is not used for another datatype
+        for kind in (int, float):
+            rows = [{"age": kind(start + row)} for row in range(2)]
+            assert EACH[name](server, "one", rows) == [[float(start)], [float(start + 1)]]
+
+
 @pytest.mark.parametrize("model", ["matrix", "table"])
 @pytest.mark.parametrize("name", CAN_MISS)
 def test_missing_values(server: Server, name: str, model: str) -> None:
@@ -360,6 +374,22 @@ def test_null_where_no_text_may_be_missing(server: Server) -> None:
         server.far.infer("echo", np.array(["a", None], object))
 
 
+def test_a_model_with_other_columns_meanwhile(server: Server) -> None:
+    """A connection knows the columns as they were; the server goes by their names all the same."""
+    spec = TensorSpec("X", "FP64", (-1, 2))
+    for names in (("a", "b"), ("b", "a"), ("b", "c")):
+        model = FunctionModel(lambda X: X, (spec,), (spec,), columns=names)  # noqa: N803
+        server.wb._core.call(server.wb._core.register, ModelId("changed", 1), model)
+        given = {"a": [1.0], "b": [2.0], "c": [3.0]}
+        if names == ("b", "c"):
+            with pytest.raises(
+                WorkbenchError, match="takes the columns 'b', 'c'; the rows lack 'c'"
+            ):
+                server.far.infer("changed", pd.DataFrame(given))
+        answer = server.far.infer("changed", pd.DataFrame(given))
+        assert answer.tolist() == [[given[name][0] for name in names]]
+
+
 CONFIG = 'parameters { key: "columns" value { string_value: \'["age", "income", "c", "a"]\' } }'
 
 
@@ -380,3 +410,21 @@ def test_a_model_of_a_folder(tmp_path: Path) -> None:
             for path in ("/models/mine/invoke", "/invocations"):
                 reply = httpx.post(f"{wb.url}{path}", content=write(rows), headers=headers)
                 assert answer_in(reply.json()) == wanted
+
+
+@pytest.mark.parametrize("wire", [tritonclient.grpc, tritonclient.http])
+def test_known_requests(tmp_path: Path, wire: Any) -> None:
+    """A request whose datatype is not the model's is never read as one that was known before."""
+    (tmp_path / "m").mkdir()
+    onnx_models.identity(tmp_path / "m" / "model.onnx", "FP64", ("n", 1))
+    (tmp_path / "m" / "config.pbtxt").write_text(CONFIG.replace(', "income", "c", "a"', ""))
+    with Workbench(tmp_path, device="cpu", grpc_port=0) as wb:
+        url = wb.grpc_url if wire is tritonclient.grpc else wb.url
+        with wire.InferenceServerClient(url.rpartition("/")[2]) as client:
+            for number in range(8):
+                for dtype, name in ((np.int64, "INT64"), (np.float64, "FP64")):
+                    for shape in ([2], [2, 1]):
+                        column = wire.InferInput("age", shape, name)
+                        column.set_data_from_numpy(np.full(shape, number, dtype))
+                        answer = client.infer("m", [column]).as_numpy("y")
+                        assert answer.tolist() == [[number], [number]]

@@ -198,7 +198,8 @@ class Batched:
             batch = self._next()
             if batch is None:
                 return
-            expected_s = self._all.expected_s([each.request for each in batch.asked])
+            requests = [each.request for each in batch.asked]
+            expected_s = self._all.expected_s(requests)
             if expected_s >= STEADY_S:
                 try:
                     self._workers.run(partial(self._work, batch))
@@ -206,7 +207,10 @@ class Batched:
                     self._work(batch)
                 return
             left_s -= expected_s
-            self._tell(batch, self._run(batch.asked))
+            answers = self._all.run_here(requests) if requests else []
+            made = [answer for answer in answers if isinstance(answer, InferResponse | Exception)]
+            whole = len(made) == len(requests)
+            self._tell(batch, partial(list, made) if whole else self._run(batch.asked))
         self._give_turn()
 
     def _run_here(self, requests: Sequence[AnyRequest]) -> list[AnyAnswer]:
