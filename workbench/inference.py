@@ -148,10 +148,8 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
         spec = specs[name]
         if tensor.datatype != spec.datatype or not spec.accepts(tensor.array.shape):
             raise _misfit(model, spec, tensor)
-        if tensor.datatype == "BYTES" and not spec.missing and has_missing(tensor.array):
-            raise MalformedRequest(  # in the words of Triton's clients
-                f"input {name!r}: attempt to access JSON non-string as string: null is not a string"
-            )
+        if tensor.datatype == "BYTES" and not spec.missing:
+            check_texts(name, tensor)
     if signature.max_batch_size:
         _check_batch(model, signature, request.inputs)
     for name in request.outputs:
@@ -161,6 +159,14 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
             )
     to_compute = request.outputs or tuple(signature.outputs)
     return Fit(signature, to_compute, request.nbytes)
+
+
+def check_texts(name: str, texts: Tensor) -> None:
+    """Raise ``MalformedRequest`` if one of *texts* is missing, in the words of Triton's clients."""
+    if has_missing(texts.array):
+        raise MalformedRequest(
+            f"input {name!r}: attempt to access JSON non-string as string: null is not a string"
+        )
 
 
 def refitted(model: ModelId, signature: Signature, request: InferRequest) -> bool:

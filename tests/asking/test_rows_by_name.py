@@ -72,6 +72,7 @@ TABLE = pd.DataFrame(ROWS, columns=list(NAMES))
         np.array(ROWS),
         TABLE.to_numpy(np.float32),
         pd.DataFrame(ROWS),
+        pd.DataFrame(ROWS).astype("Float64"),
         {"X": ROWS},
         {"size_m": [3, 6], "income": (2, 5), "age": TABLE["age"]},
         scipy.sparse.csr_matrix(ROWS),
@@ -103,7 +104,8 @@ def test_one_row(ask: Ask) -> None:
         ({"age": [1, 2], "income": [1], "size_m": [1, 2]}, "'age' has 2, 'income' 1"),
         ({"age": ROWS, "income": [1, 2], "size_m": [1, 2]}, "column 'age' has shape [2, 3]"),
         ({"age": ["a", "b"], "income": [1, 2], "size_m": [1, 2]}, "text (BYTES) is not FP64"),
-        (TABLE.assign(age="a"), "the table has texts in 'age'"),
+        (TABLE.assign(age="a"), "'age'"),
+        (TABLE.iloc[0].rename(str.upper), "have 'AGE', 'INCOME', 'SIZE_M'"),
     ],
 )  # fmt: skip
 def test_what_is_no_row(ask: Ask, given: Any, told: str) -> None:

@@ -153,3 +153,10 @@ def test_booleans_of_any_byte() -> None:
 def test_wrong_bytes(count: int, data: bytes, message: str) -> None:
     """BYTES that end early, go on, or claim lengths that are not there are refused."""
     assert message in refusal("BYTES", (count,), data)
+
+
+def test_a_missing_text() -> None:
+    """Binary data cannot say it; the error says what can."""
+    tensor = Tensor("BYTES", np.array([b"a", None], object))
+    with pytest.raises(InvalidRequest, match=r"^binary data cannot say .*: send JSON$"):
+        v2_binary.encode(tensor)

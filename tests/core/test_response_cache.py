@@ -179,7 +179,7 @@ def request(**changed: object) -> InferRequest:
     return InferRequest(**{"model": "m", "inputs": given, **changed})  # type: ignore[arg-type]
 
 
-def texts(*elements: bytes) -> dict[str, Tensor]:
+def texts(*elements: bytes | None) -> dict[str, Tensor]:
     return {"x": Tensor("BYTES", np.array(elements, object))}
 
 
@@ -197,6 +197,8 @@ OTHERS: list[Callable[[], InferRequest]] = [
     lambda: request(inputs=texts(b"ab", b"c")),
     lambda: request(inputs=texts(b"a", b"bc")),
     lambda: request(inputs=texts(b"abc")),
+    lambda: request(inputs=texts(b"", None)),
+    lambda: request(inputs=texts(None, b"")),
     request,
 ]
 

@@ -243,6 +243,12 @@ def test_no_memory_is_no_bad_request(monkeypatch: pytest.MonkeyPatch) -> None:
         decode([COLOUR], (1, 4, 5, 3))
 
 
+def test_a_missing_image() -> None:
+    """``null`` in place of a file is no image."""
+    files = Tensor("BYTES", np.array([GREY, None], object))
+    assert refusal(files, (-1, 4, 5, 1)).endswith("null is not a string")
+
+
 def test_the_batch_has_a_limit() -> None:
     """A batch may be as large as the limit, not a byte larger."""
     nbytes = 2 * 6 * 7 * 3 * 4

@@ -3,10 +3,12 @@
 import io
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
+import onnx_models
 import pandas as pd
 import pytest
 import tritonclient.grpc

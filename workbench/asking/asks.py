@@ -37,8 +37,9 @@ class Asks(ABC):
         *inputs* is one value for a model of one input, else a dict by name; names may be keywords
         too: ``wb.infer("m", a=1, b=2)``. A value is an array, whose numbers are rounded or widened
         to the model's datatype; a list; a tensor of PyTorch or JAX; a text or several for BYTES;
-        BF16 as floats, or as bits in ``uint16``. A table of pandas is the inputs that its columns
-        name, or else a matrix. Where the model takes images, the bytes of a PNG or JPEG file, or a
+        BF16 as floats, or as bits in ``uint16``. A table of pandas, a list of dicts and a dict
+        of columns go by the names of the model's columns or inputs; where there are none, a table
+        is a matrix. Where the model takes images, the bytes of a PNG or JPEG file, or a
         list of them, will do.
 
         Returns an array for a model of one output, or for the *output* that you name; else a dict

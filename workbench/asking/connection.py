@@ -196,7 +196,7 @@ class Connection(Asks):
                 f"{self.url} does not {tells} what {model!r} takes: pass a dict of arrays by name, "
                 "in the model's own datatypes"
             )
-        return tensors_of(ModelId(model, version or 1), signature, inputs)
+        return tensors_of(ModelId(model, version or 1), signature, inputs, apart=True)
 
     # ── models ──
 

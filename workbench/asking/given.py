@@ -70,36 +70,50 @@ def check_model(model: object, version: object = None) -> None:
         raise UsageError(f"the version of a model is an int, such as 1, not {version!r}")
 
 
-def tensors_of(model: ModelId, signature: Signature, inputs: object) -> dict[str, Tensor]:
+def tensors_of(
+    model: ModelId, signature: Signature, inputs: object, *, apart: bool = False
+) -> dict[str, Tensor]:
     """The tensors of *inputs*: a dict by name, or the value of the only input that is needed.
 
     A table of pandas, a row of one (a Series) and a list of dicts, one for each row, go by the
     names of the model's columns or inputs, and may have more of them; a dict has these only. A
-    table is a matrix where the model knows no such names, or the table has none. Sparse rows are
-    made dense. Raises ``InvalidRequest`` where they cannot be what the model takes,
-    ``RequestTooLarge`` for sparse rows that are too large.
+    table is a matrix where the model knows no such names, or the table has none. *apart* leaves the
+    named columns of a matrix as inputs of their own, which a server takes, too: it may have got
+    other columns since it told its *signature*. Sparse rows are made dense. Raises
+    ``InvalidRequest`` where they cannot be what the model takes, ``RequestTooLarge`` for sparse
+    rows that are too large.
     """
     if inputs is None:
         raise InvalidRequest(f"{model} was asked with None: pass its inputs")
     inputs = _dense(inputs)
     names = columns_of(signature) or (tuple(signature.inputs) if len(signature.inputs) > 1 else ())
-    inputs = _by_name(model, signature, names, inputs) if names else _of_records(inputs)
+    inputs = _by_name(model, signature, names, inputs, apart) if names else _of_records(inputs)
     if _is_table(inputs):
         inputs = _from_table(model, signature, inputs)
     if not isinstance(inputs, Mapping):
         main = signature.main_input
-        if main is None:
+        inputs = _by_place(columns_of(signature), inputs) if main is None else {main.name: inputs}
+        if inputs is None:
             told = ", ".join(signature.inputs)
             raise InvalidRequest(f"{model} takes several inputs: pass a dict of {told}")
-        inputs = {main.name: inputs}
     if signature.inputs and goes_by_column(signature, inputs):
         inputs = _chosen(model, signature, names, inputs)
         columns = replace(signature, inputs=specs_of(signature))
         given = {name: _tensor(model, columns, name, value) for name, value in inputs.items()}
-        return rows.inputs_of(model, signature, given)
+        return given if apart else rows.inputs_of(model, signature, given)
     if signature.inputs and inputs.keys() != signature.inputs.keys():  # some servers tell none
         check_names(model, signature, inputs)
     return {name: _tensor(model, signature, name, value) for name, value in inputs.items()}
+
+
+def _by_place(columns: Sequence[str], rows: Any) -> dict[str, Array] | None:
+    """Rows without names as *columns*, if they have as many; ``None`` for all else."""
+    if not isinstance(rows, np.ndarray | list | tuple):
+        return None
+    array = rows if isinstance(rows, np.ndarray) else np.asarray(rows, object)
+    if array.ndim != 2 or not columns or array.shape[1] != len(columns):
+        return None
+    return {name: _listed(array[:, place].tolist()) for place, name in enumerate(columns)}
 
 
 def _dense(value: Any) -> Any:
@@ -115,7 +129,9 @@ def _dense(value: Any) -> Any:
     return value.toarray()
 
 
-def _by_name(model: ModelId, signature: Signature, names: Sequence[str], given: Any) -> Any:
+def _by_name(
+    model: ModelId, signature: Signature, names: Sequence[str], given: Any, apart: bool
+) -> Any:
     """Rows whose columns have names, as those of *names* alone: a table or a dict of columns.
 
     All else as it is.
@@ -123,17 +139,17 @@ def _by_name(model: ModelId, signature: Signature, names: Sequence[str], given: 
     if _is_table(given):
         labels = {str(label): label for label in given.columns}
         if _are_numbers(labels.values()) and labels.keys().isdisjoint(names):
-            return given.to_numpy()  # pandas numbers what has no names
+            return given  # pandas numbers what has no names
         found = _chosen(model, signature, names, labels, beside=True)
-        if signature.columns:
+        if signature.columns and not apart:
             (spec,) = signature.inputs.values()
             return {spec.name: _matrix(model, spec, given[list(found.values())])}
-        return {
-            name: _values(given[label], signature.inputs[name]) for name, label in found.items()
-        }
+        specs = specs_of(signature)
+        return {name: _values(given[label], specs[name]) for name, label in found.items()}
     if hasattr(given, "to_frame"):  # a row of pandas, or a column
-        labels = {str(label): label for label in given.index}
-        if labels.keys().isdisjoint(names):
+        labels = {str(label): label for label in getattr(given, "index", ())}
+        may_be_column = len(names) == 1 or _are_numbers(labels.values())
+        if may_be_column and labels.keys().isdisjoint(names):
             return given
         given = [{name: given[label] for name, label in labels.items()}]
     if not _are_records(given):
@@ -180,13 +196,6 @@ def _is_table(value: object) -> bool:
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
-def _as_table(value: Any, columns: Sequence[str]) -> Any:
-    """A row of pandas whose labels are some of *columns* as a table; all else as it is."""
-    if not hasattr(value, "to_frame") or not set(columns) & set(getattr(value, "index", ())):
-        return value
-    return value.to_frame().T.infer_objects()
-
-
 def _of_records(value: Any) -> Any:
     """A list of dicts, one for each row, as a table of pandas; all else as it is."""
     return frame(value) if _are_records(value) else value
@@ -225,42 +234,6 @@ def _values(table: Any, spec: TensorSpec | None) -> Any:
     if array.dtype.hasobject and not is_text and hasattr(table, "to_xarray"):  # of pandas
         array = table.to_numpy(na_value=np.nan)
     return array
-
-
-def in_order(model: str, inputs: object, columns: Sequence[str]) -> object:
-    """A table of *inputs* with the *columns* that *model* was fitted to, in their order.
-
-    So are a row of a table, a list of dicts and a dict by these columns. All else is as it was,
-    also a table whose columns have other names throughout. Raises ``InvalidRequest`` where only
-    some of the columns are there.
-    """
-    columns = _as_spelt(columns, inputs)
-    inputs = _of_records(_as_table(inputs, columns))
-    if isinstance(inputs, Mapping) and "X" not in inputs and not set(columns).isdisjoint(inputs):
-        try:
-            inputs = frame({name: np.ravel(value) for name, value in inputs.items()})
-        except ValueError as error:  # of columns that differ in their lengths
-            raise InvalidRequest(f"the columns for {model}: {error}") from None
-    if not _is_table(inputs):
-        return inputs
-    table: Any = inputs
-    missing = [column for column in columns if column not in table.columns]
-    if len(missing) == len(columns):
-        return inputs
-    if missing:
-        names = ", ".join(map(repr, missing))
-        raise InvalidRequest(f"{model} was fitted to columns that the table lacks: {names}")
-    return table[list(columns)]
-
-
-def _as_spelt(columns: Sequence[str], inputs: Any) -> list[str]:
-    """*columns* with the spaces that *inputs* have in them: LightGBM makes underscores of these."""
-    rows = inputs if isinstance(inputs, list) else [inputs]
-    labels = rows[0] if rows and isinstance(rows[0], Mapping) else getattr(inputs, "columns", ())
-    if hasattr(inputs, "to_frame"):
-        labels = inputs.index
-    spelt = {str(label).replace(" ", "_"): label for label in labels}
-    return [column if column in labels else spelt.get(column, column) for column in columns]
 
 
 def _tensor(model: ModelId, signature: Signature, name: str, value: object) -> Tensor:

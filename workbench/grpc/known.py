@@ -44,6 +44,9 @@ class KnownRequest:
         head = rest + bytes((RAW_INPUT,)) + varint(len(raw))
         if request.classes or asked.shares or head + raw != data:
             return None
+        ((name, tensor),) = request.inputs.items()
+        if (name, tensor.datatype) != (message.inputs[0].name, message.inputs[0].datatype):
+            return None  # it came as a column
         return cls(head, asked, request)
 
     def matches(self, data: bytes) -> bool:

@@ -131,8 +131,9 @@ _SCHEMAS: Json = {
     "shape": listed(COUNT),
     "tensor_data": {
         "description": "The elements in row-major order, flat or nested in any way. NaN and the "
-        'infinities are "NaN", "Infinity" and "-Infinity"; null is NaN. BYTES are UTF-8 text, or '
-        'base64 where the parameter content_type is "base64".',
+        'infinities are "NaN", "Infinity" and "-Infinity"; null is NaN, or a text that is missing '
+        "where the model takes that. BYTES are UTF-8 text, or base64 where the parameter "
+        'content_type is "base64".',
         "anyOf": [
             {"type": "array", "items": ref("tensor_data")},
             maybe({"type": "number"}),

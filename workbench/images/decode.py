@@ -17,6 +17,7 @@ import numpy as np
 from workbench.errors import InvalidRequest, RequestTooLarge, line_of
 from workbench.images.files import ImageFile, read_header, read_pixels
 from workbench.images.resize import resized, working_dtype
+from workbench.inference import check_texts
 from workbench.model import ImageForm, TensorSpec
 from workbench.nbytes import show_nbytes
 from workbench.tensor import DATATYPES, Array, Tensor, element_count
@@ -42,6 +43,7 @@ def decode_images(
     """
     count, *size = (spec.shape[axis] for axis in _AXES[form.layout])
     _check_count(name, tensor, count)
+    check_texts(name, tensor)
     files = [_read(name, index, read_header, data) for index, data in enumerate(tensor.array)]
     shape = (len(files), *_common_size(name, files, *size))
     dtype = DATATYPES[spec.datatype].dtype

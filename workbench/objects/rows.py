@@ -160,7 +160,8 @@ def table_rows(table: Any) -> Rows:
             rows.columns = pd.Index(labels)
         return rows
 
-    return Rows(_hints(made), thing, given=table)
+    columns = tuple(names) if len(names) == 1 else ()  # the names of inputs are those of several
+    return Rows(_hints(made), thing, columns, given=table)
 
 
 def _object_rows(array: Array, columns: Sequence[str]) -> Rows:

@@ -19,7 +19,7 @@ from workbench.tensor import Array, Tensor
 
 _ENTRY_NBYTES = 512  # an entry takes so much beside the elements of its tensors
 _TEXT_NBYTES = 40  # a BYTES element takes so much beside its bytes
-_MISSING = b"\xff" * 8  # the length of no element
+_MISSING = b"\xff" * 8  # in place of a text that is missing: the length of none
 _STEPS = 16  # memory is booked in steps of this part of the cache's size
 
 
@@ -128,7 +128,7 @@ def key_of(request: InferRequest) -> bytes:
         digest.update(repr((name, tensor.datatype, tensor.shape)).encode())
         if tensor.datatype == "BYTES":
             for element in tensor.array.reshape(-1):
-                if element is None:
+                if not isinstance(element, bytes):
                     digest.update(_MISSING)
                     continue
                 digest.update(len(element).to_bytes(8, "little"))
