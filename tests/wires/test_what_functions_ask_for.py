@@ -57,8 +57,8 @@ def test_over_grpc(wb: Workbench) -> None:
     message = message_class("grpc_service", "inference.ModelInferRequest")
     answer = message_class("grpc_service", "inference.ModelInferResponse")
     asked = message(model_name="tells", id="7")
-    given = asked.inputs.add(name="x", datatype="FP32", shape=[1])
-    given.contents.fp32_contents.append(1.0)
+    asked.inputs.add(name="x", datatype="FP32", shape=[1])
+    asked.raw_input_contents.append(np.ones(1, np.float32).tobytes())
     with grpc.insecure_channel(wb.grpc_url) as channel:
         call = channel.unary_unary(
             "/inference.GRPCInferenceService/ModelInfer",
