@@ -14,6 +14,7 @@ from workbench.core.inference.batched import Batched
 from workbench.core.inference.runner import Runner
 from workbench.core.records import Learned
 from workbench.inference import InferRequest, InferResponse
+from workbench.model import Schedule
 from workbench.residency import Lease
 from workbench.threads import queue_when_done
 
@@ -32,6 +33,13 @@ class Turn:
             self.answer.set_result(answer)
         else:
             self.answer.set_exception(answer)
+
+
+def turns(schedule: Schedule | None) -> dict[str, Any]:
+    """What a ``FunctionModel`` says that runs by *schedule*; any number at once without one."""
+    if schedule is None:
+        return {"concurrent": 0}
+    return {"concurrent": schedule.instances, "batching": schedule.batching}
 
 
 @contextmanager

@@ -245,7 +245,10 @@ class Batching:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """How requests run on a model: so many *instances* at once, with or without *batching*."""
+    """How requests run on a model: so many *instances* at once, with or without *batching*.
+
+    0 instances are as many as there are threads.
+    """
 
     instances: int
     batching: Batching | None = None
@@ -370,15 +373,25 @@ class ModelConfig:
         return self.parameters.get(TIER, "auto")
 
 
+TAKEN = ("parameters", "id", "headers")
+"""What a function may ask for of a request, beside its inputs, by the names of its parameters.
+
+The parameters are a dict. So are the headers, or the metadata of gRPC: texts, by names in lower
+case; empty where there are none. The id is a text.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionModel:
     """A Python callable that is served as a model: it is called with an array for each input.
 
-    *max_batch_size*: if above 0, the first dimension of all tensors is a batch of at most so many.
-    *place*: where it is defined, for errors. *streams*: it is a generator function, and each
-    value that it yields is an answer. *takes_parameters*: it is also called with ``parameters``,
-    a dict of those of the request. *columns*: see ``Signature``. *steady*: it calls no other model,
-    and the time of a run depends on the size of its inputs only, as of an estimator.
+    *max_batch_size*: if above 0, the first dimension of all tensors is a batch of at most so many,
+    and requests that wait run together, as *batching* says. *place*: where it is defined, for
+    errors. *streams*: it is a generator function, and each value that it yields is an answer.
+    *takes*: those of ``TAKEN`` by which it is also called. *columns*: see ``Signature``. *steady*:
+    it calls no other model, and the time of a run depends on the size of its inputs only, as of an
+    estimator. *concurrent*: how many of its runs go on at once, 0 for any number; a generator runs
+    while it computes its next answer.
     """
 
     function: Callable[..., Any]
@@ -386,12 +399,20 @@ class FunctionModel:
     outputs: tuple[TensorSpec, ...]
     nbytes: int = 0
     max_batch_size: int = 0
-    schedule: Schedule | None = None
+    batching: Batching | None = None
     place: str = ""
     streams: bool = False
-    takes_parameters: bool = False
+    takes: frozenset[str] = frozenset()
     columns: tuple[str, ...] = ()
     steady: bool = False
+    concurrent: int = 1
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """How its requests run; ``None`` if each runs at once, and for a generator."""
+        if self.streams or not (self.concurrent or self.batching):
+            return None
+        return Schedule(self.concurrent, self.batching)
 
 
 @dataclass(frozen=True, slots=True)

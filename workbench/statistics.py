@@ -338,3 +338,26 @@ class RunPace:
         if nbytes <= self._nbytes:
             return self.least_s
         return self.least_s * (nbytes / max(1.0, self._nbytes))
+
+
+class BatchPace:
+    """Predicts how long a model's batches take, from earlier ones of about the same size.
+
+    Most models of Python take as long for ten rows as for one, and some grow in steps.
+    """
+
+    def __init__(self) -> None:
+        self._by_size: dict[int, RunPace] = {}  # by the binary digits of their bytes
+
+    def observe(self, nbytes: int, seconds: float) -> None:
+        """A batch with inputs of *nbytes* took *seconds*."""
+        self._by_size.setdefault(nbytes.bit_length(), RunPace()).observe(nbytes, seconds)
+
+    def expected_s(self, nbytes: int) -> float:
+        """The expected seconds of a batch with *nbytes* of inputs; infinite if it is the largest.
+
+        The second one of that size is predicted.
+        """
+        known, size = self._by_size, nbytes.bit_length()
+        fits = [pace.least_s for each, pace in list(known.items()) if each >= size]
+        return min(fits, default=math.inf)

@@ -60,7 +60,7 @@ class Rig:
             self.gate.wait()
             return x
 
-        model = FunctionModel(wait, SPECS[:1], SPECS[1:], 0, 8, schedule)
+        model = FunctionModel(wait, SPECS[:1], SPECS[1:], 0, 8, **inside.turns(schedule))
         self.core.register(ModelId(name, 1), model)
 
     def start(

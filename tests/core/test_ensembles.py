@@ -95,7 +95,8 @@ class Rig:
 
         specs = tuple(TensorSpec(each, "FP32", shape) for each in inputs)
         given = (TensorSpec("y", "FP32", shape),)
-        self.functions[name] = FunctionModel(run, specs, given, nbytes, batch, schedule)
+        turns = inside.turns(schedule)
+        self.functions[name] = FunctionModel(run, specs, given, nbytes, batch, **turns)
 
     def open(self, *loaded: str, **settings: Any) -> ServerCore:
         core = ServerCore(Settings.of(self.root, environ={}, device="cpu", **settings))

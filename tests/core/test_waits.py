@@ -137,7 +137,7 @@ class Rig:
         schedule: Schedule | None = None,
     ) -> None:
         served = FunctionModel(
-            function or self._wait, SPECS[:1], SPECS[1:], nbytes, schedule=schedule
+            function or self._wait, SPECS[:1], SPECS[1:], nbytes, **inside.turns(schedule)
         )
         core.register(ModelId(name, 1), served)
 

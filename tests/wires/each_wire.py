@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import grpc
 import grpc.aio
+import inside
 import numpy as np
 from second_wire import LineServer
 
@@ -48,7 +49,7 @@ class Rig:
             return x * 2
 
         specs, most = (ROWS, 8) if schedule else (SPECS, 0)
-        model = FunctionModel(double, specs[:1], specs[1:], 0, most, schedule)
+        model = FunctionModel(double, specs[:1], specs[1:], 0, most, **inside.turns(schedule))
         self.core.register(ModelId(name, 1), model)
 
     async def entered(self, count: int = 1) -> None:

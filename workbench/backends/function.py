@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import closing
-from types import MappingProxyType
 from typing import Any
 
 from workbench.backends.base import Inspection, Runnable
@@ -20,7 +19,7 @@ from workbench.errors import (
     is_exhaustion,
     line_of,
 )
-from workbench.inference import Parameter
+from workbench.inference import InferRequest
 from workbench.model import (
     Footprint,
     FunctionModel,
@@ -31,12 +30,13 @@ from workbench.model import (
     TensorSpec,
 )
 from workbench.stop import CancellationToken, stop_of_run
-from workbench.tensor import Array, Tensor
+from workbench.tensor import Tensor
 
 _log = logging.getLogger("workbench")
 
-_NO_PARAMETERS: Mapping[str, Parameter] = MappingProxyType({})
+_NOTHING = InferRequest("", {})
 _END = object()
+_LENGTHS = (b"content-length", b"inference-header-content-length")
 
 PLATFORM = "python"
 
@@ -62,7 +62,11 @@ class FunctionBackend:
 
 
 class FunctionSession(Runnable):
-    """Calls the function with one array an input, by name."""
+    """Calls the function with one array an input, by name.
+
+    The arrays that it gets are its own, and so are those that it returns the caller's: it may
+    change and keep what it is given, and return what it keeps.
+    """
 
     may_call = True
 
@@ -74,7 +78,9 @@ class FunctionSession(Runnable):
         self._model = model
         self._place = f", in {function.place}" if function.place else ""
         self._function: Callable[..., Any] = function.function
-        self._takes_parameters = function.takes_parameters
+        self._takes = function.takes
+        self.steady = function.steady
+        self.concurrent = function.concurrent
 
     def run(
         self,
@@ -82,10 +88,13 @@ class FunctionSession(Runnable):
         outputs: Sequence[str],
         into: Mapping[str, memoryview] | None = None,  # noqa: ARG002  # it makes its own arrays
         stop: CancellationToken | None = None,  # noqa: ARG002  # see ``stop_of_run``
-        parameters: Mapping[str, Parameter] = _NO_PARAMETERS,
+        request: InferRequest = _NOTHING,
     ) -> list[Tensor]:
-        """Call the function; it returns one array, a tuple in order, or a dict by name."""
-        given = self._arguments(inputs, parameters)
+        """Call the function; it returns one array, a tuple in order, or a dict by name.
+
+        The *request* is what it may ask for, beside its inputs.
+        """
+        given = self._arguments(inputs, request)
         try:
             returned = self._function(**given)
         except InvalidRequest:  # the function's own word
@@ -94,11 +103,14 @@ class FunctionSession(Runnable):
             raise self._blamed(error) from error
         return self._tensors(returned, outputs, "return")
 
-    def _arguments(
-        self, inputs: Mapping[str, Tensor], parameters: Mapping[str, Parameter]
-    ) -> dict[str, Any]:
-        given: dict[str, Any] = {n: _read_only(tensor.array) for n, tensor in inputs.items()}
-        return given | {"parameters": dict(parameters)} if self._takes_parameters else given
+    def _arguments(self, inputs: Mapping[str, Tensor], request: InferRequest) -> dict[str, Any]:
+        given: dict[str, Any] = {
+            name: tensor.array if request.owns_inputs else tensor.array.copy(order="K")
+            for name, tensor in inputs.items()
+        }
+        for name in self._takes:
+            given[name] = _TAKEN[name](request)
+        return given
 
     def _blamed(self, error: BaseException) -> WorkbenchError:
         """What to raise for an *error* of the function, in its handler."""
@@ -136,6 +148,8 @@ class FunctionSession(Runnable):
         except Exception as error:  # numpy asks the value itself, which may raise anything
             told = f"output {spec.name!r} of {self._model}: {line_of(error)}{self._place}"
             raise _failure(error, told) from None
+        if tensor.array is value or tensor.array.base is not None:  # it may be the function's
+            tensor = Tensor(tensor.datatype, tensor.array.copy(order="K"))
         if not spec.accepts(tensor.shape):
             raise RunFailed(
                 f"output {spec.name!r} of {self._model} has shape {list(tensor.shape)}, "
@@ -159,10 +173,10 @@ class GeneratorSession(FunctionSession):
         self,
         inputs: Mapping[str, Tensor],
         outputs: Sequence[str],
-        parameters: Mapping[str, Parameter],
+        request: InferRequest,
     ) -> Generator[list[Tensor]]:
         """The *outputs* of each value that the function yields; to be closed. Raises as ``run``."""
-        with closing(self._function(**self._arguments(inputs, parameters))) as generator:
+        with closing(self._function(**self._arguments(inputs, request))) as generator:
             while True:
                 try:
                     yielded = next(generator, _END)
@@ -179,11 +193,29 @@ def _failure(error: BaseException, told: str) -> RunFailed:
     return RunExhausted(told) if is_exhaustion(error) else RunFailed(told)
 
 
-def _read_only(array: Array) -> Array:
-    """The caller's array, which the function must not change."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _headers(request: InferRequest) -> dict[str, str]:
+    """The headers of *request* by name, but for the lengths of what is read already.
+
+    The values of one that came several times are joined.
+    """
+    found: dict[str, str] = {}
+    for name, value in request.headers:
+        if name in _LENGTHS:
+            continue
+        key, said = _text(name).lower(), _text(value)
+        found[key] = f"{found[key]}, {said}" if key in found else said
+    return found
+
+
+_TAKEN: Mapping[str, Callable[[InferRequest], object]] = {
+    "parameters": lambda request: dict(request.parameters),
+    "id": lambda request: request.id,
+    "headers": _headers,
+}
 
 
 def _function(source: ModelSource) -> FunctionModel:

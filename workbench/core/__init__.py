@@ -1,7 +1,7 @@
 """The server without its protocols."""
 
 from workbench.core.core import ServerCore
-from workbench.core.inference.runner import AnyRequest, Describe, Read, ReadAll
+from workbench.core.inference.runner import AnyRequest, Describe, Read, ReadAll, Soon
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.log_settings import LogSettings
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
@@ -18,5 +18,6 @@ __all__ = [
     "ReadAll",
     "ServerCore",
     "Snapshot",
+    "Soon",
     "WireTimes",
 ]

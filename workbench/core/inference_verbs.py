@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from workbench.core.inference.call import Asked, Call, Write
-from workbench.core.inference.direct import AnyAnswer, Direct
-from workbench.core.inference.runner import INLINE_S, Read, ReadAll, Runner
+from workbench.core.inference.call import Answer, Asked, Call, Receiver, Write
+from workbench.core.inference.direct import AnyAnswer
+from workbench.core.inference.runner import INLINE_S, Read, ReadAll, Runner, Soon
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifetime import Lifetime
 from workbench.errors import DeadlineExceeded, RequestStopped, WorkbenchError
@@ -51,12 +51,13 @@ class InferenceVerbs(Lifetime):
             residency.end(loan, uses)
 
     def infer_all_now(
-        self, name: str, version: int | None, read: ReadAll
+        self, name: str, version: int | None, read: ReadAll, soon: Soon | None = None
     ) -> Sequence[AnyAnswer] | None:
         """As ``infer_now`` for each that *read* gives, within one lease; an error is an answer too.
 
         Of a stack, the last or all may have no answer: they are to be asked for one by one. So are
-        all if the result is ``None``; *read* is not called then.
+        all if the result is ``None``; *read* is not called then. Brief runs of those that are asked
+        for with ``start`` may be made by *soon*, if it is given.
         """
         runtime, model = self._runtime, self._names.known(name, version)
         if runtime is None or model is None:
@@ -67,10 +68,9 @@ class InferenceVerbs(Lifetime):
             return None
         uses = 0
         try:
-            direct: Direct | None = loan.session.runner.direct
-            if direct is None or not direct.may_be_brief(INLINE_S):
+            answers: Sequence[AnyAnswer] | None = loan.session.runner.run_all_now(read, soon)
+            if answers is None:
                 return None
-            answers = direct.run_all_now(read)
             uses = sum(map(_count, answers))
             return answers
         finally:
@@ -97,8 +97,31 @@ class InferenceVerbs(Lifetime):
         ended; so does the end of the request of the function that makes this one. The future raises
         as ``infer`` does. Raises ``ServerNotRunning``, ``TooManyWaiting``.
         """
+        stop = stop or CancellationToken()
+        answer: Answer[T] = Answer(stop)
         asked = Asked(name, version, read, write, nbytes, quick)
-        return Call(self._running().requests, asked, stop or CancellationToken()).begin()
+        Call(self._running().requests, asked, stop, answer).begin()
+        return answer
+
+    def begin(
+        self,
+        name: str,
+        version: int | None,
+        read: Read,
+        receiver: Receiver[T],
+        *,
+        write: Write[T],
+        nbytes: int = 0,
+        quick: bool = False,
+    ) -> Callable[[], object]:
+        """As ``start``; the *receiver* gets what the future would, from any thread.
+
+        Returns what ends the request, as ``cancel`` of the future does.
+        """
+        asked = Asked(name, version, read, write, nbytes, quick)
+        call = Call(self._running().requests, asked, CancellationToken(), receiver)
+        call.begin()
+        return call.give_up
 
     def stream(
         self,

@@ -11,7 +11,7 @@ from workbench.events import EventLog
 from workbench.memory.activations import Activations
 from workbench.model import ModelId, drop_name
 from workbench.residency import NOTHING, Telemetry
-from workbench.statistics import RequestCounts, RequestStatistics, RunPace
+from workbench.statistics import BatchPace, RequestCounts, RequestStatistics, RunPace
 
 _EDITIONS = 3  # that are kept at once
 _STALLS = 3
@@ -24,12 +24,13 @@ class Learned:
     *requests* are the statistics of the model. *stalls* counts long runs on the event loop.
     """
 
-    __slots__ = ("activations", "origin", "pace", "requests", "stalls")
+    __slots__ = ("activations", "batches", "origin", "pace", "requests", "stalls")
 
     def __init__(self, origin: object, requests: RequestStatistics) -> None:
         self.origin = origin
         self.requests = requests
         self.pace = RunPace()
+        self.batches = BatchPace()
         self.activations = Activations()
         self.stalls = 0
 
@@ -47,6 +48,7 @@ class Learned:
         self.stalls += 1
         self.pace = RunPace()
         self.pace.observe(nbytes, seconds)
+        self.batches = BatchPace()
 
 
 class ModelRecord:

@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from workbench.backends.base import Runnable, Session
 from workbench.classification import classify
 from workbench.core.records import Learned, ModelRecord, Records
 from workbench.core.run_memory import RunMemory
 from workbench.core.tracing import Trace, Tracing
+from workbench.core.turns import Held
 from workbench.errors import (
     InvalidRequest,
     MemoryExhausted,
@@ -40,6 +41,8 @@ from workbench.statistics import FailureReason
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
+T = TypeVar("T")
+
 _log = logging.getLogger("workbench")
 
 # As in Triton, ensembles return these parameters of their requests, or else these defaults.
@@ -50,10 +53,12 @@ class Caller(NamedTuple):
     """The *models* whose runs make a request, outermost first.
 
     *kept*: models that may not be evicted for the request: these, and others that they lease.
+    *turns*: those that these runs have, and keep until the request is answered.
     """
 
     models: tuple[ModelId, ...] = ()
     kept: tuple[ModelId, ...] = ()
+    turns: tuple[Held, ...] = ()
 
 
 _NOBODY = Caller()
@@ -73,11 +78,11 @@ class _OnBehalf:
         self._variable.reset(self._token)
 
 
-def _with(models: tuple[ModelId, ...], more: tuple[ModelId, ...]) -> tuple[ModelId, ...]:
-    """*models* and *more*, each once."""
-    if not models and len(more) == 1:
+def _with(some: tuple[T, ...], more: tuple[T, ...]) -> tuple[T, ...]:
+    """*some* and *more*, each once."""
+    if not some and len(more) == 1:
         return more
-    return tuple(dict.fromkeys((*models, *more)))
+    return tuple(dict.fromkeys((*some, *more)))
 
 
 class Runs:
@@ -105,17 +110,26 @@ class Runs:
         """The models that may not be evicted for a request that is made now."""
         return self._caller.get().kept
 
+    @property
+    def turns(self) -> tuple[Held, ...]:
+        """The turns of the runs that make this call."""
+        return self._caller.get().turns
+
     def on_behalf(
-        self, models: tuple[ModelId, ...], kept: tuple[ModelId, ...] = ()
+        self,
+        models: tuple[ModelId, ...],
+        kept: tuple[ModelId, ...] = (),
+        turns: tuple[Held, ...] = (),
     ) -> AbstractContextManager[None]:
         """During the context, requests are made by the runs of *models*; see ``Caller``.
 
         This also holds in jobs for the server's thread pools, and in tasks and threads of asyncio.
         """
-        if not models and not kept:
+        if not (models or kept or turns):
             return nullcontext()
-        before, kept_before = self._caller.get()
-        caller = Caller(_with(before, models), _with(kept_before, (*models, *kept)))
+        before, kept_before, turns_before = self._caller.get()
+        all_kept = _with(kept_before, (*models, *kept))
+        caller = Caller(_with(before, models), all_kept, _with(turns_before, turns))
         return _OnBehalf(self._caller, caller)
 
     def models(self) -> tuple[ModelId, ...]:

@@ -98,6 +98,7 @@ class InferMessage:
         self._is_large = len(data) > _LARGE_NBYTES
         self._rules, self._write_region = rules, write_region
         self.functions = True
+        self.headers: Sequence[tuple[str, str | bytes]] = ()  # the metadata of its call
         self.times: WireTimes | None = None  # while requests are traced
         self.shares = False
         self._is_typed = False  # whether its contents are typed, as those of its replies are then
@@ -126,6 +127,7 @@ class InferMessage:
         request = InferRequest(self.name, self._inputs(message.inputs, raw), self.version)
         request.id = message.id
         request.functions = self.functions
+        request.headers = self.headers
         request.trace = self.times
         if message.parameters:
             request.parameters = _parameters(message.parameters, "the request")

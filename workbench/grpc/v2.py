@@ -227,6 +227,7 @@ class V2:
             if response is not None:
                 self._remember(data, asked, requests[0])
                 return response
+        asked.headers = call.metadata
         return None
 
     def _restriction(self, asked: InferMessage) -> str:

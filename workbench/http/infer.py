@@ -12,9 +12,8 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TypeVar
 
 from msgspec import Struct
@@ -24,9 +23,10 @@ from workbench.codecs.v2_known import Decoded, KnownTexts, Stack
 from workbench.codecs.v2_parameters import RegionSpan
 from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.setup import endpoint_of
-from workbench.core import AnyRequest, Describe, ServerCore, WireTimes
+from workbench.core import AnyRequest, Describe, ServerCore, Soon, WireTimes
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
+from workbench.http.arrivals import Arrivals, Arriving
 from workbench.http.inline import answer_all_now, answer_now, answers_now, read_or_error
 from workbench.http.paths import Target
 from workbench.http.reply import JSON_HEADERS, Reply
@@ -43,6 +43,7 @@ HEADER_LENGTH = b"inference-header-content-length"
 
 # Decoding more JSON than this takes much longer than handing it to a thread.
 _LARGE_NBYTES = 2**18
+_LITTLE_NBYTES = 2**14  # of a body that is read in some 20 µs
 _DEFLATED_NBYTES = 2**14  # a reply that takes as long to compress
 _LONG_TO_READ = re.compile(rb"BYTES|BOOL|\\")  # all of its elements are read or written one by one
 _MAX_HISTORIES = 4096
@@ -85,6 +86,7 @@ class InferHead:
     trace: bytes = b""
     functions: bool = True
     times: WireTimes | None = None
+    headers: Sequence[tuple[bytes, bytes]] = ()
     takes_long: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,11 +113,12 @@ class DataPlane:
         read_region = core.regions.read if settings.shared_memory else None
         self._write_region = core.regions.write if settings.shared_memory else None
         self.rules = codec.RequestRules(settings.max_nesting, settings.max_elements, read_region)
+        self._arrivals: Arrivals[Reply] | None = None
         self._histories: dict[Target, RequestHistory] = {}
         self.container = Container(core)
         self.endpoint = endpoint_of(core, self.container)
 
-    def read_head(self, target: Target, headers: Iterable[tuple[bytes, bytes]]) -> InferHead:
+    def read_head(self, target: Target, headers: Sequence[tuple[bytes, bytes]]) -> InferHead:
         """The head of a request to *target* with *headers*, whose names are in lower case.
 
         Raises ``InvalidRequest``.
@@ -134,7 +137,16 @@ class DataPlane:
             elif name == b"traceparent":
                 trace = value
         history, accepted = self._history(target), compression.choose(codings)
-        return InferHead(target, history, header_nbytes, coding, accepted, request_id, trace)
+        return InferHead(
+            target,
+            history,
+            header_nbytes,
+            coding,
+            accepted,
+            request_id,
+            trace,
+            headers=headers,
+        )
 
     def timed(self, head: InferHead, begun_s: float) -> InferHead:
         """While requests are traced, the *head* of one that began to come then, and now is whole.
@@ -203,21 +215,37 @@ class DataPlane:
         To cancel it ends the request.
         """
         try:
-            reply = await asyncio.wrap_future(self._start(head, body))
+            reply = await self._arrivals_here().answer(partial(self._begin, head, body))
             if head.times is not None:
                 _sends(head.times)
             return reply
         except Exception as error:  # the client must hear of it, whatever it is
             return self.failed(error, head)
 
-    def _start(self, head: InferHead, body: Body) -> Future[Reply]:
+    @property
+    def soon(self) -> Soon | None:
+        """Has work done by the event loop; ``None`` before its first answer that takes time."""
+        return None if self._arrivals is None else self._arrivals.soon
+
+    def _arrivals_here(self) -> Arrivals[Reply]:
+        """The arrivals of the event loop that runs."""
+        loop = asyncio.get_running_loop()
+        if self._arrivals is None or self._arrivals.loop is not loop:
+            self._arrivals = Arrivals(loop)
+        return self._arrivals
+
+    def _begin(
+        self, head: InferHead, body: Body, receiver: Arriving[Reply]
+    ) -> Callable[[], object]:
         name, version = head.target
         form: codec.ReplyForm | None = None
+        decoded = self._decode_here(head, body)
 
         def read(describe: Describe) -> InferRequest:
             nonlocal form
-            request, form = self._decode(head, body, describe)
+            request, form = decoded or self._decode(head, body, describe)
             request.functions = head.functions
+            request.headers = head.headers
             request.trace = head.times
             return request
 
@@ -228,7 +256,21 @@ class DataPlane:
         # a raw request can be read only by the model's file, which takes long
         quick = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
         nbytes = len(body)
-        return self.core.start(name, version, read, write=write, nbytes=nbytes, quick=quick)
+        return self.core.begin(
+            name, version, read, receiver, write=write, nbytes=nbytes, quick=quick
+        )
+
+    def _decode_here(
+        self, head: InferHead, body: Body
+    ) -> tuple[InferRequest, codec.ReplyForm] | None:
+        """As ``_decode``, of a small body as earlier ones; ``None`` if it is to be read later."""
+        if head.takes_long or len(body) > _LITTLE_NBYTES:
+            return None
+        try:
+            request, form, known = head.history.known.decode(body, head.header_nbytes, self.rules)
+        except InvalidRequest:  # which is said where the model is known
+            return None
+        return (request, form) if known is not None else None
 
     def _decode(
         self, head: InferHead, body: Body, describe: Describe
@@ -353,7 +395,7 @@ def answer_infers_now(calls: Sequence[InferCall]) -> list[Reply | None]:
                 requests.append(call.decoded[0] if call.decoded else read_or_error(call, describe))
         return requests
 
-    answers = answers_now(plane.core, head.target, read_all)
+    answers = answers_now(plane.core, head.target, read_all, plane.soon)
     replies: list[Reply | None] = [None] * len(calls)
     if answers is None:
         again: Iterable[int] = range(len(calls))

@@ -100,6 +100,7 @@ async def _generated(plane: DataPlane, call: HttpCall) -> AsyncGenerator[bytes]:
         text, signature = call.inflated(), describe()
         request = decode_request(name, version, text, signature, call.max_nesting)
         request.functions = call.functions
+        request.headers = call.headers
         return request
 
     def write(response: InferResponse) -> bytes | None:

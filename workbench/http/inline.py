@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from workbench.core import Describe, ReadAll, ServerCore
+from workbench.core import Describe, ReadAll, ServerCore, Soon
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
 from workbench.inference import InferRequest, InferResponse
@@ -49,10 +49,12 @@ def answer_all_now(
     return [call.reply(answer) for call, answer in zip(calls, answers, strict=True)]
 
 
-def answers_now(core: ServerCore, target: Target, read_all: ReadAll) -> Sequence[Any] | None:
+def answers_now(
+    core: ServerCore, target: Target, read_all: ReadAll, soon: Soon | None = None
+) -> Sequence[Any] | None:
     """Those of ``ServerCore.infer_all_now``; ``None`` also after an error. Never raises."""
     try:
-        return core.infer_all_now(*target, read_all)
+        return core.infer_all_now(*target, read_all, soon)
     except Exception as error:  # it is raised again, and answered, for each that is asked alone
         _log.debug("requests to %s are asked one by one: %s", target, error)
         return None

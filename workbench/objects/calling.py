@@ -111,10 +111,10 @@ def called_with(
     Itself, where nothing is to be done for that.
     """
     may_be_async = inspect.iscoroutinefunction(_innermost(function))
+    has_loop = is_async(function)
     is_stream = streams_of(function)
     unpacked = {name: hint.unpack for name, hint in inputs.items() if hint.unpack}
     packed = {name: hint.pack for name, hint in outputs.items() if hint.pack}
-    has_loop = may_be_async or inspect.isasyncgenfunction(_innermost(function))
     by_position = by_position_only(function, inputs)
     if not (has_loop or unpacked or packed or by_position):
         return function
@@ -144,6 +144,12 @@ def by_position_only(function: Callable[..., Any], inputs: Iterable[str]) -> tup
         return tuple(inputs)
     parameters = parameters_of(function).values()
     return tuple(each.name for each in parameters if each.kind is each.POSITIONAL_ONLY)
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether *function* is ``async``, and so runs on a loop."""
+    code = _innermost(function)
+    return inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
 
 
 def streams_of(function: Callable[..., Any]) -> bool:

@@ -10,15 +10,15 @@ from typing import Any
 from workbench.errors import ModelNotFound, UsageError
 from workbench.model import (
     PLATFORM_PREFIX,
+    TAKEN,
     Batching,
     FunctionModel,
     ModelId,
-    Schedule,
     TensorSpec,
     check_name,
 )
 from workbench.nbytes import parse_nbytes
-from workbench.objects.calling import Loop, called_with, place_of, streams_of
+from workbench.objects.calling import Loop, called_with, is_async, place_of, streams_of
 from workbench.objects.hints import (
     Hint,
     Size,
@@ -122,7 +122,7 @@ def declared_model(
         nbytes,
         place=place_of(function),
         streams=streams_of(function),
-        takes_parameters="parameters" in parameters and "parameters" not in takes,
+        takes=frozenset(name for name in TAKEN if name in parameters and name not in takes),
     )
     return scheduled(model, turns)
 
@@ -130,10 +130,12 @@ def declared_model(
 def scheduled(model: FunctionModel, turns: Turns) -> FunctionModel:
     """*model*, to which requests come in *turns*. Raises ``UsageError``."""
     if not turns.batch:
-        is_alone = model.streams or not turns.runs
-        return replace(model, schedule=None if is_alone else Schedule(turns.runs))
-    if model.streams or model.takes_parameters:
-        what = "yields several answers" if model.streams else "takes the parameters of a request"
+        # an ``async`` one lets others in while it awaits, since all of them run on one loop
+        any_number = is_async(model.function) and not turns.concurrent
+        return replace(model, concurrent=0 if any_number else turns.runs)
+    if model.streams or model.takes:
+        of = " and the ".join(name for name in TAKEN if name in model.takes)
+        what = "yields several answers" if model.streams else f"takes the {of} of a request"
         raise UsageError(f"a function that {what} runs each request alone: no batch=")
     for spec in (*model.inputs, *model.outputs):
         if spec.shape[:1] != (-1,):
@@ -143,8 +145,8 @@ def scheduled(model: FunctionModel, turns: Turns) -> FunctionModel:
             )
     delay = turns.max_queue_delay
     delay_s = parse_seconds(delay, "max_queue_delay") if delay else 0.0
-    schedule = Schedule(turns.runs or 1, Batching(delay_s=delay_s))
-    return replace(model, max_batch_size=turns.batch, schedule=schedule)
+    batching = Batching(delay_s=delay_s)
+    return replace(model, max_batch_size=turns.batch, batching=batching, concurrent=turns.runs)
 
 
 def _specs(what: str, hints: Mapping[str, Hint]) -> tuple[TensorSpec, ...]:

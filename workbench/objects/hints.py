@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import UsageError
+from workbench.model import TAKEN
 from workbench.tensor import DATATYPES, Array, datatype_of
 
 Size = int | str | None
@@ -182,7 +183,7 @@ _STREAMS = (Iterator, Iterable, Generator, AsyncIterator, AsyncIterable, AsyncGe
 
 
 def input_hints(function: Callable[..., Any]) -> dict[str, Hint]:
-    """The inputs of *function*, by its parameters; ``parameters`` may be those of a request.
+    """The inputs of *function*, by its parameters; those in ``TAKEN`` may be of a request.
 
     Raises ``UsageError``.
     """
@@ -192,7 +193,7 @@ def input_hints(function: Callable[..., Any]) -> dict[str, Hint]:
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
             raise any_number_of(function, name)
         hint = hint_of(_without_none(hints.get(name)))
-        if hint is None and name == "parameters":  # those of a request
+        if hint is None and name in TAKEN:  # of a request
             continue
         if hint is None:
             raise UsageError(

@@ -41,11 +41,10 @@ from workbench.errors import (
     is_exhaustion,
 )
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import Batching, FunctionModel, ModelId, Schedule, Signature, TensorSpec
+from workbench.model import FunctionModel, ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor
 
 _MEMORY_OF_FILES = 1.2  # the memory of a model, as a multiple of the size of its files
-_ONE_AT_A_TIME = Schedule(1, Batching(ordered=True))  # which none bypasses, however brief
 _TEXTS = ("application/json", "text/csv")  # media types that the toolkit decodes for input_fn
 _HOOKS: Mapping[str, int] = {
     "pre_model_fn": 1,
@@ -137,7 +136,7 @@ class ArtifactCode:
         """The code as a function model, with an estimate of its memory from its files."""
         files = (path for path in self._folder.rglob("*") if path.is_file())
         nbytes = int(_MEMORY_OF_FILES * sum(path.stat().st_size for path in files))
-        return FunctionModel(self._run, _INPUTS, _OUTPUTS, nbytes, schedule=_ONE_AT_A_TIME)
+        return FunctionModel(self._run, _INPUTS, _OUTPUTS, nbytes)
 
     def load(self, gpu_id: int | None = None) -> None:
         """Call ``model_fn``, whose context names the GPU *gpu_id*; ``None`` on the CPU.

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
-from workbench.core.inference.direct import Answer, Direct, check_allowed, why_stopped
-from workbench.core.inference.runner import INLINE_S, Pending, Read, Turn
+from workbench.core.inference.direct import Answer, AnyAnswer, Direct, check_allowed, why_stopped
+from workbench.core.inference.runner import (
+    INLINE_S,
+    STEADY_S,
+    AnyRequest,
+    Pending,
+    Read,
+    ReadAll,
+    Soon,
+    Turn,
+)
 from workbench.core.runs import Runs
+from workbench.core.turns import Held, Place
 from workbench.errors import (
     QueueRefused,
     RequestStopped,
@@ -32,7 +43,8 @@ _ALONE = Batching()
 class _Queued(Waiting):
     """A request in the queue of *batched*; *turn* gets the answer.
 
-    *parents*: the models whose runs wait for it. *kept*: these, and all that are leased until then.
+    *parents*: the models whose runs wait for it, with these *turns*. *kept*: these, and all that
+    are leased until then.
     """
 
     batched: Batched
@@ -41,9 +53,18 @@ class _Queued(Waiting):
     turn: Turn
     parents: tuple[ModelId, ...]
     kept: tuple[ModelId, ...]
+    turns: tuple[Held, ...]
 
     def cancel(self) -> None:
         self.batched.leave(self)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class _Here(Waiting):
+    """A request that this thread may run, at its *place* among those that came together."""
+
+    place: int
+    request: InferRequest
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +72,7 @@ class _Batch:
     """Requests that run together, and their *answers* once they are made."""
 
     asked: list[_Queued]
-    answers: list[Answer] | None = None
+    answers: Sequence[Answer] | None = None
 
 
 _Submit = Callable[[Callable[[], object]], object]
@@ -71,7 +92,8 @@ class Batched:
     """Runs requests for one loaded model in batches, by its *schedule*; *direct* runs them.
 
     Requests wait in a queue. Each instance of the model is a thread of *workers*, which ends when
-    the queue is empty. If the schedule allows it, brief runs bypass the queue.
+    the queue is empty. If the schedule allows it, brief runs of an engine bypass the queue, and
+    those of a steady function are made in the thread of the caller if nobody else has the turn.
     """
 
     def __init__(
@@ -86,11 +108,17 @@ class Batched:
         self.describe = direct.describe
         self.needs_thread = bool(signature.image_forms)  # images take long to decode
         self._all = direct
-        self.direct = direct if _bypasses_queue(schedule.batching) else None
+        session, is_simple = direct.session, _bypasses_queue(schedule.batching)
+        self.direct = direct if is_simple and not session.may_call else None
+        self._may_run_here = is_simple and session.may_call and session.steady
         self._batching = schedule.batching or _ALONE
-        self._instances = schedule.instances
-        most = signature.max_batch_size if schedule.batching else 0
-        self._queue: BatchQueue[_Queued] = BatchQueue(self._batching, most)
+        self._instances = schedule.instances or math.inf
+        # a function that is steady asks no other, and so is in no circle
+        circular = session.may_call and not session.steady
+        self._place = Place(direct.model, schedule.instances if circular else 0)
+        self._soon: Soon | None = None
+        self._most = signature.max_batch_size if schedule.batching else 0
+        self._queue: BatchQueue[_Queued] = BatchQueue(self._batching, self._most)
         self._runs = runs
         self._workers = workers
         self._clock = clock
@@ -103,8 +131,116 @@ class Batched:
 
     def run_now(self, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
         """See ``Runner``; a brief run bypasses the queue if the schedule allows it."""
-        longest_s = min(longest_s, INLINE_S)
-        return self.direct.run_now(read, longest_s) if self.direct is not None else None
+        if self.direct is not None:
+            return self.direct.run_now(read, min(longest_s, INLINE_S))
+        longest_s = max(longest_s, STEADY_S)
+        if not self._take_turn(longest_s):
+            return None
+        try:
+            request = read(self.describe)
+            check_allowed(self._all.session, request)
+            return self._all.run_now(lambda _: request, longest_s)
+        finally:
+            self._give_turn()
+
+    def run_all_now(self, read: ReadAll, soon: Soon | None = None) -> Sequence[AnyAnswer] | None:
+        """See ``Runner``; of a steady function, as many batches as are brief together.
+
+        Later ones are run by *soon*: while a thread ran them, the event loop would wait for the
+        interpreter's lock again and again.
+        """
+        if self.direct is not None:
+            return self.direct.run_all_now(read)
+        self._soon = soon
+        if not self._take_turn(STEADY_S):
+            return None
+        try:
+            return self._run_here(read(self.describe))
+        finally:
+            self._give_turn()
+
+    def _take_turn(self, longest_s: float) -> bool:
+        """Take a turn for this thread, if one is free and the run is brief."""
+        if not (self._may_run_here and self._all.may_be_brief(longest_s)):
+            return False
+        with self._lock:
+            if self._working >= self._instances or len(self._queue):
+                return False
+            self._working += 1
+        return True
+
+    def _give_turn(self) -> None:
+        """Give this thread's turn to who came meanwhile."""
+        with self._lock:
+            if not len(self._queue):
+                self._working -= 1
+                return
+        try:
+            self._begin_work()
+        except (ServerNotRunning, ThreadsExhausted):
+            self._work()
+
+    def _begin_work(self) -> None:
+        """Have a thread take the turn of this one. Raises ``ServerNotRunning`` and so on."""
+        if self._may_run_here and self._soon and self._all.may_be_brief(STEADY_S):
+            try:
+                self._soon(self._work_here)
+            except RuntimeError:  # its thread has ended
+                self._soon = None
+            else:
+                return
+        self._workers.run(self._work)
+
+    def _work_here(self) -> None:
+        """Run batches in this thread for a moment; have what is not brief run in another."""
+        left_s = STEADY_S
+        while left_s > 0.0:
+            batch = self._next()
+            if batch is None:
+                return
+            requests = [each.request for each in batch.asked]
+            expected_s = self._all.expected_s(requests)
+            if expected_s >= STEADY_S:
+                try:
+                    self._workers.run(partial(self._work, batch))
+                except (ServerNotRunning, ThreadsExhausted):
+                    self._work(batch)
+                return
+            left_s -= expected_s
+            answers = self._all.run_here(requests) if requests else []
+            made = [answer for answer in answers if isinstance(answer, InferResponse | Exception)]
+            whole = len(made) == len(requests)
+            self._tell(batch, partial(list, made) if whole else self._run(batch.asked))
+        self._give_turn()
+
+    def _run_here(self, requests: Sequence[AnyRequest]) -> list[AnyAnswer]:
+        """The answers to *requests*; none to those whose runs would not be brief any more."""
+        direct = self._all
+        answers: list[AnyAnswer] = [None] * len(requests)
+        queue: BatchQueue[_Here] = BatchQueue(_ALONE, self._most)
+        for place, request in enumerate(requests):
+            if not isinstance(request, InferRequest):
+                answers[place] = request if isinstance(request, Exception) else None
+                continue
+            try:
+                check_allowed(direct.session, request)
+                self._runs.fit(direct.model, direct.signature, request)
+            except Exception as error:  # the request is answered with it
+                self._runs.count_failure(direct.model, error, request.made_s)
+                answers[place] = error
+                continue
+            size = request.batch_size
+            queue.add(_Here(_key(request), size, place=place, request=request), 0.0)
+        left_s = STEADY_S
+        while batch := queue.take(0.0).batch:
+            left_s -= direct.expected_s([each.request for each in batch])
+            if left_s <= 0.0:
+                break
+            for each, answer in zip(
+                batch, direct.run_here([e.request for e in batch]), strict=True
+            ):
+                answers[each.place] = answer
+        return answers
 
     def start(self, request: InferRequest, turn: Turn) -> InferResponse | Pending:
         """See ``Runner``. A model that calls itself bypasses the queue, to not wait for itself."""
@@ -112,9 +248,12 @@ class Batched:
         parents = runs.parents
         if direct.model in parents:
             return direct.start(request, turn)
-        if (response := self.run_now(lambda _: request)) is not None:
-            turn.begun()
-            return response
+        if self.direct is not None:
+            response = self.direct.run_now(lambda _: request)
+            if response is not None:
+                turn.begun()
+                return response
+        turns = runs.turns
         try:
             check_allowed(direct.session, request)
             wanted = runs.fit(direct.model, direct.signature, request)
@@ -130,8 +269,14 @@ class Batched:
                 turn=turn,
                 parents=parents,
                 kept=runs.kept,
+                turns=turns,
             )
-            self._add(asked)
+            self._place.begin_wait(turns)
+            try:
+                self._add(asked)
+            except BaseException:
+                self._place.end_wait(turns)
+                raise
         except BaseException as error:
             runs.count_failure(direct.model, error, request.made_s)
             raise
@@ -142,7 +287,7 @@ class Batched:
         with self._lock:
             if self._working < self._instances:
                 try:
-                    self._workers.run(self._work)  # it takes the lock first, so it sees *asked*
+                    self._begin_work()  # which takes the lock first, so it sees *asked*
                     self._working += 1
                 except ThreadsExhausted:
                     if not self._working:  # else an instance that works takes it later
@@ -157,12 +302,18 @@ class Batched:
             waited = self._queue.remove(asked)
             self._changed.notify()  # a thread that waits for company for it
         if waited:
+            self._place.end_wait(asked.turns)
             given_up = RequestStopped("nobody waits for it any more")
             self._refuse(asked, why_stopped(asked.request) or given_up)
 
-    def _work(self) -> None:
-        """Run batches, as one instance of the model, until the queue is empty."""
-        while (batch := self._next()) is not None:
+    def _work(self, first: _Batch | None = None) -> None:
+        """Run batches, as one instance of the model, until the queue is empty, or they are brief.
+
+        *first* is the first one.
+        """
+        while (batch := first or self._next()) is not None:
+            first = None
+            is_brief = self._may_run_here and self._soon and self._is_brief(batch)
             tell = partial(self._tell, batch, self._run(batch.asked))
             # so that this frame does not keep the tensors, and free them just before the next run
             del batch
@@ -174,6 +325,12 @@ class Batched:
                 except (ServerNotRunning, ThreadsExhausted):
                     tell()
             del tell
+            if is_brief:
+                self._give_turn()
+                return
+
+    def _is_brief(self, batch: _Batch) -> bool:
+        return self._all.expected_s([each.request for each in batch.asked]) < STEADY_S
 
     def _next(self) -> _Batch | None:
         """The next batch, maybe after a delay; ``None`` if the queue is empty."""
@@ -193,6 +350,8 @@ class Batched:
                 self._delaying += 1
                 self._changed.wait(taken.wait_s)
                 self._delaying -= 1
+        for asked in (*taken.expired, *batch.asked):
+            self._place.end_wait(asked.turns)
         for asked in taken.expired:
             self._refuse(asked, QueueRefused(EXPIRED))
         batch.asked = [asked for asked in batch.asked if self._begins(asked)]
@@ -207,15 +366,17 @@ class Batched:
         asked.turn.begun()
         return True
 
-    def _run(self, asked: list[_Queued]) -> Callable[[], list[Answer]]:
+    def _run(self, asked: list[_Queued]) -> Callable[[], Sequence[Answer]]:
         """Run *asked* as one batch; returns a function that makes the answers."""
         if not asked:
             return list
         requests = [each.request for each in asked]
         parents = tuple({model: None for each in asked for model in each.parents})
         kept = tuple({model: None for each in asked for model in each.kept})
+        turns = tuple({turn: None for each in asked for turn in each.turns})
+        held = Held(self._place)
         try:
-            with self._runs.on_behalf(parents, kept):
+            with held, self._runs.on_behalf(parents, kept, (*turns, held)):
                 if len(asked) == 1:
                     return self._all.run_alone(requests[0])
                 with stop_of_all([request.stop for request in requests]) as stop:
@@ -225,7 +386,7 @@ class Batched:
             failure = error
             return lambda: [failure for _ in asked]
 
-    def _tell(self, batch: _Batch, answers: Callable[[], list[Answer]]) -> None:
+    def _tell(self, batch: _Batch, answers: Callable[[], Sequence[Answer]]) -> None:
         """Tell each request of *batch* its answer; in order of arrival if the schedule says so."""
         try:
             batch.answers = answers()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from workbench.core.inference.response_cache import ResponseCache, copies_of, key_of
-from workbench.core.inference.runner import INLINE_S, Pending, Read, Runner, Turn
+from workbench.core.inference.runner import INLINE_S, Pending, Read, ReadAll, Runner, Soon, Turn
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId
 from workbench.statistics import RequestStatistics
@@ -43,6 +43,9 @@ class Cached:
             if response is not None:
                 lookup.keep(response)
         return response
+
+    def run_all_now(self, read: ReadAll, soon: Soon | None = None) -> None:
+        """Each is to be asked for alone."""
 
     def start(self, request: InferRequest, turn: Turn) -> InferResponse | Pending:
         lookup = _Lookup(self, request)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Hashable
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from workbench.core.inference.runner import Describe, Pending, Read, Runner
 from workbench.core.inference.waits import Waits, stopping
@@ -29,6 +29,7 @@ from workbench.stop import CancellationToken, stop_of_run
 from workbench.threads import SharedPool
 
 T = TypeVar("T")
+R_contra = TypeVar("R_contra", contravariant=True)
 
 Write = Callable[[InferResponse], T]
 """Turns the answer into what is sent."""
@@ -92,8 +93,20 @@ class Answer(Future[T]):
         return cancelled
 
 
+class Receiver(Protocol[R_contra]):
+    """What gets the answer to a request, such as a future."""
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Whether the answer is still wanted."""
+        ...
+
+    def set_result(self, result: R_contra, /) -> object: ...
+
+    def set_exception(self, exception: BaseException, /) -> object: ...
+
+
 class Call(Generic[T]):
-    """One request until its ``future`` has the answer; *stop* ends it early.
+    """One request until its *receiver* has the answer; *stop* ends it early.
 
     If a function makes it, the end of the function's own request ends it too.
 
@@ -102,8 +115,14 @@ class Call(Generic[T]):
     works on a call. A call is its own job for threads (``threads.Job``) and its own ``Turn``.
     """
 
-    def __init__(self, needs: Dependencies, asked: Asked[T], stop: CancellationToken) -> None:
-        self.future: Answer[T] | None = Answer(stop)  # until it is answered
+    def __init__(
+        self,
+        needs: Dependencies,
+        asked: Asked[T],
+        stop: CancellationToken,
+        receiver: Receiver[T],
+    ) -> None:
+        self._receiver: Receiver[T] | None = receiver  # until it is answered
         self.key: Hashable = asked.name  # calls of the same key share threads
         self._needs = needs
         self._asked = asked
@@ -121,11 +140,9 @@ class Call(Generic[T]):
         self._made_s = time.perf_counter()
         needs.waits.begin(self.expire)
 
-    def begin(self) -> Future[T]:
+    def begin(self) -> None:
         """Do what needs no wait now, and the rest in threads."""
         needs, asked = self._needs, self._asked
-        future = self.future
-        assert future is not None
         self._stop.add(self.stopped)
         if self._outer is not None:
             self._outer.add(self._outer_stopped)
@@ -139,7 +156,10 @@ class Call(Generic[T]):
                 self._in_thread(Call._acquire, asked.name)
         except BaseException as error:  # the request is answered with it
             self._fail(error)
-        return future
+
+    def give_up(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._stop.set(RequestStopped("nobody waits for it any more"))
 
     # ── in threads ──
 
@@ -340,12 +360,12 @@ class Call(Generic[T]):
 
     def _answer(self, written: T | None, error: BaseException | None) -> None:
         """Answer the request; only the first call does anything."""
-        future = self.future
+        receiver = self._receiver
         # an error's traceback refers to this call, which must not refer to the error
-        self.future = None
-        if future is None or not future.set_running_or_notify_cancel():
+        self._receiver = None
+        if receiver is None or not receiver.set_running_or_notify_cancel():
             return
         if error is not None:
-            future.set_exception(error)
+            receiver.set_exception(error)
         else:
-            future.set_result(written)  # type: ignore[arg-type]  # which may be None
+            receiver.set_result(written)  # type: ignore[arg-type]  # which may be None

@@ -6,12 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench.backends.base import Runnable
-from workbench.core.inference.runner import INLINE_S, AnyRequest, Read, ReadAll, Turn
+from workbench.core.inference.runner import INLINE_S, AnyRequest, Read, ReadAll, Soon, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
 from workbench.errors import GroupClosed, RequestStopped, RunFailed, WorkbenchError
@@ -76,12 +76,18 @@ class Direct:
             return None
         return self._run_if_brief(read(self.describe), longest_s)
 
-    def run_all_now(self, read: ReadAll) -> list[AnyAnswer]:
+    def run_all_now(
+        self,
+        read: ReadAll,
+        soon: Soon | None = None,  # noqa: ARG002  # nothing waits here
+    ) -> list[AnyAnswer] | None:
         """As ``run_now`` for each that *read* gives; an error is the answer to its request alone.
 
         All are read before the first runs: the code of the engine displaces that of the codecs
         from the processor's caches.
         """
+        if not self.may_be_brief(INLINE_S):
+            return None
         return [self._run_any(request) for request in read(self.describe)]
 
     def _run_any(self, request: AnyRequest) -> AnyAnswer:
@@ -248,35 +254,61 @@ class Direct:
         self,
         requests: Sequence[InferRequest],
         wanted: Sequence[tuple[str, ...]],
-        stop: CancellationToken,
-    ) -> Callable[[], list[Answer]]:
+        stop: CancellationToken | None,
+        *,
+        here: bool = False,
+    ) -> Callable[[], Sequence[Any]]:
         """Run several checked requests as one batch; each is to get the outputs that it *wanted*.
 
         Returns a function that makes the answers, to be called when the model may already run the
         next batch. If the batch fails, each request is run alone, since only one of them may be at
         fault. The time of the batch is not used to predict runs of single requests. *stop* ends the
-        run of all.
+        run of all. *here*: in a thread of which more is wanted, so that none is run alone.
         """
         started_s = time.perf_counter()
-        model, learned = self.model, self._learned
+        model = self.model
         names = tuple(dict.fromkeys(name for each in wanted for name in each))
         try:
-            merged = InferRequest(model.name, _joined(requests), model.version, stop=stop)
-            inline = self._steady and learned.pace.expected_s(merged.nbytes) < INLINE_S
+            merged = InferRequest(
+                model.name, _joined(requests), model.version, stop=stop, owns_inputs=True
+            )
+            inline = self._steady and self._learned.pace.expected_s(merged.nbytes) < INLINE_S
             begun_s = time.perf_counter()
             tensors: Sequence[Tensor]
-            if inline:
+            if inline or here:
                 tensors = self.session.run(merged.inputs, names, None, stop)
             else:
                 tensors, _ = self._tensors(merged, names)
+            ended_s = time.perf_counter()
             _check_batch(tensors, merged.batch_size)
         except (WorkbenchError, MemoryError) as error:
             _log.debug("a batch of %d requests of %s failed: %s", len(requests), model, error)
-            answers = [self._attempt(each) for each in requests]
+            answers = [None if here else self._attempt(each) for each in requests]
             return lambda: answers
-        times = _Times(started_s, begun_s, time.perf_counter(), merged.batch_size)
+        self._learned.batches.observe(merged.nbytes, ended_s - begun_s)
+        if here and ended_s - begun_s > STALL_S:
+            self._runs.stalled(model, self._learned, merged.nbytes, ended_s - begun_s)
+        times = _Times(started_s, begun_s, ended_s, merged.batch_size)
         outputs = dict(zip(names, tensors, strict=True))
         return partial(self._answers, requests, wanted, outputs, times)
+
+    # ── in the caller's thread, of what is steady ──
+
+    def expected_s(self, requests: Sequence[InferRequest]) -> float:
+        """How long the run of *requests* as one batch will probably take."""
+        nbytes, learned = sum([request.nbytes for request in requests]), self._learned
+        alone_s = learned.pace.expected_s(nbytes)
+        return alone_s if len(requests) == 1 else min(alone_s, learned.batches.expected_s(nbytes))
+
+    def run_here(self, requests: Sequence[InferRequest]) -> Sequence[AnyAnswer]:
+        """The answers to checked *requests*, which run as one batch; none if that fails."""
+        if len(requests) > 1:
+            wanted = [request.fit.to_compute for request in requests if request.fit is not None]
+            return self.run_together(requests, wanted, None, here=True)()
+        try:
+            return [self._run(requests[0], requests[0].nbytes, True, True)]
+        except Exception as error:  # the request is answered with it
+            return [error]
 
     def _answers(
         self,

@@ -14,7 +14,7 @@ from workbench.backends.ensemble import EnsembleSession
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import STALL_S, Direct
 from workbench.core.inference.execution import Execution
-from workbench.core.inference.runner import INLINE_S, Pending, Read, Turn
+from workbench.core.inference.runner import INLINE_S, Pending, Read, ReadAll, Soon, Turn
 from workbench.core.inference.steps import Flow, Leased, asked_of, inputs_of, output_of, placed
 from workbench.core.runs import images_of
 from workbench.inference import InferRequest, InferResponse
@@ -34,6 +34,9 @@ class EnsembleRunner:
 
     def describe(self) -> Signature:
         return self._signature
+
+    def run_all_now(self, read: ReadAll, soon: Soon | None = None) -> None:
+        """Each is to be asked for alone."""
 
     def start(self, request: InferRequest, turn: Turn) -> Pending:
         """See ``Runner``; *turn* also gets the errors of the parts' leases and runs."""

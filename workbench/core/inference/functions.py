@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextvars import ContextVar
 
+from workbench.backends.base import Runnable
 from workbench.backends.function import FunctionSession, GeneratorSession
 from workbench.core.inference.direct import Direct, check_allowed
-from workbench.core.runs import finish
+from workbench.core.inference.runner import Turn
+from workbench.core.run_memory import RunMemory
+from workbench.core.runs import Runs, finish
+from workbench.core.turns import Gate, Held, Place
 from workbench.errors import ManyAnswers
 from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId
 from workbench.stop import running_until
 from workbench.tensor import Tensor
+
+_turn: ContextVar[Turn] = ContextVar("workbench-turn")  # of the stream that this thread runs
 
 
 class Calling(Direct):
     """Runs a ``FunctionSession``; the request's stop ends it if the function is ``async``."""
 
-    def run(self, request: InferRequest) -> InferResponse:
-        """As in ``Direct``; never inline, for a function has no predictable pace."""
-        return self._run(request, request.nbytes, False, False)
+    def _run(
+        self, request: InferRequest, nbytes: int, inline: bool, on_the_spot: bool
+    ) -> InferResponse:
+        """As in ``Direct``; inline only what is steady: others have no predictable pace."""
+        return super()._run(request, nbytes, inline and self._steady, on_the_spot)
 
     def _tensors(
         self, request: InferRequest, wanted: tuple[str, ...]
@@ -33,17 +42,34 @@ class Calling(Direct):
             self._memory.watch.run(self.model),
             running_until(request.stop),
         ):
-            return session.run(request.inputs, wanted, parameters=request.parameters), None
+            return session.run(request.inputs, wanted, request=request), None
 
 
 class Streaming(Calling):
-    """Runs a ``GeneratorSession``; a run lasts until the generator has ended."""
+    """Runs a ``GeneratorSession``; a run lasts until the generator has ended.
+
+    Each has a thread until then, and its turn only while it computes an answer.
+    """
+
+    def __init__(self, runs: Runs, memory: RunMemory, model: ModelId, session: Runnable) -> None:
+        super().__init__(runs, memory, model, session)
+        assert isinstance(session, GeneratorSession)
+        self._place = Place(model, session.concurrent)
+        self._gate = Gate(self._place)
+
+    def start(self, request: InferRequest, turn: Turn) -> InferResponse:
+        """As in ``Direct``; the wait is over with the turn for the first answer."""
+        before = _turn.set(turn)
+        try:
+            return self.run(request)
+        finally:
+            _turn.reset(before)
 
     def _tensors(
         self, request: InferRequest, wanted: tuple[str, ...]
     ) -> tuple[Sequence[Tensor], float | None]:
         """Pass each answer to the request as it comes; returns no outputs."""
-        session, each = self.session, request.each
+        session, each, stop = self.session, request.each, request.stop
         assert isinstance(session, GeneratorSession)
         check_allowed(session, request)
         if each is None:
@@ -53,18 +79,31 @@ class Streaming(Calling):
             )
 
         def end() -> None:
-            if request.stop is not None and session.end.error is not None:
-                request.stop.set(session.end.error)
+            if stop is not None and session.end.error is not None:
+                stop.set(session.end.error)
 
+        begun = _turn.get().begun  # after which it may not have waited too long
+        runs, callers, held = self._runs, self._runs.turns, Held(self._place)
+        nested = self.model in runs.parents  # whose caller has a turn already
+        gate = Gate(Place(self.model, 0)) if nested else self._gate
         with (
             session.end.calls(end),
-            self._runs.on_behalf((self.model,)),
+            runs.on_behalf((self.model,), turns=(held,)),
             self._memory.watch.run(self.model),
-            running_until(request.stop),
-            closing(session.stream(request.inputs, wanted, request.parameters)) as answers,
+            running_until(stop),
         ):
-            for tensors in answers:
-                outputs = dict(zip(wanted, tensors, strict=True))
-                finish(outputs, request, self.signature)
-                each(InferResponse(self.model, outputs, request.id, final=False))
+            answers = session.stream(request.inputs, wanted, request)
+            try:
+                while True:
+                    with gate.turn(held, callers, stop):
+                        begun()
+                        tensors = next(answers, None)
+                    if tensors is None:
+                        break
+                    outputs = dict(zip(wanted, tensors, strict=True))
+                    finish(outputs, request, self.signature)
+                    each(InferResponse(self.model, outputs, request.id, final=False))
+            finally:
+                with gate.turn(held, (), None):
+                    answers.close()
         return (), None

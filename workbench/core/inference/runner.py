@@ -10,6 +10,12 @@ from workbench.model import Signature
 
 INLINE_S = 0.0005  # a shorter run is made on the event loop: a thread would cost more than it
 
+STEADY_S = 0.003
+"""So long may all runs of a steady Python thing take that are made on the event loop in a round.
+
+In a thread they would hold up the loop no less, by the interpreter's lock.
+"""
+
 Describe = Callable[[], Signature]
 """Returns the model's inputs and outputs; may read its file if it is not loaded."""
 
@@ -22,6 +28,10 @@ AnyRequest = InferRequest | StackedRequests | Exception
 
 ReadAll = Callable[[Describe], Sequence[AnyRequest]]
 """Reads requests to one model that came together. Never raises."""
+
+
+Soon = Callable[[Callable[[], object]], object]
+"""Has work done soon in the thread that gives this, by any thread. Raises ``RuntimeError``."""
 
 
 class Turn(Protocol):
@@ -55,6 +65,10 @@ class Runner(Protocol):
     @property
     def direct(self) -> Any:
         """The ``Direct`` for brief requests; ``None`` if each request must wait in the queue."""
+        ...
+
+    def run_all_now(self, read: ReadAll, soon: Soon | None = None) -> Sequence[Any] | None:
+        """As ``run_now`` for each that *read* gives: see ``ServerCore.infer_all_now``."""
         ...
 
     def describe(self) -> Signature:

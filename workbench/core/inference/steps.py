@@ -125,10 +125,12 @@ def asked_of(
         {n: fitted(specs[n], tensor, batched=batched) for n, tensor in taken.items()},
         leased.models[step.part].version,
         outputs,
-        parameters=request.parameters,
+        request.id,
+        request.parameters,
         stop=stop,
         functions=request.functions,
         trace=request.trace,
+        headers=request.headers,
     )
 
 
