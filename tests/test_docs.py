@@ -104,7 +104,7 @@ def status_of(table: Mapping[type, Any], error: type) -> Any:
 def _tree(error: type[errors.WorkbenchError], depth: int) -> Iterator[tuple[type, int]]:
     yield error, depth
     for child in error.__subclasses__():
-        if child.__module__ == errors.__name__:
+        if child.__module__ == errors.__name__ and child.__bases__[0] is error:
             yield from _tree(child, depth + 1)
 
 

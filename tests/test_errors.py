@@ -1,5 +1,6 @@
 """The errors: the tree that the docstring draws is the tree that there is."""
 
+import errno
 import inspect
 import pickle
 import re
@@ -99,6 +100,62 @@ def test_each_can_be_imported_from_the_package() -> None:
     for name in PUBLIC:
         assert getattr(workbench, name) is getattr(errors, name)
         assert name in dir(workbench)
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def named(name: str, *bases: type, told: str = "Allocation on device 0 failed") -> BaseException:
+    """An error of a library's class of that *name*."""
+    error: BaseException = type(name, bases, {})(told)
+    return error
+
+
+EXHAUSTIONS = [
+    MemoryError(),
+    OSError(errno.ENOMEM, "Cannot allocate memory"),
+    errors.ModelTooLarge("m does not fit"),
+    RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has 79.10 GiB in all"),
+    RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError("MPS backend out of memory (MPS allocated: 9.05 GB)"),
+    named("OutOfMemoryError", RuntimeError),  # PyTorch
+    named("OutOfMemoryError", MemoryError),  # CuPy
+    named("ResourceExhaustedError", Exception),  # TensorFlow
+    named("XlaRuntimeError", RuntimeError, told="RESOURCE_EXHAUSTED: Failed to allocate request"),
+    named("CudaAPIError", Exception, told="[2] Call to cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY"),
+    named("RuntimeException", Exception, told="[ONNXRuntimeError] : 6 : std::bad_alloc"),
+    named("Fail", Exception, told="bfc_arena.cc:376 Failed to allocate memory for requested"),
+    caused(ValueError("the model failed"), RuntimeError("CUDA out of memory.")),
+    ExceptionGroup("of tasks", [ValueError("x"), MemoryError()]),
+]
+
+
+@pytest.mark.parametrize("error", EXHAUSTIONS, ids=errors.class_and_line_of)
+def test_memory_that_ran_out(error: BaseException) -> None:
+    """What libraries raise for want of memory is known by its class, its words or its cause."""
+    assert errors.is_exhaustion(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: device-side assert triggered"),
+        ValueError("a game about a robot that is out of memory"),
+        KeyError("out of memory"),
+        errors.InvalidRequest("there is no model 'out of memory'"),
+        named("_InactiveRpcError", Exception, told="status = StatusCode.RESOURCE_EXHAUSTED"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        caused(error := ValueError("its own cause"), error),
+    ],
+    ids=errors.class_and_line_of,
+)
+def test_memory_that_did_not_run_out(error: BaseException) -> None:
+    """Errors of Python's special classes, and ours, may have such words for other reasons."""
+    assert not errors.is_exhaustion(error)
 
 
 class Mute(Exception):

@@ -20,27 +20,87 @@ from workbench.host_memory import (
 MIB = 2**20
 
 
-def test_a_container_has_less_memory(tmp_path: Path) -> None:
-    """What a cgroup leaves counts, in either of its versions; files that nobody reads make way."""
-    free, machine = available_nbytes(tmp_path), psutil.virtual_memory().total
-    assert total_nbytes(tmp_path) == machine
-    (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "memory.current").write_text("10\n")
-    assert abs(available_nbytes(tmp_path) - free) < 2**30
-    assert total_nbytes(tmp_path) == machine
-    (tmp_path / "memory.max").write_text("1000\n")
-    assert available_nbytes(tmp_path) == 990
-    assert total_nbytes(tmp_path) == 1000
-    (tmp_path / "memory.stat").write_text("anon 3\ninactive_file 7\n")
-    assert available_nbytes(tmp_path) == 997
-    (tmp_path / "memory").mkdir()
-    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("500\n")
-    (tmp_path / "memory" / "memory.usage_in_bytes").write_text("100\n")
-    assert available_nbytes(tmp_path) == 400
-    assert total_nbytes(tmp_path) == 500
-    (tmp_path / "memory.max").unlink()
-    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
-    assert total_nbytes(tmp_path) == machine  # that number is no limit
+LIMITS = {
+    "cgroup2": ("memory.max", "memory.current", "inactive_file"),
+    "cgroup": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""Of each kind of control groups, the files that limit and count memory."""
+
+
+def placed(folder: Path, kind: str, path: str, root: str = "/") -> Path:
+    """The folder of a process that is in the group *path*; below *folder* are those of *root* on.
+
+    Beside them, as on a machine with both kinds, there is a hierarchy without memory.
+    """
+    process = folder / "process"
+    process.mkdir(exist_ok=True)
+    lines = {"cgroup2": f"1:cpu,cpuacct:/\n0::{path}\n", "cgroup": f"4:cpu,memory:{path}\n0::/\n"}
+    (process / "cgroup").write_text(lines[kind])
+    options = "rw,nsdelegate" if kind == "cgroup2" else "rw,cpu,memory"
+    mounts = (
+        f"21 1 0:4 / {folder} rw shared:5 - proc proc rw\n"
+        f"30 1 0:26 / {folder}/pids rw shared:9 - cgroup cgroup rw,pids\n"
+        f"31 1 0:27 {root} {folder} rw,nosuid shared:9 master:2 - {kind} cgroup {options}\n"
+    )
+    (process / "mountinfo").write_text(mounts)
+    return process
+
+
+def limit(group: Path, kind: str, most: object, taken: int, inactive: int = 0) -> None:
+    group.mkdir(exist_ok=True, parents=True)
+    most_file, taken_file, counted = LIMITS[kind]
+    (group / most_file).write_text(f"{most}\n")
+    (group / taken_file).write_text(f"{taken}\n")
+    (group / "memory.stat").write_text(f"anon 3\n{counted} {inactive}\n")
+
+
+@pytest.mark.parametrize(("kind", "unlimited"), [("cgroup2", "max"), ("cgroup", 2**63 - 4096)])
+def test_a_slice_has_less_memory(tmp_path: Path, kind: str, unlimited: object) -> None:
+    """Of the control groups from the process's own up, that with the least memory counts."""
+    machine = psutil.virtual_memory().total
+    process = placed(tmp_path, kind, "/user.slice/small.scope")
+    top, above, own = tmp_path, tmp_path / "user.slice", tmp_path / "user.slice" / "small.scope"
+    limit(tmp_path / "other.slice", kind, 10, 5)
+    free = available_nbytes(process)
+    assert total_nbytes(process) == machine
+    limit(own, kind, unlimited, 10)
+    assert total_nbytes(process) == machine
+    assert abs(available_nbytes(process) - free) < 2**30
+    limit(own, kind, 3000, 1000)
+    assert (total_nbytes(process), available_nbytes(process)) == (3000, 2000)
+    limit(above, kind, 2500, 2000, 7)  # files that nobody reads make way
+    assert (total_nbytes(process), available_nbytes(process)) == (2500, 507)
+    limit(top, kind, 2600, 2500)
+    assert (total_nbytes(process), available_nbytes(process)) == (2500, 100)
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+@pytest.mark.parametrize(
+    ("path", "root"),
+    [
+        ("/docker/12ab", "/docker/12ab"),  # the group that it sees as the root is its own
+        ("/docker/12ab", "/"),  # or its path is that on the host, where there is no such folder
+        ("/", "/"),  # in a name space of its own
+        ("/../34cd", "/"),  # out of its name space
+        ("/34cd", "/docker/12ab"),
+    ],
+)
+def test_a_container_has_less_memory(tmp_path: Path, kind: str, path: str, root: str) -> None:
+    """A container may see its group at the root: its limit counts."""
+    process = placed(tmp_path, kind, path, root)
+    limit(tmp_path, kind, 1000, 10)
+    assert (total_nbytes(process), available_nbytes(process)) == (1000, 990)
+    limit(tmp_path / "34cd", kind, 500, 10)  # which another container is in
+    assert total_nbytes(process) == 1000
+
+
+@pytest.mark.parametrize("kind", LIMITS)
+def test_a_group_within_a_container(tmp_path: Path, kind: str) -> None:
+    """A path on the host is read from the group on that the container sees as the root."""
+    process = placed(tmp_path, kind, "/docker/12ab/worker", "/docker/12ab")
+    limit(tmp_path, kind, 1000, 10)
+    limit(tmp_path / "worker", kind, 500, 10)
+    assert (total_nbytes(process), available_nbytes(process)) == (500, 490)
 
 
 @pytest.mark.parametrize("read", [anonymous_nbytes, counted_nbytes])

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from workbench.backends.onnx.header.file import read_onnx_file
+from workbench.backends.onnx.zip_maps import with_tensors
 from workbench.contracts.sagemaker.checking import EXAMPLES
 from workbench.contracts.sagemaker.layouts import artifact_in
 from workbench.errors import UsageError, refused_in_one_line
@@ -119,10 +120,14 @@ def _members(model: Path, function: str | None) -> Members:
 
 
 def onnx_members(file: Path, version: int = 1) -> Members:
-    """The model in *file* as that *version*, with the files that hold its weights."""
-    beside = read_onnx_file(file).external_files
+    """The model in *file* as that *version*, with the files that hold its weights.
+
+    Other servers have no ZipMaps either: its outputs are tensors.
+    """
+    header = read_onnx_file(file)
+    beside = header.external_files
     return {
-        f"{version}/model.onnx": file,
+        f"{version}/model.onnx": with_tensors(file.read_bytes()) if header.zip_maps else file,
         **{f"{version}/{path.relative_to(file.parent).as_posix()}": path for path in beside},
     }
 

@@ -14,8 +14,10 @@
     ├── ModelNotReady            the model is known, but not loaded now
     ├── LoadFailed               the model cannot be loaded: its file, its configuration, its device
     │   └── ModelNotSupported    it needs a feature that this server does not have
+    ├── RunFailed                the model itself failed while it ran
     ├── MemoryExhausted          the model does not fit, and no other may be evicted for it
-    │   └── ModelTooLarge        it would not fit into an empty device
+    │   ├── ModelTooLarge        it would not fit into an empty device
+    │   └── RunExhausted         a function or an artifact's code ran out of it; a RunFailed too
     ├── DiskFull                 the disk has no room for the model's files
     ├── QueueRefused             the request may not wait for the model, or waited too long
     │   └── TooManyWaiting       the most requests that the settings allow wait already
@@ -25,7 +27,6 @@
     │   ├── OriginRefused        a web page of another site sent it
     │   ├── HostRefused          it was sent to a host name that is not this server's
     │   └── GroupClosed          the settings close this group of requests
-    ├── RunFailed                the model itself failed while it ran
     ├── ContainerRefused         the container of an endpoint answered with an error
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than its time limit
@@ -48,6 +49,7 @@ one, what to do.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import contextmanager
 
@@ -61,6 +63,19 @@ if TYPE_CHECKING:
 
 _CELL_MAGIC = "get_ipython().run_cell_magic("  # what IPython makes of a cell with %%
 _TIMED = ("<timed exec>", "<timed eval>")  # as IPython calls what is below %%time
+_EXHAUSTIONS = ("OutOfMemoryError", "ResourceExhaustedError")  # PyTorch, CuPy; TensorFlow
+_OUT_OF_MEMORY = (  # how libraries tell it, in small letters; XLA begins with RESOURCE_EXHAUSTED:
+    "out of memory",
+    "out_of_memory",
+    "failed to allocate memory",
+    "smaller than requested bytes",
+    "bad_alloc",
+    "alloc_failed",
+    "allocation_failed",
+    "defaultcpuallocator",
+    "cannot allocate memory",
+    "cudaerrormemoryallocation",
+)
 _OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # the files of this package
 
 
@@ -174,6 +189,21 @@ class ModelNotSupported(LoadFailed):
     """The model needs a feature that this server does not have, such as sequences."""
 
 
+class RunFailed(WorkbenchError):
+    """The model failed while it ran. ``__cause__`` is the exception of a Python function."""
+
+    def _render_traceback_(self) -> list[str]:
+        """The one line, under the frames of the user's own function, without ours."""
+        cause = self.__cause__
+        if cause is None or cause.__traceback__ is None:
+            return super()._render_traceback_()
+        import traceback  # it takes its time, and errors are imported first of all
+
+        all_frames = traceback.extract_tb(cause.__traceback__)
+        frames = [frame for frame in all_frames if not frame.filename.startswith(_OURS)]
+        return [*traceback.format_list(frames), *super()._render_traceback_()]
+
+
 class MemoryExhausted(WorkbenchError):
     """There is no room for the model, and no other model may be evicted for it.
 
@@ -192,6 +222,10 @@ class MemoryExhausted(WorkbenchError):
 
 class ModelTooLarge(MemoryExhausted):
     """The model would not fit even if nothing else were loaded."""
+
+
+class RunExhausted(MemoryExhausted, RunFailed):
+    """The code of a model ran out of memory, of the host or of a GPU. ``__cause__`` says where."""
 
 
 class DiskFull(WorkbenchError):
@@ -232,21 +266,6 @@ class HostRefused(AccessDenied):
 
 class GroupClosed(AccessDenied):
     """The settings close the group that the request belongs to."""
-
-
-class RunFailed(WorkbenchError):
-    """The model failed while it ran. ``__cause__`` is the exception of a Python function."""
-
-    def _render_traceback_(self) -> list[str]:
-        """The one line, under the frames of the user's own function, without ours."""
-        cause = self.__cause__
-        if cause is None or cause.__traceback__ is None:
-            return super()._render_traceback_()
-        import traceback  # it takes its time, and errors are imported first of all
-
-        all_frames = traceback.extract_tb(cause.__traceback__)
-        frames = [frame for frame in all_frames if not frame.filename.startswith(_OURS)]
-        return [*traceback.format_list(frames), *super()._render_traceback_()]
 
 
 class ContainerRefused(WorkbenchError):
@@ -330,6 +349,37 @@ def line_of(error: BaseException) -> str:
         return " ".join(str(error).split())
     except Exception as failure:  # its own __str__ may raise anything
         return f"its message cannot be read: __str__ raised {type(failure).__name__}"
+
+
+def is_exhaustion(error: BaseException | None) -> bool:
+    """Whether *error*, of any library, or an error that led to it says that memory ran out."""
+    seen: set[int] = set()  # ``raise error from error`` makes it its own cause
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, MemoryError | MemoryExhausted) or _tells_exhaustion(error):
+            return True
+        if isinstance(error, BaseExceptionGroup) and any(map(is_exhaustion, error.exceptions)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _tells_exhaustion(error: BaseException) -> bool:
+    """Whether its class or its words are those of a library that got no memory.
+
+    Errors of Python's own classes have such words by chance, unless they are of the general ones.
+    """
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    kinds = type(error).__mro__
+    if isinstance(error, WorkbenchError) or (
+        kinds[0].__module__ == "builtins" and kinds[0] not in (RuntimeError, Exception)
+    ):
+        return False
+    if any(kind.__name__ in _EXHAUSTIONS for kind in kinds):
+        return True
+    told = line_of(error).lower()
+    return told.startswith("resource_exhausted:") or any(words in told for words in _OUT_OF_MEMORY)
 
 
 def class_and_line_of(error: BaseException) -> str:

@@ -1,11 +1,12 @@
 """The memory of the host and of this process, as the system counts it.
 
-On Linux by ``/proc`` and ``/sys/fs/cgroup``; elsewhere psutil has a part of the figures.
+On Linux by ``/proc`` and control groups; elsewhere psutil has a part of the figures.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,16 +14,10 @@ import psutil
 
 _MACHINE = Path("/proc/meminfo")
 _MOST_NBYTES = 2**16  # of a file that is read
-_CGROUP = Path("/sys/fs/cgroup")
-_LIMITS = (  # of each version: the limit, what is taken, and of that the files that make way
-    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
-    (
-        "memory/memory.limit_in_bytes",
-        "memory/memory.usage_in_bytes",
-        "memory/memory.stat",
-        "total_inactive_file",
-    ),
-)
+_LIMITS = {  # of each kind of control groups: the limit, what is taken, and the files of that
+    "cgroup2": ("memory.max", "memory.current", "inactive_file"),
+    "cgroup": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 _PROCESS = Path("/proc/self")
 _PEAK = "5\n"  # what resets the peak and nothing else: proc_pid_clear_refs(5)
 
@@ -37,25 +32,51 @@ def machine_nbytes() -> tuple[int, int]:
     return memory.total, memory.available
 
 
-def total_nbytes(cgroup: Path = _CGROUP) -> int:
-    """The memory of this machine, or that which this container may take."""
+def total_nbytes(process: Path = _PROCESS) -> int:
+    """The memory of this machine, or that which this container or slice may take."""
     total, _ = machine_nbytes()
-    for limit, *_ in _LIMITS:
+    for group, (limit, *_) in _groups(process):
         with suppress(OSError, ValueError):  # there is no such file, or no limit in it
-            total = min(total, _number(cgroup / limit))
+            total = min(total, _number(group / limit))
     return total
 
 
-def available_nbytes(cgroup: Path = _CGROUP) -> int:
-    """The memory that is still available, in this container if it is one."""
+def available_nbytes(process: Path = _PROCESS) -> int:
+    """The memory that is still available, in this container or slice if it is in one."""
     _, available = machine_nbytes()
-    for limit, taken, counts, cached in _LIMITS:
+    for group, (limit, taken, cached) in _groups(process):
         with suppress(OSError, ValueError):  # there is no such file, or no limit in it
-            left = _number(cgroup / limit) - _number(cgroup / taken)
+            left = _number(group / limit) - _number(group / taken)
             with suppress(OSError, ValueError):  # the cache of files makes way
-                left += _named(cgroup / counts, cached)
+                left += _named(group / "memory.stat", cached)
             available = min(available, left)
     return available
+
+
+def _groups(process: Path) -> Iterator[tuple[Path, tuple[str, str, str]]]:
+    """The folders of the control groups that limit *process*, and the names of their files.
+
+    From the group of the process up: each of them limits all below it. A container may see its
+    own group, or one above, as the root: where its path is not below that, only the root counts.
+    """
+    paths, mounts = [], []
+    with suppress(OSError):
+        paths = [line.split(":", 2) for line in _text(process / "cgroup").splitlines()]
+        mounts = (process / "mountinfo").read_text("utf-8", "replace").splitlines()
+    for mount in mounts:
+        place, _, system = mount.partition(" - ")
+        kind, _, options = system.split(" ", 2)
+        if kind == "cgroup2" or (kind == "cgroup" and "memory" in options.split(",")):
+            wanted = "" if kind == "cgroup2" else "memory"
+            _, _, _, root, top, *_ = place.split(" ")
+            for path in [path for _, names, path in paths if wanted in names.split(",")]:
+                below = Path(path)
+                is_seen = below.is_relative_to(root) and ".." not in below.parts
+                group = Path(top) / (below.relative_to(root) if is_seen else "")
+                for folder in (group, *group.parents):
+                    yield folder, _LIMITS[kind]
+                    if folder == Path(top):
+                        break
 
 
 def anonymous_nbytes() -> int:

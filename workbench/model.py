@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from workbench.errors import ModelNotFound
 from workbench.nbytes import show_nbytes
 from workbench.own_folder import OwnFolder
+
+T = TypeVar("T")
 
 
 class ModelId(NamedTuple):
@@ -39,10 +41,13 @@ class ModelId(NamedTuple):
         return f"{name}:{version}" if version else name
 
 
-def drop_name(known: MutableMapping[Any, Any], name: str) -> None:
-    """Drop the models called *name* from *known*, whose keys begin with a model's name."""
-    for key in [key for key in list(known) if key[0] == name]:  # others may change it meanwhile
-        known.pop(key, None)
+def drop_name(known: MutableMapping[Any, T], name: str) -> list[T]:
+    """Drop the models called *name* from *known*, whose keys begin with a model's name.
+
+    Returns the values that were dropped.
+    """
+    keys = [key for key in list(known) if key[0] == name]  # others may change it meanwhile
+    return [known.pop(key) for key in keys if key in known]
 
 
 TIER, TIERS = "tier", ("auto", "plain", "prepared", "mapped")
@@ -386,7 +391,8 @@ class FunctionModel:
     *takes*: those of ``TAKEN`` by which it is also called. *columns*: see ``Signature``. *steady*:
     it calls no other model, and the time of a run depends on the size of its inputs only, as of an
     estimator. *concurrent*: how many of its runs go on at once, 0 for any number; a generator runs
-    while it computes its next answer.
+    while it computes its next answer. *some*: is called instead where it is there, with the outputs
+    that are wanted and the inputs by name; it may leave out other outputs.
     """
 
     function: Callable[..., Any]
@@ -401,6 +407,7 @@ class FunctionModel:
     columns: tuple[str, ...] = ()
     steady: bool = False
     concurrent: int = 1
+    some: Callable[[Sequence[str], Mapping[str, Any]], Mapping[str, Any]] | None = None
 
     @property
     def schedule(self) -> Schedule | None:

@@ -10,10 +10,11 @@ import math
 import threading
 import time
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import add
 
 # Upper bounds of the histogram's buckets, in seconds: four to each doubling from
 # 1 microsecond, so that a quantile read from it is off by at most 19 %, and mostly by less than 9.
@@ -75,6 +76,16 @@ class RequestCounts:
     cache_hit_s: float = 0.0
     cache_misses: int = 0
     cache_miss_s: float = 0.0
+
+    def __add__(self, other: RequestCounts) -> RequestCounts:
+        """How many requests of both succeeded or failed, and how long they took; no more."""
+        return RequestCounts(
+            self.succeeded + other.succeeded,
+            Counter(self.failures) + Counter(other.failures),
+            self.total_s + other.total_s,
+            self.failed_runs_s + other.failed_runs_s,
+            buckets=tuple(map(add, self.buckets, other.buckets)),
+        )
 
     @property
     def failed(self) -> int:

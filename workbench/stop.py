@@ -84,13 +84,3 @@ def running_until(stop: CancellationToken | None) -> Iterator[None]:
 def stop_of_run() -> CancellationToken | None:
     """The token of the request that the calling function runs for; ``None`` outside of one."""
     return _of_run.get()
-
-
-@contextmanager
-def stopped_by_interrupt(stop: CancellationToken) -> Iterator[None]:
-    """Set *stop* at an interrupt, for work that goes on in another thread."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        stop.set(RequestStopped("interrupted"))
-        raise

@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -104,15 +105,15 @@ class CallThreads:
     """Threads that work for the main thread, which an interrupt may stop between any two steps.
 
     So one call of C hands over the work, and only the threads take a lock: in Python 3.14 an
-    interrupt can leave one held, after its ``__enter__`` and before the block. There is one
-    thread, unless an interrupt ended the wait for work that goes on.
+    interrupt can leave one held, after its ``__enter__`` and before the block. Whichever takes up
+    work sees to it that another thread waits for the next.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()  # ``None``: end
-        self._threads = self._given = self._done = 0  # the last two are of jobs
-        self._counting = threading.Lock()
+        self._idle = 0  # threads that wait for a job, or are about to
+        self._counting = threading.Lock()  # only the threads count: see above
         self._closed = False
 
     def call(self, work: Callable[[], T], meanwhile: Callable[[], object] | None = None) -> T:
@@ -123,13 +124,12 @@ class CallThreads:
         """
         future: Future[T] = Future()
         ended = queue_when_done(future)
-        job = partial(_fulfil, future, partial(self._count, partial(copy_context().run, work)))
+        job = partial(copy_context().run, work)
         if self._closed:
             raise ServerNotRunning(_ENDED)
-        if self._threads <= self._given - self._done:
-            self._start_thread()
-        self._given += 1
-        self._jobs.put(job)
+        if not self._idle:
+            self._start_thread(self._come)
+        self._jobs.put(partial(_fulfil, future, partial(self._count, job)))
         # another thread may have closed it meanwhile, and no thread be left to do the job
         if self._closed and future.cancel():  # type: ignore[unreachable]
             raise ServerNotRunning(_ENDED)
@@ -146,24 +146,35 @@ class CallThreads:
         finally:
             del future, job  # an error keeps this frame, which would keep the error
 
+    def begin(self, work: Callable[[], object]) -> None:
+        """Do *work* in one of the threads, and do not wait for it."""
+        if not self._idle:
+            with suppress(ThreadsExhausted):  # one that works now will do it
+                self._start_thread(self._come)
+        self._jobs.put(partial(_fulfil, Future(), partial(self._count, work)))
+
     def close(self) -> None:
         """End the threads once they have done what they were given."""
         self._closed = True
         self._jobs.put(None)
 
-    def _start_thread(self) -> None:
-        self._threads += 1
-        try:
-            _thread.start_new_thread(self._begin, ())  # one call of C, unlike ``Thread.start``
+    def _start_thread(self, begin: Callable[[], object]) -> None:
+        try:  # in one call of C, unlike ``Thread.start``
+            _thread.start_new_thread(self._begin, (begin,))
         except RuntimeError as error:
-            self._threads -= 1
             raise _exhausted(self._name) from error
 
-    def _begin(self) -> None:
+    def _begin(self, begin: Callable[[], object]) -> None:
         try:
-            start_thread(self._work, self._name)
+            start_thread(begin, self._name)
         except ThreadsExhausted:
-            self._work()
+            begin()
+
+    def _come(self) -> None:
+        """As ``_work``, for a thread that is not counted yet."""
+        with self._counting:
+            self._idle += 1
+        self._work()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -172,12 +183,21 @@ class CallThreads:
         self._jobs.put(None)  # for the next thread
 
     def _count(self, work: Callable[[], T]) -> T:
-        """Do *work*; this thread is free again before anybody hears of the result."""
+        """Do *work*; this thread is idle again before anybody hears of the result."""
+        with self._counting:
+            is_last = self._idle == 1
+            self._idle -= not is_last  # else another one takes its place
+        if is_last:
+            try:
+                self._start_thread(self._work)
+            except ThreadsExhausted:
+                with self._counting:
+                    self._idle -= 1
         try:
             return work()
         finally:
             with self._counting:
-                self._done += 1
+                self._idle += 1
 
 
 def shielded(
@@ -185,7 +205,8 @@ def shielded(
 ) -> T:
     """Do *work* in a thread of its own, and wait for its end: interrupts do not stop it midway.
 
-    Each interrupt of the main thread calls *interrupted*, and is raised once *work* has ended.
+    At each interrupt of the main thread a thread calls *interrupted*; the interrupt is raised once
+    *work* has ended.
     """
     outcome: list[Future[T]] = []
     begun = threading.Lock()
@@ -212,12 +233,20 @@ def shielded(
             ended.get()
         except KeyboardInterrupt as error:
             interrupt = error
-            interrupted()
+            _aside(interrupted)
         except RuntimeError:  # Python ends, or there are no more threads
             do()
     if interrupt is not None:
         raise interrupt
     return outcome[0].result()
+
+
+def _aside(work: Callable[[], object]) -> None:
+    """Do *work* in another thread, or in this one if there is none."""
+    try:
+        _thread.start_new_thread(work, ())
+    except RuntimeError:
+        work()
 
 
 def start_thread(work: Callable[[], object], name: str) -> None:

@@ -736,11 +736,23 @@ def test_code_that_does_not_load(
     assert told in refused(load(container, "a", coded(tmp_path / "a", 1, text)), 400)
 
 
-def test_code_that_runs_out_of_memory(container: httpx.Client, tmp_path: Path) -> None:
-    """A run for which memory is short is 507, so that the platform unloads something."""
-    text = "def model_fn(d): ...\ndef predict_fn(x, m): raise MemoryError"
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "MemoryError",
+        "RuntimeError('CUDA out of memory. Tried to allocate 2.00 GiB')",
+        "type('OutOfMemoryError', (RuntimeError,), {})('Tried to allocate 2.00 GiB')",
+    ],
+)
+def test_code_that_runs_out_of_memory(container: httpx.Client, tmp_path: Path, raised: str) -> None:
+    """A load or run for which memory is short is 507, so that the platform unloads something."""
+    text = f"def model_fn(d): ...\ndef predict_fn(x, m): raise {raised}"
     load(container, "a", coded(tmp_path / "a", 1, text))
     refused(invoke(container, "a"), 507)
+    text = f"def model_fn(d): raise {raised}\ndef predict_fn(x, m): ..."
+    refused(load(container, "b", coded(tmp_path / "b", 1, text)), 507)
+    text = f"raise {raised}"
+    refused(load(container, "b", coded(tmp_path / "c", 1, text)), 507)
 
 
 def test_code_without_leave(sample_models: Path, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def test_errors_have_statuses_by_class() -> None:
     """507 is what unloading cures, 404 what loading cures; the text of an error changes nothing."""
     statuses = {kind: refusal_of(kind("CUDA out of memory, OOM, MemoryError")) for kind in CLASSES}
     by_status = {kind for kind, refusal in statuses.items() if refusal.status == 507}
-    room = {errors.MemoryExhausted, errors.ModelTooLarge, errors.DiskFull}
+    room = {errors.MemoryExhausted, errors.ModelTooLarge, errors.RunExhausted, errors.DiskFull}
     assert by_status == {*room, errors.ThreadsExhausted}
     for kind, refusal in statuses.items():
         assert refusal.status != 500 or kind in OURS

@@ -31,6 +31,7 @@ from workbench.tensor import Tensor
 
 SIZES = {"a": 40, "b": 40, "c": 40, "huge": 101}
 HISTOGRAM = "workbench_request_duration_seconds"
+SUMS = "workbench_all_request_duration_seconds"
 A_1 = 'model="a",version="1"'
 
 
@@ -79,7 +80,7 @@ def counters(text: str) -> dict[str, float]:
     """The series that may only grow."""
     kinds = dict(line.split()[2:] for line in text.splitlines() if line.startswith("# TYPE"))
     growing = {name for name, kind in kinds.items() if kind == "counter"} | {
-        f"{HISTOGRAM}_{end}" for end in ("bucket", "sum", "count")
+        f"{name}_{end}" for name in (HISTOGRAM, SUMS) for end in ("bucket", "sum", "count")
     }
     return {key: value for key, value in series(text).items() if key.split("{")[0] in growing}
 
@@ -241,6 +242,35 @@ def test_counters_only_grow(core: ServerCore) -> None:
     assert told["workbench_model_loads_total"] == told["workbench_model_evictions_total"] + 1 > 1
 
 
+def test_sums_go_on_without_a_model(core: ServerCore, tmp_path: Path) -> None:
+    """When a model is served no more its series vanish, and no sum over all models falls."""
+
+    def sums() -> dict[str, float]:
+        told = series(text_of(core))
+        return {key: value for key, value in told.items() if key.startswith("workbench_all_")}
+
+    assert sums()["workbench_all_loads_total"] == 0
+    core.add("added", tmp_path / "a")
+    core._files.loader.sizes["added"] = 40  # type: ignore[union-attr]
+    ask(core, "a", 2)
+    ask(core, "added", 3)
+    with pytest.raises(InvalidRequest):
+        core.infer(InferRequest("added", {}))
+    core.unload("added")
+    before = sums()
+    core.remove("added")
+    after = sums()
+    assert not of_model(text_of(core), "added")
+    assert after == before
+    assert after["workbench_all_loads_total"] == 2
+    assert after["workbench_all_unloads_total"] == 1
+    assert after["workbench_all_refused_requests_total"] == 1
+    assert after[f"{SUMS}_count"] == after[f'{SUMS}_bucket{{le="+Inf"}}'] == 5
+    ask(core, "a")
+    assert sums()[f"{SUMS}_count"] == 6
+    assert sums()[f"{SUMS}_sum"] > after[f"{SUMS}_sum"]
+
+
 def test_loads_are_told(core: ServerCore, loader: FakeLoader) -> None:
     """Loads, evictions, failures and refusals count, and the seconds of the first two."""
     for name in ("a", "b", "c"):
@@ -315,7 +345,7 @@ def test_the_books_are_told(core: ServerCore) -> None:
 def test_a_gpu_is_told() -> None:
     """Where models run on a GPU, its memory has Triton's names and its own number."""
     told = series(write(families(snapshot_of(gpu=True))).decode())
-    assert told == {
+    assert {key: value for key, value in told.items() if "_all_" not in key} == {
         'workbench_memory_budget_bytes{device="cuda:1"}': 60,
         'workbench_memory_claimed_bytes{device="cuda:1"}': 70,
         'workbench_memory_held_bytes{device="cuda:1"}': 40,

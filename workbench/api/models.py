@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,15 +14,22 @@ from workbench.asking.asks import Asks
 from workbench.asking.given import Config, Files, check_model, config_text, file_contents
 from workbench.asking.question import Question, answers, ask, ask_async
 from workbench.core.status.snapshot import ModelStatus
-from workbench.errors import ModelNotFound, UsageError, WorkbenchError, refused_in_one_line
+from workbench.errors import (
+    ModelNotFound,
+    RequestStopped,
+    UsageError,
+    WorkbenchError,
+    refused_in_one_line,
+)
 from workbench.model import ModelId, Signature
-from workbench.stop import CancellationToken, stopped_by_interrupt
+from workbench.stop import CancellationToken
 from workbench.tensor import Array
 from workbench.views.objects import Model, ModelList
 from workbench.views.progress import Progress, show_load
 
 if TYPE_CHECKING:
     from workbench.asking.card import ModelCard
+    from workbench.conversion.report import Report
     from workbench.objects.declared import Declared
     from workbench.objects.python_models import Conversion, PythonModels
     from workbench.objects.servable import Servable
@@ -179,7 +187,16 @@ class Models(Lifetime, Asks):
         """
         self._python_models.unregister(name)
 
-    def save(self, model: str, to: str | Path, *, version: int | None = None) -> Path:
+    def save(
+        self,
+        model: str,
+        to: str | Path,
+        *,
+        version: int | None = None,
+        check: object = None,
+        tolerance: float | None = None,
+        anyway: bool = False,
+    ) -> Path:
         """Save *model* as a folder that Triton, KServe and this server serve, in the folder *to*.
 
         That is ``<to>/<model>`` with its ``config.pbtxt`` and ``<version>/model.onnx``; for an
@@ -187,15 +204,25 @@ class Models(Lifetime, Asks):
         for SageMaker. Files of the same names are replaced, a ``config.pbtxt`` stays beside the new
         one as ``config.pbtxt.before``. Returns the folder, or the archive.
 
-        Raises ``UsageError`` for a Python function, which has no file; ``ModelNotFound``,
-        ``VersionNotFound``, ``LoadFailed``, ``ServerNotRunning``, ``FileRefused``.
+        An object that is served becomes ONNX, as by ``serve`` with ``onnx=True``: *check*,
+        *tolerance* and *anyway* are as there. ``conversion.json`` says what was compared.
+
+        Raises ``UsageError`` for a Python function, which has no file, and for a conversion that
+        differs; ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``, ``ServerNotRunning``,
+        ``FileRefused``.
         """
+        from workbench.objects.python_models import Conversion
         from workbench.saving import save
 
         check_model(model, version)
         folder = path_of("to", to)
+        wish = Conversion(check, tolerance, anyway)
+        objects = {
+            name: partial(_convert, made, wish)
+            for name, made in self._python_models.objects.items()
+        }
         with refused_in_one_line(folder):
-            return self._call(model, save, self._core, model, folder, version)
+            return self._call(model, save, self._core, model, folder, version, objects)
 
     def load(
         self,
@@ -218,14 +245,18 @@ class Models(Lifetime, Asks):
         is_given = config is not None or files is not None
         if is_given and version is not None:
             raise UsageError("a load with a config is of all versions: leave out the version")
-        with stopped_by_interrupt(stop), Progress() as progress:
-            show = partial(show_load, progress, core, model)
-            if not is_given:
-                status = self._call(model, core.load, model, version, stop, meanwhile=show)
-                return self._model(status)
-            given = config_text(config), file_contents(files)
-            self._call(model, core.load_all, model, *given, meanwhile=show)
-        return self._model(core.status(model))
+        try:
+            with Progress() as progress:
+                show = partial(show_load, progress, core, model)
+                if not is_given:
+                    status = self._call(model, core.load, model, version, stop, meanwhile=show)
+                    return self._model(status)
+                given = config_text(config), file_contents(files)
+                self._call(model, core.load_all, model, *given, meanwhile=show)
+        except KeyboardInterrupt:
+            core.give_up(stop, RequestStopped("interrupted"))
+            raise
+        return self._model(core.call(core.status, model))
 
     def _call(
         self,
@@ -255,7 +286,7 @@ class Models(Lifetime, Asks):
         self._call(model, unload)
         if model not in self.names:
             return None
-        return self._model(self._core.status(model, version))
+        return self._model(self._call(model, self._core.status, model, version))
 
     def pin(self, model: str, version: int | None = None) -> Model:
         """Load *model* and never evict it. Raises as ``infer`` does."""
@@ -270,19 +301,20 @@ class Models(Lifetime, Asks):
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all models, loaded or not."""
-        return self._core.names()
+        return self._core.call(self._core.names)
 
     @property
     def models(self) -> ModelList:
         """Every model of the repository and every function, loaded or not."""
-        return ModelList(map(self._model, self._core.index()))
+        return ModelList(map(self._model, self._core.call(self._core.index)))
 
     def _model(self, status: ModelStatus) -> Model:
         return Model.of(status, self._signature)
 
     def _signature(self, model: ModelId) -> Signature | None:
         try:
-            return self._core.signature(model.name, model.version or None)
+            core = self._core
+            return core.call(core.signature, model.name, model.version or None)
         except WorkbenchError:  # it is broken, and its state says why
             return None
 
@@ -299,7 +331,11 @@ class Models(Lifetime, Asks):
         from workbench.asking.card import card_of
 
         example = self._example(name)
-        return card_of(self._core, name, self.url, self.page, example, token=bool(self.token))
+        token = bool(self.token)
+        read = partial(card_of, self._core, name, self.url, self.page, example, token=token)
+        card = self._core.call(read)
+        report = self._python_models.report(name) if "_python_models" in vars(self) else None
+        return card if report is None else replace(card, report=str(report))
 
     # ── asking, without a wire ──
 
@@ -326,9 +362,8 @@ class Models(Lifetime, Asks):
         return models
 
 
-def _convert(made: Servable, wish: Conversion, path: Path) -> Any:
+def _convert(made: Servable, wish: Conversion, path: Path) -> Report:
     """The conversion of what was *made* of an object, with its libraries' own converters."""
     from workbench.conversion.convert import convert
 
-    tolerance = {} if wish.tolerance is None else {"tolerance": wish.tolerance}
-    return convert(made, wish.check, path, anyway=wish.anyway, **tolerance)
+    return convert(made, wish.check, path, tolerance=wish.tolerance, anyway=wish.anyway)

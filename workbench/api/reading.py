@@ -46,7 +46,7 @@ class Reading(Models):
 
     def snapshot(self) -> Status:
         """The device, the books and the models in memory, now. Raises ``ServerNotRunning``."""
-        return Status.of(self._core.snapshot())
+        return Status.of(self._core.call(self._core.snapshot))
 
     @property
     def events(self) -> EventList:
@@ -100,7 +100,7 @@ class Reading(Models):
 
         numbers = {}
         if self.is_running:
-            models = self._core.counted().models
+            models = self._core.call(self._core.counted).models
             numbers = {model.id: model.load_statistics.number for model in models}
         return memory_figure(self.events, self._serving.budget_nbytes, now_s, numbers)
 

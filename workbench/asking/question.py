@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from workbench.asking.answers import Outputs, answer_of
 from workbench.asking.given import check_model, tensors_of
 from workbench.core import AnswerStream, Describe, Read, ServerCore
-from workbench.errors import DeadlineExceeded, RequestStopped, UsageError
+from workbench.errors import DeadlineExceeded, RequestStopped, UsageError, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 from workbench.tensor import Array
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +75,38 @@ async def ask_async(core: ServerCore, question: Question) -> Array | Outputs:
     read = question.read(core)
     loop = asyncio.get_running_loop()
 
-    def begin() -> asyncio.Future[Array | Outputs]:
+    ended: asyncio.Future[Future[Array | Outputs]] = loop.create_future()
+
+    def end(begun: Future[Array | Outputs]) -> None:
+        if not ended.done():
+            ended.set_result(begun)
+
+    def begin() -> None:
         begun = core.start(question.model, question.version, read, stop, write=question.write)
-        return asyncio.wrap_future(begun, loop=loop)
+        begun.add_done_callback(partial(_in_loop, loop, end))
 
     try:
         async with asyncio.timeout(question.timeout_s):
-            return await core.call(begin)
+            core.call(begin)
+            return (await ended).result()
     except TimeoutError:
         after = show_duration(question.timeout_s or 0.0)
-        stop.set(error := DeadlineExceeded(f"{question.model!r} did not answer in {after}"))
+        error = DeadlineExceeded(f"{question.model!r} did not answer in {after}")
+        core.give_up(stop, error)
         raise error from None
-    except asyncio.CancelledError:
-        stop.set(RequestStopped("cancelled"))
+    except WorkbenchError:
         raise
+    except BaseException:
+        core.give_up(stop, RequestStopped("cancelled"))
+        raise
+
+
+def _in_loop(
+    loop: asyncio.AbstractEventLoop, end: Callable[[Future[T]], object], begun: Future[T]
+) -> None:
+    """Call *end* in the *loop*: an interrupt there must not meet a lock of *begun*."""
+    with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+        loop.call_soon_threadsafe(end, begun)
 
 
 def answers(core: ServerCore, question: Question) -> Iterator[Array | Outputs]:
@@ -102,7 +126,7 @@ def answers(core: ServerCore, question: Question) -> Iterator[Array | Outputs]:
         while (answer := core.call(lambda: stream.take().result())) is not None:
             yield answer
     finally:
-        stop.set(RequestStopped("nobody waits for it any more"))
+        core.give_up(stop, RequestStopped("nobody waits for it any more"))
 
 
 def _is_positive(number: object) -> bool:

@@ -9,7 +9,16 @@ from contextlib import closing
 from typing import Any
 
 from workbench.backends.base import Inspection, Runnable
-from workbench.errors import InvalidRequest, RequestStopped, RunFailed, class_and_line_of, line_of
+from workbench.errors import (
+    InvalidRequest,
+    RequestStopped,
+    RunExhausted,
+    RunFailed,
+    WorkbenchError,
+    class_and_line_of,
+    is_exhaustion,
+    line_of,
+)
 from workbench.inference import InferRequest
 from workbench.model import (
     Footprint,
@@ -70,6 +79,7 @@ class FunctionSession(Runnable):
         self._place = f", in {function.place}" if function.place else ""
         self._function: Callable[..., Any] = function.function
         self._takes = function.takes
+        self._some = function.some
         self.steady = function.steady
         self.concurrent = function.concurrent
 
@@ -85,8 +95,13 @@ class FunctionSession(Runnable):
 
         The *request* is what it may ask for, beside its inputs.
         """
-        given = self._arguments(inputs, request)
         try:
+            given = self._arguments(inputs, request)
+            if self._some is not None:
+                values = self._some(outputs, given)
+                return [
+                    self._tensor(self.signature.outputs[name], values[name]) for name in outputs
+                ]
             returned = self._function(**given)
         except InvalidRequest:  # the function's own word
             raise
@@ -103,14 +118,14 @@ class FunctionSession(Runnable):
             given[name] = _TAKEN[name](request)
         return given
 
-    def _blamed(self, error: BaseException) -> RunFailed | RequestStopped:
+    def _blamed(self, error: BaseException) -> WorkbenchError:
         """What to raise for an *error* of the function, in its handler."""
         stop = stop_of_run()
         ended = isinstance(error, CancelledError | RequestStopped)
         if ended and stop is not None and stop.error is not None:
             return RequestStopped(str(stop.error))
         _log.exception("model %s raised", self._model)
-        return RunFailed(f"{self._model} raised {class_and_line_of(error)}")
+        return _failure(error, f"{self._model} raised {class_and_line_of(error)}")
 
     def _tensors(self, returned: object, outputs: Sequence[str], verb: str) -> list[Tensor]:
         values = self._by_name(returned, verb)
@@ -136,12 +151,11 @@ class FunctionSession(Runnable):
     def _tensor(self, spec: TensorSpec, value: object) -> Tensor:
         try:
             tensor = Tensor.cast(value, spec.datatype)
+            if tensor.array is value or tensor.array.base is not None:  # it may be the function's
+                tensor = Tensor(tensor.datatype, tensor.array.copy(order="K"))
         except Exception as error:  # numpy asks the value itself, which may raise anything
-            raise RunFailed(
-                f"output {spec.name!r} of {self._model}: {line_of(error)}{self._place}"
-            ) from None
-        if tensor.array is value or tensor.array.base is not None:  # it may be the function's
-            tensor = Tensor(tensor.datatype, tensor.array.copy(order="K"))
+            told = f"output {spec.name!r} of {self._model}: {line_of(error)}{self._place}"
+            raise _failure(error, told) from None
         if not spec.accepts(tensor.shape):
             raise RunFailed(
                 f"output {spec.name!r} of {self._model} has shape {list(tensor.shape)}, "
@@ -179,6 +193,10 @@ class GeneratorSession(FunctionSession):
                 if yielded is _END:
                     return
                 yield self._tensors(yielded, outputs, "yield")
+
+
+def _failure(error: BaseException, told: str) -> RunFailed:
+    return RunExhausted(told) if is_exhaustion(error) else RunFailed(told)
 
 
 def _text(value: bytes | str) -> str:

@@ -12,7 +12,7 @@ from workbench.core.inference.direct import AnyAnswer
 from workbench.core.inference.runner import INLINE_S, Read, ReadAll, Runner, Soon
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifetime import Lifetime
-from workbench.errors import DeadlineExceeded, RequestStopped
+from workbench.errors import DeadlineExceeded, RequestStopped, WorkbenchError
 from workbench.inference import InferRequest, InferResponse, StackedResponses
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken, stop_of_run
@@ -174,10 +174,12 @@ class InferenceVerbs(Lifetime):
                 answer = begun.get(timeout=timeout_s)
             except Empty:
                 told = f"{name!r} did not answer in {show_duration(timeout_s or 0.0)}"
-                stop.set(DeadlineExceeded(told))
+                self.give_up(stop, DeadlineExceeded(told))
                 answer = begun.get()
+        except WorkbenchError:
+            raise
         except BaseException:  # an interrupt: nobody waits for the answer any more
-            stop.set(RequestStopped("interrupted"))
+            self.give_up(stop, RequestStopped("interrupted"))
             raise
         return answer.result()
 

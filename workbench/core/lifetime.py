@@ -229,6 +229,17 @@ class Lifetime:
             return verb(*args)
         return runtime.calling.call(partial(verb, *args), meanwhile)
 
+    def give_up(self, stop: CancellationToken, error: RequestStopped) -> None:
+        """Set *stop* soon, in another thread: it may release leases.
+
+        In this thread an interrupt could cut that, and a finalizer may run while it holds a lock.
+        """
+        runtime = self._runtime
+        if runtime is None:
+            stop.set(error)
+        else:
+            runtime.calling.begin(partial(stop.set, error))
+
     def _running(self) -> Runtime:
         runtime = self._runtime
         if runtime is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +10,8 @@ from dataclasses import dataclass, field
 from workbench.events import EventLog
 from workbench.memory.activations import Activations
 from workbench.model import ModelId, drop_name
-from workbench.residency import Telemetry
-from workbench.statistics import BatchPace, RequestStatistics, RunPace
+from workbench.residency import NOTHING, Telemetry
+from workbench.statistics import BatchPace, RequestCounts, RequestStatistics, RunPace
 
 _EDITIONS = 3  # that are kept at once
 _STALLS = 3
@@ -118,6 +119,15 @@ class RequestTrace:
         return tuple((at_s, model.plain, nbytes, seconds) for at_s, model, nbytes, seconds in last)
 
 
+class Forgotten:
+    """The counts of the models that are no longer served, together: of these, sums never fall."""
+
+    def __init__(self) -> None:
+        self.requests = RequestCounts()
+        self.loads = NOTHING
+        self.stalls = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Records:
     """The events, the last requests, and the record of each model over all its editions."""
@@ -128,11 +138,19 @@ class Records:
     """By name and version."""
     telemetry: Telemetry = field(init=False)
     """Statistics of loads and reasons of absence, by model."""
+    forgotten: Forgotten = field(default_factory=Forgotten)
+    forgetting: threading.Lock = field(default_factory=threading.Lock)
+    """Held while counts go from a model to the ``forgotten`` ones, and while all are added up."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "telemetry", Telemetry(self.events))
 
     def forget(self, name: str) -> None:
         """Drop the records of the models called *name*, which are no longer served."""
-        drop_name(self.models, name)
-        self.telemetry.forget(name)
+        with self.forgetting:
+            forgotten = self.forgotten
+            for record in drop_name(self.models, name):
+                forgotten.requests += record.requests.read()
+                forgotten.stalls += record.stalls
+            for loads in self.telemetry.forget(name):
+                forgotten.loads += loads

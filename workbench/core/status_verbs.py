@@ -10,7 +10,13 @@ from functools import partial
 from workbench.core.lifetime import Lifetime
 from workbench.core.records import Traced
 from workbench.core.runtime import Runtime, ServingDevice
-from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot, broken_status
+from workbench.core.status.snapshot import (
+    DeviceStatus,
+    ModelStatus,
+    Snapshot,
+    broken_status,
+    forgotten_status,
+)
 from workbench.core.status.statuses import Statuses
 from workbench.errors import (
     LoadFailed,
@@ -224,9 +230,16 @@ class StatusVerbs(Lifetime):
         return self._snapshot(self._statuses().counted())
 
     def measured(self) -> Snapshot:
-        """As ``counted``, with the computer's memory, and its CPU time since the last call."""
-        now = self.counted()
-        return replace(now, host=read_host(), cpu_utilization=read_cpu_utilization())
+        """As ``counted``, with all counts, the computer's memory, and its CPU time meanwhile."""
+        with self.records.forgetting:
+            now, gone = self.counted(), self.records.forgotten
+            counts = gone.requests, gone.loads, gone.stalls
+        return replace(
+            now,
+            host=read_host(),
+            cpu_utilization=read_cpu_utilization(),
+            forgotten=forgotten_status(*counts),
+        )
 
     def glance(
         self, most: int, *, chosen: str = "", since_s: float = 0.0, wanted: str = ""

@@ -12,7 +12,13 @@ import grpc
 from grpc import StatusCode
 
 from workbench import errors
-from workbench.errors import WorkbenchError, class_and_line_of, forget_frames, nearest
+from workbench.errors import (
+    WorkbenchError,
+    class_and_line_of,
+    forget_frames,
+    is_exhaustion,
+    nearest,
+)
 
 _MOST_NBYTES = 2000  # of a message: it is sent in a header, percent-encoded
 
@@ -58,14 +64,15 @@ PLACED_UNNAMED: Table = {**PLACED, errors.ModelNotFound: StatusCode.INVALID_ARGU
 def message_of(error: Exception, told: str = "") -> str:
     """One line about *error* for a client: *told*, or its own. The error's traceback is deleted.
 
-    Any other error is a bug of the workbench, and is also logged.
+    Any other error is a bug of the workbench, unless memory ran out, and is also logged.
     """
     if isinstance(error, WorkbenchError):
         text = told or str(error)
     elif isinstance(error, CancelledError):
         text = "the call was cancelled"
     else:
-        _log.error("a request failed; this is a bug in the workbench", exc_info=error)
+        if not is_exhaustion(error):
+            _log.error("a request failed; this is a bug in the workbench", exc_info=error)
         text = class_and_line_of(error)
     forget_frames(error)
     written = text.encode("utf-8", "backslashreplace")
@@ -85,5 +92,7 @@ def abort(
             context.set_trailing_metadata((("grpc-retry-pushback-ms", pushback_ms),))
     elif isinstance(error, CancelledError):
         code = StatusCode.CANCELLED
+    elif is_exhaustion(error):
+        code = StatusCode.RESOURCE_EXHAUSTED
     context.abort(code, message_of(error, told))
     raise AssertionError  # never: abort raises

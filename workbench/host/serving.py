@@ -67,16 +67,19 @@ class Serving:
             if self.is_running:
                 return
             try:
-                self._start()
+                self._start_shielded()
             except BaseException:
-                self._stop()
+                shielded(self._stop, "workbench-stop")
                 raise
 
-    def _start(self, listening: socket.socket | None = None) -> None:
-        """Start, on the socket *listening* if it is given.
+    def _start_shielded(self, listening: socket.socket | None = None) -> None:
+        """Start, on the socket *listening* if it is given; an interrupt ends the loads of a start.
 
         Raises as ``start`` does; what was started then is left for ``_stop``.
         """
+        shielded(partial(self._start, listening), "workbench-start", self.core.end_start)
+
+    def _start(self, listening: socket.socket | None) -> None:
         from workbench.http.infer import DataPlane  # litestar takes its time
 
         with self._life:
@@ -93,7 +96,7 @@ class Serving:
                 for other in others:
                     other.start()
 
-            self.core.open(partial(shielded, listen, "workbench-start"))
+            self.core.open(listen)
             self._listed = announce(http.url, self.token)
             self._started_s = time.monotonic()
             self.budget_nbytes = self.core.snapshot().budget_nbytes
@@ -160,12 +163,12 @@ class Serving:
             listening = kept.dup() if kept and stays else listening_socket(changed, token)
             try:
                 self._change(changed, core, token)
-                self._start(listening)
+                self._start_shielded(listening)
             except BaseException:
                 listening.close()
                 self._change(*before)
                 if kept:
-                    self._start(kept.dup())
+                    self._start_shielded(kept.dup())
                 raise
 
     def _change(self, settings: Settings, core: ServerCore, token: str) -> None:
@@ -183,9 +186,12 @@ class Serving:
 
         Raises ``SettingError``.
         """
+        shielded(partial(self._adjust, given), "workbench-adjust")
+
+    def _adjust(self, given: dict[str, Any]) -> None:
         with self._life:
             changed = self.settings.changed(**given)
-            self.core.call(self.core.adjust, changed)
+            self.core.adjust(changed)
             self.settings = changed
             self.budget_nbytes = self.core.budget_nbytes or self.budget_nbytes
             if self.is_running:

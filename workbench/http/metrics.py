@@ -5,7 +5,8 @@ inferences cost nothing more.
 
 As in Triton, a model's ``nv_`` series exist while it is in memory or loading; those of failures
 always. Unlike in Triton, the counters go on when the model is loaded again. Our series,
-``workbench_``, exist from the first request for the model on.
+``workbench_``, exist from the first request for the model on, until it is no longer served. Their
+sums, ``workbench_all_``, go on, and never fall.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def families(now: Snapshot) -> Iterator[Family]:
     yield from (_each(metric, models) for metric in OURS)
     yield _states(models)
     yield _durations(models)
+    yield from _sums([*now.models, *filter(None, [now.forgotten])])
     yield from _memory(now)
     yield from (_each(figure, [("", now)]) for figure in HOST)
     yield from _gpus(now)
@@ -86,6 +88,23 @@ def _failures(models: _Labelled) -> Family:
     return Family("nv_inference_request_failure", COUNTER, help_text, samples)
 
 
+def _sums(models: Sequence[ModelStatus]) -> Iterator[Family]:
+    """Our counters, summed over all *models*, those that are no longer served included."""
+    for figure in OURS:
+        if figure.kind == COUNTER:
+            name = figure.name.replace("_model_", "_all_")
+            help_text = f"{figure.help_text}: of all models so far"
+            total = sum(figure.read(model) or 0 for model in models)
+            yield Family(name, COUNTER, help_text, [Sample("", total)])
+    counts = [RequestCounts(), *(model.requests for model in models)]
+    buckets = zip(*(each.buckets for each in counts), strict=True)
+    total_s = sum(each.total_s for each in counts)
+    requests = RequestCounts(total_s=total_s, buckets=tuple(map(sum, buckets)))
+    help_text = "Seconds from the arrival of all answered requests so far to their answers"
+    name = "workbench_all_request_duration_seconds"
+    yield Family(name, HISTOGRAM, help_text, _histogram("", requests))
+
+
 def _states(models: _Labelled) -> Family:
     samples = (
         Sample(f"{labels},{label_text(state=state.value)}", int(model.state is state))
@@ -104,9 +123,10 @@ def _durations(models: _Labelled) -> Family:
 
 def _histogram(labels: str, requests: RequestCounts) -> Iterator[Sample]:
     below = list(accumulate(requests.buckets))
+    comma = "," if labels else ""
     for bucket, le in _BOUNDS:
-        yield Sample(f"{labels},{le}", below[bucket], "_bucket")
-    yield Sample(f'{labels},le="+Inf"', below[-1], "_bucket")
+        yield Sample(f"{labels}{comma}{le}", below[bucket], "_bucket")
+    yield Sample(f'{labels}{comma}le="+Inf"', below[-1], "_bucket")
     yield Sample(labels, requests.total_s, "_sum")
     yield Sample(labels, below[-1], "_count")
 

@@ -8,7 +8,13 @@ import math
 from workbench import errors
 from workbench.codecs import v2_json
 from workbench.contracts.triton.words import in_tritons_words
-from workbench.errors import WorkbenchError, class_and_line_of, forget_frames, nearest
+from workbench.errors import (
+    WorkbenchError,
+    class_and_line_of,
+    forget_frames,
+    is_exhaustion,
+    nearest,
+)
 from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply
 from workbench.settings import Settings
@@ -63,8 +69,8 @@ def error_reply(error: Exception, *, strict: bool = False, told: str = "") -> Re
     """The JSON error object of the V2 protocol, under the status of *error*'s class.
 
     If *strict*, under Triton's. The message is *told*, if that is given. Any other error is a bug
-    of the workbench: it goes to the log, and to the client as 500. The error's traceback is
-    deleted.
+    of the workbench, unless memory ran out: it goes to the log, and to the client as 500. The
+    error's traceback is deleted.
     """
     reply = _reply(error, told, strict=strict)
     forget_frames(error)
@@ -82,6 +88,8 @@ def _reply(error: Exception, told: str, *, strict: bool) -> Reply:
         if error.retry_after_s is not None:
             return reply.with_header(b"retry-after", b"%d" % math.ceil(error.retry_after_s))
         return reply
+    if is_exhaustion(error):
+        return message_reply(507, class_and_line_of(error))
     _log.error("a request failed; this is a bug in the workbench", exc_info=error)
     return message_reply(500, class_and_line_of(error))
 

@@ -130,9 +130,10 @@ class PythonModels:
         model = declared_id(function, name, 1)
         return Served(model.name, how, served.inputs, served.outputs)
 
-    def servable(self, name: str) -> Servable | None:
-        """The object that is served as *name*, if one is."""
-        return self._servables.get(name)
+    @property
+    def objects(self) -> Mapping[str, Servable]:
+        """The objects that are served, by the names of their models."""
+        return self._servables
 
     def report(self, name: str) -> Any:
         """The report of the conversion of *name*, if it was converted."""
@@ -223,8 +224,7 @@ class PythonModels:
             folder = OwnFolder()
             path = Path(folder.name, _FILE)
             report = self._convert(made, conversion, path)
-            how = f"{made.kind} as ONNX, {report}"
-            told = self._served_file(name, path, folder, how, report)
+            told = self._served_file(name, path, folder, str(report), report)
             self._reports[name] = report
         else:
             function = declared_model(made.call, made.inputs, made.outputs, loop=self._loop)
@@ -234,6 +234,7 @@ class PythonModels:
                 place="",
                 columns=made.columns,
                 steady=made.steady,
+                some=made.some if function.function is made.call else None,
             )
             self._register(ModelId(name, 1), function)
             told = Served(name, _how(made), function.inputs, function.outputs)

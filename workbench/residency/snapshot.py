@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency.leases import Loan
@@ -34,6 +35,10 @@ class LoadStatistics(Struct, gc=False):
     evictions: int = 0
     eviction_s: float = 0.0
     number: int = 0
+
+    def __add__(self, other: LoadStatistics) -> LoadStatistics:
+        """The counts of both; the *number* means nothing then."""
+        return LoadStatistics(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
 
 NOTHING = LoadStatistics()

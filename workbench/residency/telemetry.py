@@ -123,9 +123,10 @@ class Telemetry:
         counted = ((model, past.counts) for model, past in self._pasts.items())
         return {model: replace(counts) for model, counts in counted if counts != NOTHING}
 
-    def forget(self, name: str) -> None:
-        drop_name(self._pasts, name)
+    def forget(self, name: str) -> list[LoadStatistics]:
+        """Drop the models called *name*; returns their counts."""
         self._thrash.drop(name)
+        return [past.counts for past in drop_name(self._pasts, name)]
 
     def readable(self, name: str) -> None:
         """Forget that no version of the model called *name* could be read."""

@@ -34,6 +34,7 @@ class CardValues:
     that is not loaded (0: unknown), *config* its configuration
     as the members of Triton's ModelConfig, *request* an example of the V2 protocol, *calls* the
     code that sends it, by client, *example* the inputs that the model was served with, if any.
+    *report* is a line on its conversion, if it was converted.
     """
 
     status: ModelStatus
@@ -44,6 +45,7 @@ class CardValues:
     calls: Mapping[str, str] = field(default_factory=dict)
     docs_url: str = ""
     example: Mapping[str, Array] | None = None
+    report: str = ""
 
 
 def card_text(card: CardValues) -> str:
@@ -56,6 +58,7 @@ def card_text(card: CardValues) -> str:
     facts = [
         ("memory", _memory(card)),
         ("requests", _requests(card.status)),
+        ("conversion", card.report),
         ("example", _example(card)),
         ("code", f"calls[...] for {', '.join(card.calls)}" if card.calls else ""),
         ("docs", card.docs_url),
@@ -80,6 +83,7 @@ def card_html(card: CardValues) -> str:
         f'<div><b style="font-size:15px">{name}</b>{star(status.pinned)}{_version(card)} '
         f"{pill(state.word, state.shade, state.title)} {escape(state.why)}</div>"
         f"{table_html(_tensors(card.signature))}<div>{escape(words)}</div>"
+        f"<div>{escape(card.report)}</div>"
         f"<div><code>{escape(_example(card))}</code></div>{''.join(folded)}"
     )
 

@@ -224,13 +224,13 @@ class OnnxBackend:
 
 
 def runnable(file: OnnxFile, options: Any) -> str | bytes:
-    """The path of *file*; its bytes with guards if it needs guards. Sets *options* for it.
+    """The path of *file*; its bytes if these have to be rewritten. Sets *options* for it.
 
     Raises ``LoadFailed``.
     """
     if file.turns_batches:
         options.add_session_config_entry(_LEFT_OUT, "MatmulTransposeFusion")
-    if not file.guards:
+    if not file.is_rewritten:
         return str(file.path)
     options.add_session_config_entry(_WEIGHTS_FOLDER, str(file.path.parent))
     return guarded(file)
@@ -243,7 +243,7 @@ def _cancelled_by(stop: CancellationToken, options: Any) -> AbstractContextManag
 
 def _check_unchanged(source: ModelSource, file: OnnxFile) -> None:
     """Raise ``LoadFailed`` if the files changed since the header was read."""
-    if (file.external_files or file.guards) and stamps(
+    if (file.external_files or file.is_rewritten) and stamps(
         file.path, *file.external_files
     ) != file.stamps:
         raise LoadFailed(f"the files of {source.id} changed while it was loaded")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 
-from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed, WorkbenchError
-from workbench.model import ModelId
-
-_OUT_OF_MEMORY = re.compile(
-    r"Failed to allocate memory|Available memory of|bad_alloc|out of memory|ALLOC(ATION)?_FAILED",
-    re.IGNORECASE,
+from workbench.errors import (
+    InvalidRequest,
+    LoadFailed,
+    MemoryExhausted,
+    RunFailed,
+    WorkbenchError,
+    is_exhaustion,
 )
+from workbench.model import ModelId
 
 # Words for shapes in the message of a node, after its name, in which they say nothing
 _OF_SHAPES = re.compile(
@@ -32,7 +34,9 @@ _IR_VERSION = re.compile(r"Unsupported model IR version: (\d+), max supported IR
 
 GUARDS = "workbench/guard"
 """With this begin the names of nodes that ``guarded`` adds; that of one that fails says why."""
-_GUARD = re.compile(rf"Name:'\w*{GUARDS}/\d+/\d+/(.*)' Status Message: .*division by zero")
+_GUARD = re.compile(
+    rf"Name:'\w*{GUARDS}/\d+/\d+/(.*)' Status Message: .*(?:division by zero|cannot be reshaped)"
+)
 
 # Errors of CUDA with a common remedy. The last are those after which, by NVIDIA's documentation,
 # "the process must be terminated and relaunched".
@@ -50,21 +54,21 @@ _CUDA_REMEDIES = {
 
 def wake_error(error: Exception) -> WorkbenchError:
     """The error of a first session that could not be made."""
-    if _OUT_OF_MEMORY.search(str(error)):
+    if is_exhaustion(error):
         return _exhausted("ONNX Runtime did not begin, memory ran out", error)
     return LoadFailed(f"ONNX Runtime did not begin: {first_line(error)}")
 
 
 def load_error(model: ModelId, error: Exception) -> WorkbenchError:
     """The error of a load of *model* that failed."""
-    if _OUT_OF_MEMORY.search(str(error)):
+    if is_exhaustion(error):
         return _exhausted(f"{model} did not load, memory ran out", error)
     return LoadFailed(f"{model} does not load: {first_line(error)}")
 
 
 def run_error(model: ModelId, error: Exception) -> WorkbenchError:
     """The error of a run of *model* that failed."""
-    if _OUT_OF_MEMORY.search(str(error)):
+    if is_exhaustion(error):
         return _exhausted(f"{model} ran out of memory", error)
     guard = _GUARD.search(str(error))
     told = first_line(error)

@@ -21,6 +21,7 @@ from typing import Any
 from workbench.backends.onnx.errors import GUARDS
 from workbench.backends.onnx.header.file import OnnxFile
 from workbench.backends.onnx.header.zeros import Fragile, Need
+from workbench.backends.onnx.zip_maps import take_apart
 from workbench.errors import LoadFailed
 from workbench.protos import message_class
 
@@ -31,12 +32,13 @@ _OPSET_OF_WHERE, _OPSET_OF_CAST_LIKE = 9, 15
 
 
 def guarded(file: OnnxFile) -> bytes:
-    """The bytes of the model in *file* with its ``guards``, and its weights unchanged.
+    """The bytes of the model in *file* with its ``guards``, without its ZipMaps; its weights stay.
 
     Raises ``LoadFailed`` if its operator set has no guards for them, or the file changed.
     """
     message: Any = message_class("onnx", "onnx.Model")()
     message.ParseFromString(file.path.read_bytes())
+    take_apart(message)
     # beginning with the last, so that the indices of the others stay valid
     guards = sorted(file.guards, key=lambda each: each.path, reverse=True)
     for number, each in enumerate(guards):

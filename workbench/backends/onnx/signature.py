@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from workbench.backends.onnx.header.file import OnnxFile
-from workbench.backends.onnx.header.graph import ValueInfo
+from workbench.backends.onnx.header.graph import NO_SEQUENCE, ValueInfo
 from workbench.backends.onnx.values import DATATYPES
 from workbench.errors import LoadFailed
 from workbench.image_forms import image_forms
@@ -38,7 +38,8 @@ def onnx_signature(source: ModelSource, file: OnnxFile) -> Signature:
     _check_runnable(model, taken, given)
     batched = _batched(model, config, needed | defaults, {n: outputs[n] for n in given})
     forms = image_forms(model, taken, config.parameters)
-    columns = columns_in(config.parameters, taken)
+    is_matrix = [spec.shape for spec in taken.values()] == [(-1, len(file.columns))]
+    columns = columns_in(config.parameters, taken) or (file.columns if is_matrix else ())
     return Signature(PLATFORM, taken, given, batched, config.labels, forms, columns)
 
 
@@ -89,7 +90,8 @@ def _spec(
     """The tensor as the file declares it; if that has no rank, with the dims *configured*."""
     if info.kind != "tensor" or info.elem_type not in DATATYPES:
         kind = info.kind if info.kind != "tensor" else f"tensor of ONNX type {info.elem_type}"
-        raise LoadFailed(f"{what} {info.name!r} of {model} is a {kind}, which V2 cannot carry")
+        why = NO_SEQUENCE if info.kind == "sequence" else "which V2 cannot carry"
+        raise LoadFailed(f"{what} {info.name!r} of {model} is a {kind}, {why}")
     datatype = DATATYPES[info.elem_type]
     if info.dims is not None:
         shape = tuple(dim if isinstance(dim, int) else -1 for dim in info.dims)

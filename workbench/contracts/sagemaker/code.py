@@ -38,6 +38,7 @@ from workbench.errors import (
     RunFailed,
     WorkbenchError,
     class_and_line_of,
+    is_exhaustion,
 )
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import FunctionModel, ModelId, Signature, TensorSpec
@@ -72,14 +73,14 @@ def _told(what: object) -> Iterator[None]:
         yield
     except WorkbenchError:
         raise
-    except MemoryError as error:
-        raise MemoryExhausted(f"{what} ran out of memory") from error
     except BaseException as error:
         ctrl_c = threading.current_thread() is threading.main_thread()  # which alone gets it
         if isinstance(error, KeyboardInterrupt) and ctrl_c:
             raise
         _log.exception("%s raised", what)
         told = class_and_line_of(error)
+        if is_exhaustion(error):
+            raise MemoryExhausted(f"{what} ran out of memory: {told}") from error
         if isinstance(error, ModuleNotFoundError):
             told += "; install it for this server, which does not read requirements.txt"
         raise LoadFailed(f"{what} raised {told}") from error

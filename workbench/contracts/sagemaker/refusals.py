@@ -7,7 +7,13 @@ import json
 from dataclasses import dataclass
 
 from workbench import errors
-from workbench.errors import ContainerRefused, WorkbenchError, class_and_line_of, nearest
+from workbench.errors import (
+    ContainerRefused,
+    WorkbenchError,
+    class_and_line_of,
+    is_exhaustion,
+    nearest,
+)
 
 STATUS: dict[type[WorkbenchError], int] = {
     errors.WorkbenchError: 500,
@@ -54,7 +60,7 @@ KINDS = {
 """The names of statuses, as multi-model-server has them; others have that of 400 or 500."""
 
 _MOST_CHARACTERS = 4000
-_SHORT = (errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +91,17 @@ def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
     return Refusal(status, told)
 
 
-def _is_short(error: BaseException | None) -> bool:
+def _is_short(error: BaseException) -> bool:
     """Whether *error*, or what led to it, is that the system or the budget has no more to give."""
+    if is_exhaustion(error):
+        return True
     seen: set[int] = set()  # ``raise error from error`` makes it its own cause
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, MemoryError | errors.MemoryExhausted):
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        seen.add(id(each))
+        if isinstance(each, OSError) and each.errno in _SHORT:
             return True
-        if isinstance(error, OSError) and error.errno in _SHORT:
-            return True
-        error = error.__cause__ or error.__context__
+        each = each.__cause__ or each.__context__
     return False
 
 

@@ -92,7 +92,8 @@ class Snapshot:
     """A server at *at_s* (Unix seconds), with its *devices* and *models*.
 
     *left_out*: the models that are only counted. *host*: the computer's memory; *cpu_utilization*:
-    the used part of its CPU time, 0.0 to 1.0; both are read for ``measured`` only.
+    the used part of its CPU time, 0.0 to 1.0; *forgotten*: the counts of all models that are no
+    longer served, as those of one. These three are read for ``measured`` only.
     """
 
     at_s: float
@@ -101,6 +102,7 @@ class Snapshot:
     host: MemoryReading | None = None
     cpu_utilization: float | None = None
     left_out: LeftOut = _NONE_LEFT_OUT
+    forgotten: ModelStatus | None = None
 
     @property
     def ready(self) -> int:
@@ -127,3 +129,14 @@ def broken_status(name: str, reason: str) -> ModelStatus:
     """The status of a model of which no version can be read, for this *reason*."""
     absence = Absence(AbsenceKind.FAILED, reason)
     return ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE, reason=reason, absence=absence)
+
+
+def forgotten_status(requests: RequestCounts, loads: LoadStatistics, stalls: int) -> ModelStatus:
+    """The counts of models that are no longer served, as those of one model."""
+    return ModelStatus(
+        ModelId("", 0),
+        ModelState.UNAVAILABLE,
+        requests=requests,
+        load_statistics=loads,
+        stalls=stalls,
+    )

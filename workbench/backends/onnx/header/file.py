@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,10 @@ from workbench.backends.onnx.header.graph import (
     Graph,
     ValueInfo,
     domain_of,
+    read_entry,
     read_function,
     read_graph,
+    without_zip_maps,
 )
 from workbench.backends.onnx.header.outline import outline
 from workbench.backends.onnx.header.steady import is_steady
@@ -39,6 +42,8 @@ from workbench.stamps import Stamp, stamps
 # end of a mapped file ends the process.
 _READ_NBYTES = 4 << 20
 _MANY = 1000
+COLUMNS = "workbench.columns"
+"""The key in a model's metadata of the names of its only input's columns, a list in JSON."""
 _LFS = b"version https://git-lfs.github.com/"  # how its pointers begin
 
 # In earlier versions every initializer was listed as an input too, and its value was fixed.
@@ -62,8 +67,9 @@ class OnnxFile:
     *by_value*: the memory of a run may depend on the numbers in its inputs, not only on their
     shapes (see ``is_steady``). *takes_no_empty*: an empty input could end the process. So could a
     0 in *divisors*: an input, and which of its dimensions. *stamps* change when one of its files
-    does. *guards*: nodes that could end the process, and must be guarded. *turns_batches*,
-    *lacking*, *least_ranks*: see the functions.
+    does. *guards*: nodes that could end the process, and must be guarded. *zip_maps*: outputs are
+    those of a ZipMap in the file, and tensors here. *turns_batches*, *lacking*, *least_ranks*: see
+    the functions. *columns*: the names of the columns of the only input, if the file tells them.
     """
 
     path: Path
@@ -85,6 +91,13 @@ class OnnxFile:
     turns_batches: bool = False
     lacking: str = ""
     least_ranks: tuple[tuple[str, int], ...] = ()
+    zip_maps: bool = False
+    columns: tuple[str, ...] = ()
+
+    @property
+    def is_rewritten(self) -> bool:
+        """Whether the engine gets another model than the one in the file."""
+        return self.zip_maps or bool(self.guards)
 
 
 def read_onnx_file(path: Path) -> OnnxFile:
@@ -161,6 +174,7 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
     graphs: list[Graph] = []
     functions: list[Graph] = []
     ir_version = opset = 0
+    columns: tuple[str, ...] = ()
     for key, start, stop in reader.fields(0, nbytes):
         if key == 0x08:
             ir_version = start
@@ -170,6 +184,8 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
             graphs.append(read_graph(reader, start, stop))
         elif key == 0xCA:
             functions.append(read_function(reader, start, stop))
+        elif key == 0x72 and COLUMNS.encode() in reader.data[start:stop]:
+            columns = columns or _columns(*read_entry(reader, start, stop))
     if len(graphs) != 1:
         raise Fault("it has more than one graph" if graphs else "it has no graph")
     graph = graphs[0]
@@ -189,13 +205,15 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
     if all(isinstance(dim, int) for each in dims for dim in each[1:]):  # only the batch is free
         fragile = tuple(each for each in fragile if not each.least)
     guards_nbytes = len(divisions + fragile) * _GUARD_NBYTES
-    rewritten_nbytes = _REWRITTEN_FACTOR * nbytes if guards_nbytes else 0
+    outputs = without_zip_maps(graph)
+    zip_maps = outputs != tuple(graph.outputs)
+    rewritten_nbytes = _REWRITTEN_FACTOR * nbytes if guards_nbytes or zip_maps else 0
     return OnnxFile(
         path=path,
         opset=opset,
         inputs=inputs,
         defaults=defaults,
-        outputs=tuple(graph.outputs),
+        outputs=outputs,
         weights_nbytes=weights,
         resident_nbytes=max(weights, estimate.resident_nbytes(meta)) + guards_nbytes,
         load_nbytes=max(weights, estimate.load_nbytes(meta)) + guards_nbytes + rewritten_nbytes,
@@ -209,7 +227,21 @@ def _model(path: Path, reader: Reader) -> OnnxFile:
         guards=(*divisions, *fragile),
         turns_batches=any(map(turns_batches, (graph, *functions))),
         lacking=next(filter(None, map(lacking, (graph, *functions))), ""),
+        zip_maps=zip_maps,
+        columns=columns,
     )
+
+
+def _columns(key: str, value: str) -> tuple[str, ...]:
+    """The names of columns in an entry of a model's metadata; none in one of another *key*."""
+    if key != COLUMNS:
+        return ()
+    try:
+        names = json.loads(value)
+    except ValueError:
+        return ()
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return tuple(names) if is_list else ()
 
 
 def _fragile(

@@ -20,7 +20,14 @@ BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 8: 0, 9: 8, 10: 16, 11: 6
 BITS |= {13: 64, 14: 64, 15: 128, 16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4}
 BITS |= {24: 8, 25: 2, 26: 2, 27: 6, 28: 6}
 
+LABELS = (b"classlabels_int64s", b"classlabels_strings")  # attributes of a ZipMap
+NO_SEQUENCE = (
+    "which no protocol carries: end the model with ConcatFromSequence, or with one SequenceAt for "
+    "each tensor"
+)
+
 # Keys of the fields that hold the value of a Constant without a tensor: one number, a list
+_LABEL_KEYS = (0x40, 0x42, 0x4A)
 _LISTS = {b"float": (0x15, 0x3A, 0x3D), b"int": (0x18, 0x42, 0x40), b"string": (0x22, 0x4A)}
 # Key of a typed data field of TensorProto -> (bytes a number takes in the file at
 # least, bytes it takes once parsed)
@@ -68,7 +75,10 @@ class Value:
 
 @dataclass(slots=True)
 class Node:
-    """An operator, what it reads and writes, and what of its attributes matters here."""
+    """An operator, what it reads and writes, and what of its attributes matters here.
+
+    *n_labels*: the classes that a ZipMap names.
+    """
 
     op: bytes = b""
     domain: bytes = b""
@@ -78,6 +88,7 @@ class Node:
     values: list[Value] = field(default_factory=list)
     graphs: list[Graph] = field(default_factory=list)
     is_same_size: bool = False  # it pads by itself
+    n_labels: int = 0
 
 
 @dataclass(slots=True)
@@ -109,7 +120,7 @@ def read_tensor(reader: Reader, at: int, end: int) -> Value:
         elif key == 0x32:
             strings_nbytes.append(stop - start)
         elif key == 0x6A:
-            entries.update([_entry(reader, start, stop)])
+            entries.update([read_entry(reader, start, stop)])
         else:  # 0x10 data_type, 0x42 name, 0x4A raw_data, 0x70 data_location
             single[key] = (start, stop)
     name, elem_type = reader.text(*single.get(0x42, (0, 0))), single.get(0x10, (0, 0))[0]
@@ -126,7 +137,8 @@ def read_tensor(reader: Reader, at: int, end: int) -> Value:
     return value
 
 
-def _entry(reader: Reader, at: int, end: int) -> tuple[str, str]:
+def read_entry(reader: Reader, at: int, end: int) -> tuple[str, str]:
+    """Read a StringStringEntryProto: key and value. Raises ``Fault``."""
     found = {key: reader.text(start, stop) for key, start, stop in reader.fields(at, end)}
     return found.get(0x0A, ""), found.get(0x12, "")
 
@@ -249,6 +261,8 @@ def _attribute(reader: Reader, at: int, end: int, node: Node, depth: int) -> Non
     if name.startswith(b"value_"):  # value_floats and its like, of Constant only
         node.values += _listed(reader, name, lists)
         return
+    if name in LABELS:
+        node.n_labels += sum(_n_listed(reader, *each) for each in lists if each[0] in _LABEL_KEYS)
     ints = [span for span in lists if span[0] == 0x18 or span[0] in (0x40, 0x42)]
     if ints and all(key == 0x18 or stop - start <= 256 for key, start, stop in ints):
         node.ints[name] = tuple(number for span in ints for number in reader.numbers(*span))
@@ -274,8 +288,8 @@ def _listed(reader: Reader, name: bytes, lists: Sequence[tuple[int, int, int]]) 
 
 
 def _n_listed(reader: Reader, key: int, start: int, stop: int) -> int:
-    """How many numbers a field or a run of fields of AttributeProto holds."""
-    if key in (0x15, 0x18):
+    """How many numbers, or strings, a field or a run of fields of AttributeProto holds."""
+    if key in (0x15, 0x18, 0x4A):
         return 1
     if key in (0x3A, 0x3D):
         return (stop - start) // (4 if key == 0x3A else 5)
@@ -303,6 +317,17 @@ def read_graph(reader: Reader, at: int, end: int, depth: int = 0) -> Graph:
             graph.inner.append((start, stop))
     graph.results = [info.name.encode() for info in graph.outputs]
     return graph
+
+
+def without_zip_maps(graph: Graph) -> tuple[ValueInfo, ...]:
+    """The outputs of *graph*, where that of a ZipMap is a tensor of one column a class."""
+    zipped = {n.outputs[0]: n.n_labels for n in graph.nodes if n.op == b"ZipMap" and n.outputs}
+    return tuple(
+        ValueInfo(info.name, FLOAT, ("rows", zipped[info.name.encode()]), "tensor")
+        if info.name.encode() in zipped
+        else info
+        for info in graph.outputs
+    )
 
 
 def read_function(reader: Reader, at: int, end: int) -> Graph:

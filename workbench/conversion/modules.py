@@ -1,0 +1,140 @@
+"""Modules of PyTorch as ONNX, by torch.onnx."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from workbench.conversion.converter import Converter, Written, free_axes
+from workbench.conversion.graph import with_any_sizes
+from workbench.objects.calling import by_position_only
+from workbench.objects.eval_mode import in_eval_mode, is_switchable
+from workbench.objects.servable import Servable
+from workbench.tensor import Array
+
+
+def converter_of(servable: Servable) -> Converter:
+    """What converts *servable*, a module."""
+    write = partial(_write, servable)
+    return Converter("torch.onnx", "torch", write, sized=True, libraries=("torch", "onnxscript"))
+
+
+def _write(servable: Servable, arrays: Mapping[str, Array], path: Path) -> Written:
+    """Write the module, its weights beside it."""
+    import onnx
+    import onnxscript  # noqa: F401  # so that what is missing is said
+    import torch
+
+    module, free = servable.thing, free_axes(servable.inputs)
+    arrays = {name: _of_two(array, free[name]) for name, array in arrays.items()}
+    first = tuple(by_position_only(module.forward, arrays))
+    flat = _flat(module, first, tuple(arrays))
+    weight = next(iter(module.parameters()), None)
+    device = "cpu" if weight is None else weight.device
+    sizes = {name: dict.fromkeys(axes, torch.export.Dim.AUTO) for name, axes in free.items()}
+    with in_eval_mode(module), _quiet():
+        if isinstance(module, torch.jit.RecursiveScriptModule) and is_switchable(module):
+            flat.module = torch.jit.freeze(module)  # PyTorch exports no other scripted module
+        program = torch.onnx.export(
+            flat,
+            tuple(torch.from_numpy(np.array(array)).to(device) for array in arrays.values()),
+            path,
+            input_names=list(arrays),
+            output_names=list(servable.outputs),
+            dynamic_shapes=(tuple(sizes[name] for name in arrays),),
+            dynamo=True,
+            external_data=True,
+            verbose=False,
+        )
+    model = onnx.load(path, load_external_data=False)
+    # the exporter knows no free sizes behind an LSTM
+    with_any_sizes(model, list(free_axes(servable.outputs).values()))
+    path.write_bytes(model.SerializeToString())
+    return Written(_limits(getattr(program, "exported_program", None)))
+
+
+def _limits(program: Any) -> tuple[int, ...]:
+    """Sizes beyond which *program* is not known to be right: the module looked at them."""
+    ranges = getattr(program, "range_constraints", {}).values()
+    bounds = [bound for each in ranges for bound in (each.lower, each.upper)]
+    whole = [int(bound) for bound in bounds if str(bound).isdigit()]  # others are infinite
+    return tuple(
+        sorted({size for bound in whole for size in (bound - 1, bound, bound + 1) if size > 0})
+    )
+
+
+def _of_two(array: Array, axes: tuple[int, ...]) -> Array:
+    """*array* with a size of two or more on *axes*: an export of size 1 is of that for ever."""
+    for axis in axes:
+        if array.shape[axis] == 1:
+            array = np.concatenate([array, array], axis)
+    return array
+
+
+def _flat(module: Any, first: tuple[str, ...], names: tuple[str, ...]) -> Any:
+    """A module that takes the tensors *names* in order, and returns those of *module* in one tuple.
+
+    The exporter knows neither caches nor all classes of what a module may return.
+    """
+    import torch
+
+    class Flat(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = module
+
+        def forward(self, *tensors: Any) -> tuple[Any, ...]:
+            given = dict(zip(names, tensors, strict=True))
+            places = [given.pop(name) for name in first if name in given]
+            return tuple(filter(_is_tensor, _leaves(self.module(*places, **given))))
+
+    flat = Flat()
+    flat.training = False
+    return flat
+
+
+def _leaves(answer: Any) -> Iterator[Any]:
+    if isinstance(answer, Mapping | tuple | list):
+        for each in answer.values() if isinstance(answer, Mapping) else answer:
+            yield from _leaves(each)
+    else:
+        yield answer
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "detach")
+
+
+class _OfOtherThreads:
+    """A stream that drops what the thread that made it writes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._thread = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() == self._thread else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Hide what torch tells of its tries: warnings, and graphs that it could not finish."""
+    logger = logging.getLogger("torch")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with redirect_stderr(_OfOtherThreads(sys.stderr)):
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,118 @@
+"""The report of a conversion: what was compared, and how far the answers are apart.
+
+It is kept beside the model, as ``conversion.json``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from workbench.conversion.evidence import Evidence
+from workbench.errors import LoadFailed
+
+REPORT = "conversion.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What *tool* made of an object of the class *kind*, and what the comparison found.
+
+    *given* are the caller's rows, and *rows* these and the same ones changed. *labels*: rows with
+    another label. *largest*, *percentile_99*: differences of numbers, relative to their rows.
+    *one_refuses*: rows that only one of the two answers; *both_refuse*: that none does; *lacks*:
+    rows with missing texts, which only the object takes. *first*: the first differing row, "" if
+    there is none. *anyway*: whether differing rows were allowed.
+    """
+
+    kind: str
+    tool: str
+    given: int
+    rows: int
+    labels: int
+    largest: float
+    percentile_99: float
+    one_refuses: int
+    both_refuse: int
+    lacks: int
+    tolerance: float
+    anyway: bool
+    first: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        evidence: Evidence,
+        *,
+        kind: str,
+        tool: str,
+        given: int,
+        anyway: bool,
+        versions: Mapping[str, str],
+    ) -> Report:
+        return cls(
+            kind=kind,
+            tool=tool,
+            given=given,
+            rows=evidence.rows,
+            labels=evidence.labels,
+            largest=evidence.largest,
+            percentile_99=evidence.percentile_99,
+            one_refuses=evidence.one_refuses,
+            both_refuse=evidence.both_refuse,
+            lacks=evidence.lacks,
+            tolerance=evidence.tolerance,
+            anyway=anyway,
+            first="" if evidence.first is None else str(evidence.first),
+            versions=versions,
+        )
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the conversion answers all rows as the original, within the tolerance."""
+        return not (self.labels or self.one_refuses) and self.largest <= self.tolerance
+
+    @property
+    def found(self) -> str:
+        """What was found, in words."""
+        lacks = f"; {self.lacks} rows with missing texts it cannot take" if self.lacks else ""
+        return (
+            f"of {self.rows} rows compared, {self.labels} have another label, and "
+            f"{self.one_refuses} only one answers; the largest difference is {self.largest:.2g} "
+            f"of the row (99 % of the rows: {self.percentile_99:.2g}){lacks}"
+        )
+
+    def __str__(self) -> str:
+        accepted = "" if self.is_right else ", accepted by anyway=True"
+        return f"{self.kind} as ONNX, by {self.tool}: {self.found}{accepted}"
+
+    def write(self, folder: Path) -> Path:
+        """Write it into *folder*; the file. Raises ``OSError``."""
+        path = folder / REPORT
+        values = {name: _jsonable(value) for name, value in asdict(self).items()}
+        path.write_text(json.dumps({"told": str(self), **values}, indent=2) + "\n", "utf-8")
+        return path
+
+
+def read_report(folder: Path) -> Report | None:
+    """The report of the model in *folder*; ``None`` if it has none. Raises ``LoadFailed``."""
+    path = folder / REPORT
+    try:
+        values = json.loads(path.read_text("utf-8"))
+        del values["told"]
+        for name in ("largest", "percentile_99"):
+            values[name] = float(values[name])
+        return Report(**values)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError, KeyError) as error:
+        raise LoadFailed(f"{str(path)!r} is no report of a conversion: {error}") from None
+
+
+def _jsonable(value: object) -> object:
+    """*value*, or its text if JSON has no such number."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
