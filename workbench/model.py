@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -391,7 +391,8 @@ class FunctionModel:
     *takes*: those of ``TAKEN`` by which it is also called. *columns*: see ``Signature``. *steady*:
     it calls no other model, and the time of a run depends on the size of its inputs only, as of an
     estimator. *concurrent*: how many of its runs go on at once, 0 for any number; a generator runs
-    while it computes its next answer.
+    while it computes its next answer. *some*: is called instead where it is there, with the outputs
+    that are wanted and the inputs by name; it may leave out other outputs.
     """
 
     function: Callable[..., Any]
@@ -406,6 +407,7 @@ class FunctionModel:
     columns: tuple[str, ...] = ()
     steady: bool = False
     concurrent: int = 1
+    some: Callable[[Sequence[str], Mapping[str, Any]], Mapping[str, Any]] | None = None
 
     @property
     def schedule(self) -> Schedule | None:

@@ -37,4 +37,5 @@ if __name__ == "__main__":
         code_paths=[here, str(Path(here).parents[1] / "served.py")],
     )
     command = ["models", "serve", "-m", str(path), "--env-manager", "local", "-h", "127.0.0.1"]
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # for uvicorn
     os.execv(sys.executable, [sys.executable, "-m", "mlflow", *command, "-p", port])

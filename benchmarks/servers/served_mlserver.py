@@ -34,5 +34,12 @@ served = ModelSettings(
     max_batch_size=32,
     max_batch_time=0.002,
 )
+
+
+async def start() -> None:
+    """As its command line does."""
+    await MLServer(settings).start([served])
+
+
 install_uvloop_event_loop()
-asyncio.run(MLServer(settings).start([served]))
+asyncio.run(start())

@@ -1,6 +1,7 @@
 """Functions as sessions: what they are given, and what is taken from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -92,3 +93,18 @@ def test_what_a_function_asks_for(name: str, value: object) -> None:
     answer(session(run, takes=frozenset({name})), np.ones((1, 1), np.float32), **given)
     answer(session(run), np.ones((1, 1), np.float32), **given)
     assert asked == [{name: value}, {}]
+
+
+def test_outputs_that_are_not_wanted() -> None:
+    """An object that can leaves out what nobody wants."""
+    asked: list[object] = []
+
+    def some(wanted: Sequence[str], arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        asked.append((tuple(wanted), sorted(arrays)))
+        return dict.fromkeys(wanted, arrays["x"])
+
+    model = FunctionModel(print, (X,), (Y, replace(Y, name="z")), some=some)
+    loaded = FunctionBackend().load(ModelSource(ModelId("f", 1), ModelConfig("f"), model))
+    given = {"x": Tensor.of(np.ones((1, 1), np.float32))}
+    assert [tensor.array.tolist() for tensor in loaded.run(given, ("z",))] == [[[1.0]]]
+    assert asked == [(("z",), ["x"])]

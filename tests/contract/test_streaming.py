@@ -381,8 +381,8 @@ def test_a_generator_runs_alone() -> None:
         return n
 
     for function in (generate, takes):
-        with pytest.raises(UsageError, match="each request alone: no max_batch_size"):
-            Workbench(device="cpu").register(function, max_batch_size=4, **ports)
+        with pytest.raises(UsageError, match="each request alone: no batch="):
+            Workbench(device="cpu").register(function, batch=4, **ports)
 
 
 def test_generators_by_type_hints(rig: Rig) -> None:

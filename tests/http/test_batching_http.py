@@ -52,7 +52,7 @@ def test_a_function_with_batches_in_a_notebook() -> None:
     tensor = ("FP32", [-1, 2])
     with Workbench(device="cpu") as served:
         served.register(
-            lambda x: x * 2, name="f", inputs={"x": tensor}, outputs={"y": tensor}, max_batch_size=8
+            lambda x: x * 2, name="f", inputs={"x": tensor}, outputs={"y": tensor}, batch=8
         )
         answer = np.asarray(served.infer("f", np.ones((3, 2), np.float32)))
         config = httpx.get(f"{served.url}/v2/models/f/config").json()

@@ -29,7 +29,7 @@ def body(name: str = "x") -> bytes:
 @pytest.fixture(scope="module")
 def served(sample_models: Path) -> Iterator[Workbench]:
     workbench = Workbench(sample_models, device="cpu", load="all")
-    batches = {"max_batch_size": TOGETHER, "max_queue_delay": "60s"}
+    batches = {"batch": TOGETHER, "max_queue_delay": "60s"}
     workbench.register(lambda x: x, name="echo", **TENSOR)
     workbench.register(lambda x: x, name="batched", **batches, **TENSOR)
     workbench.register(failing, name="fails", **TENSOR)

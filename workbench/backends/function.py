@@ -79,6 +79,7 @@ class FunctionSession(Runnable):
         self._place = f", in {function.place}" if function.place else ""
         self._function: Callable[..., Any] = function.function
         self._takes = function.takes
+        self._some = function.some
         self.steady = function.steady
         self.concurrent = function.concurrent
 
@@ -94,8 +95,13 @@ class FunctionSession(Runnable):
 
         The *request* is what it may ask for, beside its inputs.
         """
-        given = self._arguments(inputs, request)
         try:
+            given = self._arguments(inputs, request)
+            if self._some is not None:
+                values = self._some(outputs, given)
+                return [
+                    self._tensor(self.signature.outputs[name], values[name]) for name in outputs
+                ]
             returned = self._function(**given)
         except InvalidRequest:  # the function's own word
             raise
@@ -145,11 +151,11 @@ class FunctionSession(Runnable):
     def _tensor(self, spec: TensorSpec, value: object) -> Tensor:
         try:
             tensor = Tensor.cast(value, spec.datatype)
+            if tensor.array is value or tensor.array.base is not None:  # it may be the function's
+                tensor = Tensor(tensor.datatype, tensor.array.copy(order="K"))
         except Exception as error:  # numpy asks the value itself, which may raise anything
             told = f"output {spec.name!r} of {self._model}: {line_of(error)}{self._place}"
             raise _failure(error, told) from None
-        if tensor.array is value or tensor.array.base is not None:  # it may be the function's
-            tensor = Tensor(tensor.datatype, tensor.array.copy(order="K"))
         if not spec.accepts(tensor.shape):
             raise RunFailed(
                 f"output {spec.name!r} of {self._model} has shape {list(tensor.shape)}, "

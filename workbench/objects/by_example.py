@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.asking.given import tensors_of
 from workbench.errors import UsageError, class_and_line_of
-from workbench.model import ModelId, Signature, TensorSpec
+from workbench.model import TAKEN, ModelId, Signature, TensorSpec
 from workbench.objects.calling import Loop, called_with, streams_of, wrapper_of
 from workbench.objects.hints import Hint, any_number_of, function_named, hint_of, torch_tensor
 from workbench.objects.rows import column_of, is_table
@@ -107,7 +107,9 @@ def _by_name(function: Callable[..., Any], example: Any, named: str) -> dict[str
         if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise any_number_of(function, each.name)
     values = example if isinstance(example, tuple) else (example,)
-    taken = [name for name in parameters if name != "parameters"]  # which are a request's
+    taken = [name for name in parameters if name not in TAKEN]  # which are a request's
+    if len(values) > len(taken):  # the example has them all
+        taken = list(parameters)
     needed = [name for name in taken if parameters[name].default is inspect.Parameter.empty]
     if len(needed) > len(values):
         raise UsageError(f"{named} takes {', '.join(needed)}: example= is a tuple of them")

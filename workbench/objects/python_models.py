@@ -234,6 +234,7 @@ class PythonModels:
                 place="",
                 columns=made.columns,
                 steady=made.steady,
+                some=made.some if function.function is made.call else None,
             )
             self._register(ModelId(name, 1), function)
             told = Served(name, _how(made), function.inputs, function.outputs)

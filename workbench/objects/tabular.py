@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -51,6 +51,7 @@ def tabular(
         kind=kind,
         library=kind_of(thing),
         call=run,
+        some=run.some,
         calls=" and ".join(dict.fromkeys(_METHODS.get(name, "predict") for name in calls)),
         inputs=rows.inputs,
         outputs=outputs,
@@ -89,10 +90,18 @@ class _Run:
         return self.answers(arrays)
 
     def answers(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        return self._answers(arrays, self._calls)
+
+    def some(self, wanted: Sequence[str], arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """The *wanted* outputs at least; a method of which none is wanted is not called."""
+        of_one = {name: call for name, call in self._calls.items() if name in wanted}
+        return self._answers(arrays, of_one if len(of_one) == len(wanted) else self._calls)
+
+    def _answers(self, arrays: Mapping[str, Array], calls: Mapping[str, Call]) -> dict[str, Array]:
         try:
             with _configured(self._configuration):
                 given = self._thing(arrays)
-                found = {name: call(given) for name, call in self._calls.items()}
+                found = {name: call(given) for name, call in calls.items()}
         except ValueError as error:
             told = str(error).strip().split("\n")[0]
             raise InvalidRequest(f"{self._kind} refuses the rows: {told}") from error
