@@ -105,8 +105,8 @@ def serve_function(workbench: Workbench) -> None:
 
     tensor = {"inputs": {"x": ("FP32", [-1, 4])}, "outputs": {"y": ("FP32", [-1, 4])}}
     workbench.register(slow, name="function_plain", **tensor)
-    workbench.register(slow, name="function_batched", max_batch_size=MOST, **tensor)
-    delay = {"max_batch_size": MOST, "max_queue_delay": DELAY_S}
+    workbench.register(slow, name="function_batched", batch=MOST, **tensor)
+    delay = {"batch": MOST, "max_queue_delay": DELAY_S}
     workbench.register(slow, name="function_delayed", **delay, **tensor)
 
 

@@ -13,7 +13,7 @@ import scipy.sparse
 import workbench
 from workbench import Workbench
 from workbench.errors import InvalidRequest, RequestTooLarge
-from workbench.model import Batching, FunctionModel, ModelId, Schedule, TensorSpec
+from workbench.model import Batching, FunctionModel, ModelId, TensorSpec
 
 NAMES = ("age", "income", "size_m")
 ROWS = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
@@ -37,8 +37,7 @@ def seen(when: np.ndarray, n: np.ndarray) -> np.ndarray:
 def wb() -> Iterator[Workbench]:
     with Workbench(device="cpu", token="a-token-of-this-test") as wb:
         matrix = FunctionModel(same, (X,), (Y,), columns=NAMES)
-        batches = Schedule(1, Batching())
-        batched = FunctionModel(same, (X,), (Y,), 0, 8, batches, columns=NAMES)
+        batched = FunctionModel(same, (X,), (Y,), 0, 8, Batching(), columns=NAMES)
         mixed = FunctionModel(seen, (DATE, NUMBER), (TensorSpec("y", "BYTES", (-1,)),))
         texts = TensorSpec("text", "BYTES", (-1, 1))
         one = FunctionModel(lambda text: text, (texts,), (texts,), columns=("text",))

@@ -288,7 +288,7 @@ def test_waiting_counts_at_a_fixed_rate(wb: Workbench) -> None:
         time.sleep(0.005)  # 200 requests a second, of the 400 that come
         return x
 
-    with registered(wb, slow, shape=[-1, 1], max_batch_size=1, instances=1):
+    with registered(wb, slow, shape=[-1, 1], batch=1):
         closed = measure(wb, "slow", clients=(1,), rates=()).points[0]
         opened = measure(wb, "slow", clients=(), rates=(400.0,)).points[0]
     assert opened.load.p99_s > 5 * 0.005
