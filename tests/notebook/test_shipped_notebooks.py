@@ -48,8 +48,11 @@ SHOWN = {
     "clients": (r"array\(\[2, 0, 4, 9, 4\]\), array\(\[2, 0, 4, 9, 4\]\)", r"\('wine', 'READY'\)"),
     "eviction_and_planner": (r"to make room for heavy_\d", r"MiB would make 95 % of these"),
     "gpu_memory": (r"ONNX Runtime +onnxruntime", r"to fit the budget of 512.0 KiB"),
-    "pytorch": (r"blend: Blend as ONNX, by torch\.onnx", r"to make room for wide_1"),
-    "scikit_learn": (r"grapes: Pipeline as ONNX, by skl2onnx", r"'name': 'label'"),
+    "pytorch": (r"blend: a copy of .* of Blend, by forward", r"to make room for wide_1"),
+    "scikit_learn": (
+        r"grapes: a copy of .* of Pipeline, by predict and predict_proba",
+        r"'name': 'label'",
+    ),
     "text": (r"'label': array\(\['good', 'bad'\]", r"OVER THE WIRE"),
     "tuning": (r"answers up to [\d,]+ elements", r"batching, 2 instances", r"p99 of 50 ms"),
 }
