@@ -16,10 +16,10 @@ from workbench.settings import Settings, Share, declared, variable_name
 OPTIONS = (
     "budget", "evict", "keep_alive", "load", "watch_every", "reload", "follow_links", "name",
     "device", "host", "port", "grpc_port", "grpc_uds", "grpc_ping", "modelmesh", "token",
-    "allow_hosts", "allow_origins", "restrict", "threads", "cache", "response_cache", "wait",
+    "allow_hosts", "allow_origins", "restrict", "threads", "cache", "wait",
     "exit_timeout", "max_waiting", "max_request", "max_image", "max_nesting", "max_elements",
     "strict_triton",
-    "strict_readiness", "trace_file", "shared_memory", "default_accept", "artifacts",
+    "strict_readiness", "shared_memory", "default_accept", "artifacts",
     "artifact_code", "artifact_script", "endpoints", "model_cache", "container",
 )  # fmt: skip
 
@@ -47,7 +47,6 @@ def test_defaults() -> None:
         max_elements=2**59,
         strict_triton=False,
         strict_readiness=True,
-        trace_file=None,
         shared_memory=False,
         default_accept=None,
         artifacts=None,
@@ -121,15 +120,6 @@ def test_a_script_is_a_file_name(value: object) -> None:
     """The script of artifacts is the name of a Python file, in no other folder."""
     with pytest.raises(SettingError, match="artifact_script: "):
         Settings.of(environ={}, artifact_script=value)
-
-
-@pytest.mark.parametrize("value", ["", 7, "/", "/no/such/folder/file"])
-def test_a_trace_file_can_be_written(value: object, tmp_path: Path) -> None:
-    """The file for traces is in a folder that there is."""
-    path = tmp_path / "traces.json"
-    assert Settings.of(environ={}, trace_file=str(path)).trace_file == path
-    with pytest.raises(SettingError, match="trace_file: "):
-        Settings.of(environ={}, trace_file=value)
 
 
 @pytest.mark.parametrize("value", ["localhost:8080", "ftp://a", "http://a/path", "", 1])
@@ -222,13 +212,12 @@ GOOD = [
     ("allow_hosts", "[0:0::1]", ("::1",)),
     ("allow_origins", "HTTPS://Lab.example.org:8888/", ("https://lab.example.org:8888",)),
     ("allow_origins", "https://a:443,http://b:80", ("https://a", "http://b")),
-    ("restrict", "logging=off", (("logging", "off"),)),
+    ("restrict", "functions=off", (("functions", "off"),)),
     ("restrict", {"functions": "0123456789abcdef", "model-repository": "off"},
      (("functions", "0123456789abcdef"), ("model-repository", "off"))),
     ("threads", "4", 4),
     ("cache", "1GiB", 2**30),
     ("cache", "off", 0),
-    ("response_cache", "64MiB", 2**26),
     ("max_request", "1.5 GB", 1_500_000_000),
     ("max_image", "1GiB", 2**30),
     ("max_nesting", "1", 1),
@@ -311,11 +300,11 @@ BAD: list[tuple[str, Any, str]] = [
     ("allow_origins", "null", "'null' is not an origin"),
     ("allow_origins", "lab.example.org", "'lab.example.org' is not an origin, such as https://"),
     ("allow_origins", ["https://a/b"], "'https://a/b' is not an origin"),
-    ("restrict", "everything=off", "there are model-repository, shared-memory, logging, functions"),
-    ("restrict", "logging", "it is not a list such as model-repository=off"),
+    ("restrict", "everything=off", "there are model-repository, shared-memory, functions"),
+    ("restrict", "functions", "it is not a list such as model-repository=off"),
     ("restrict", 5, "it is not a list such as model-repository=off"),
-    ("restrict", "logging=auto", "a group is off, or has a token of your own, not auto"),
-    ("restrict", {"logging": "short"}, "use auto, off, or 16 to 256 characters"),
+    ("restrict", "functions=auto", "a group is off, or has a token of your own, not auto"),
+    ("restrict", {"functions": "short"}, "use auto, off, or 16 to 256 characters"),
     ("evict", "LRU", "'LRU' is not one of lru, lfu, largest, cost, never"),
     ("evict", ["lru"], "['lru'] is not one of lru, lfu, largest, cost, never"),
     ("keep_alive", "soon", "30s, 5min or 2h, or off"),

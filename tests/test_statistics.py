@@ -147,10 +147,6 @@ def test_a_clock_that_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.time, "time", lambda: 50.0)
     statistics.failed(FailureReason.OTHER, 0.0)
     assert statistics.last_at_s == statistics.read().last_at_s == 50.0
-    statistics.succeeded(0.0, 0.0, 0.0, 0.0, at_s=60.0)
-    monkeypatch.setattr(module.time, "time", lambda: 40.0)
-    statistics.hit(0.0, 0.0)
-    assert statistics.last_at_s == statistics.read().last_at_s == 40.0
 
 
 def test_a_reading_stays_as_it_is() -> None:

@@ -17,14 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from workbench.errors import ArgumentError, show_in_one_line
+from workbench.removed import no_more
 from workbench.spelling import meant
-
-RENAMED = {
-    "convert": "the object itself is served; onnx=True converts it, compared on the rows check=",
-    "max_batch_size": "say batch=",
-    "instances": "say concurrent=",
-}
-"""Arguments that there were, and what to say instead."""
 
 Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -84,9 +78,11 @@ def _mistake(
     named = [each.replace(annotation=Parameter.empty) for each in taken.parameters.values()]
     named = named[1:] if named[0].name == "self" else named
     for word in kwargs:
-        if word not in taken.parameters and word in RENAMED and "batch" in taken.parameters:
-            return f"{called}: there is no argument {word!r} any more: {RENAMED[word]}"
-        if word not in taken.parameters and (cure := meant(word, [each.name for each in named])):
+        if word in taken.parameters:
+            continue
+        if gone := no_more(f"argument {word!r}", f"{called}({word}=)"):
+            return f"{called}: {gone}"
+        if cure := meant(word, [each.name for each in named]):
             return f"{called}: there is no argument {word!r}{cure}"
     shown = str(Signature(named))
     try:

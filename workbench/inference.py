@@ -44,8 +44,7 @@ class InferRequest(Struct):  # as all that each request makes: see ``Tensor``
     *into*: memory to which outputs may be written, so that they are not copied. *stop*: ends the
     request. *fit*: the check that it passed, or that another one like it passed. *functions*:
     whether Python functions may run for it. *scalars_of_one*: its scalars came with shape [1], and
-    those of the answer get this shape too. *trace*: the times of its wire, or the trace of the
-    ensemble of which it is a step. *each*: is called with each answer of a model that gives
+    those of the answer get this shape too. *each*: is called with each answer of a model that gives
     several; it raises ``RequestStopped`` if nobody wants more. *headers*: those of its wire, for
     functions that ask for them. *owns_inputs*: nobody else has its arrays, which the run may
     change. *made_s*: when the request was made, by ``time.perf_counter``.
@@ -63,7 +62,6 @@ class InferRequest(Struct):  # as all that each request makes: see ``Tensor``
     fit: Fit | None = None
     functions: bool = True
     scalars_of_one: bool = False
-    trace: Any = None
     each: Callable[[InferResponse], object] | None = None
     headers: Iterable[tuple[bytes | str, bytes | str]] = ()
     owns_inputs: bool = False

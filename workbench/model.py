@@ -329,12 +329,11 @@ class ModelConfig:
     *inputs*, *outputs*: empty if only the model file declares them; their shapes have the batch
     dimension if *max_batch_size* is above 0. *labels*: the classes of an output, in order, read
     from its file in *label_filenames*. *parameters*: options of ``image_forms``, ``tier``, those
-    in *engine*, and any others; *ignored* has the names of the parameters that have no effect.
+    in *engine*, and any others; *ignored* names the parameters and fields that have no effect.
     *warm_up*: samples that run before the model is READY. *instances*: how many runs go on at
     once, 0 for the server's choice. *placed*: the wanted device, ``"CPU"``, ``"GPU"`` or "".
     *metric_tags*: further labels of the model's metrics. *pinned_memory*: whether inputs and
-    outputs may go through pinned memory, which this server never uses. *cached*: whether answers
-    may be kept for equal requests.
+    outputs may go through pinned memory, which this server never uses.
     """
 
     name: str
@@ -355,7 +354,6 @@ class ModelConfig:
     metric_tags: Mapping[str, str] = field(default_factory=dict)
     ignored: tuple[str, ...] = ()
     pinned_memory: tuple[bool, bool] = (True, True)
-    cached: bool = False
 
     @property
     def warm_up_files(self) -> tuple[Path, ...]:

@@ -55,9 +55,6 @@ class RequestCounts:
     *infer_s*, *output_s*: preparing inputs, running, preparing outputs. *last_at_s*: when the last
     request ended (Unix seconds), 0.0 if none did. *buckets*: the histogram of the successful ones
     by ``BUCKETS_S``, and of longer ones; the quantiles are read from it, 0.0 while it is empty.
-    Where the model is *cached*, *cache_hits* of the successful ones were answered from the response
-    cache, without a run, and *cache_misses* were not found there; *cache_hit_s* and *cache_miss_s*
-    are the seconds of looking them up, and of keeping answers.
     """
 
     succeeded: int = 0
@@ -71,11 +68,6 @@ class RequestCounts:
     last_at_s: float = 0.0
     batches: tuple[BatchCounts, ...] = ()
     buckets: tuple[int, ...] = (0,) * (len(BUCKETS_S) + 1)
-    cached: bool = False
-    cache_hits: int = 0
-    cache_hit_s: float = 0.0
-    cache_misses: int = 0
-    cache_miss_s: float = 0.0
 
     def __add__(self, other: RequestCounts) -> RequestCounts:
         """How many requests of both succeeded or failed, and how long they took; no more."""
@@ -146,8 +138,6 @@ class RequestStatistics:
         self._queue_s = 0.0
         self._failures: dict[FailureReason, int] = {}
         self._failed_runs_s = 0.0
-        self._is_cached = False
-        self._hits = self._misses = (0, 0.0)  # of the response cache, and their seconds
         self._last_at_s = 0.0
         self._known: RequestCounts | None = None  # the last result of ``read``, until it changes
 
@@ -223,27 +213,6 @@ class RequestStatistics:
             self._last_at_s = at_s
             self._known = None
 
-    def cached(self) -> None:
-        with self._lock:
-            self._known = None
-            self._is_cached = True
-
-    def hit(self, queue_s: float, lookup_s: float) -> None:
-        """Count a request that the response cache answered after the sum of these seconds."""
-        with self._lock:
-            self._add_up()
-            self._known = None
-            self._hits = (self._hits[0] + 1, self._hits[1] + lookup_s)
-            self._queue_s += queue_s
-            self._buckets[bisect_left(BUCKETS_S, queue_s + lookup_s)] += 1
-            self._last_at_s = time.time()
-
-    def missed(self, seconds: float) -> None:
-        """Count a request that the response cache did not have; the cache took *seconds* for it."""
-        with self._lock:
-            self._known = None
-            self._misses = (self._misses[0] + 1, self._misses[1] + seconds)
-
     def failed(self, reason: FailureReason, duration_s: float) -> None:
         """Count a request that ended in an error after *duration_s*."""
         with self._lock:
@@ -275,7 +244,7 @@ class RequestStatistics:
         return RequestCounts(
             sum(self._buckets),
             dict(self._failures),
-            self._queue_s + sum(all_s) + self._hits[1],
+            self._queue_s + sum(all_s),
             self._failed_runs_s,
             self._queue_s,
             input_s,
@@ -288,9 +257,6 @@ class RequestStatistics:
                 if size >= 0
             ),
             tuple(self._buckets),
-            self._is_cached,
-            *self._hits,
-            *self._misses,
         )
 
 

@@ -64,7 +64,6 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda wb: wb.infer("wine", [[0.0] * 13], version="1"), "the version of a model is an int"),
     (lambda wb: wb.stop("soon"), "timeout_s is 'soon': it must be seconds, 0 or more"),
     (lambda wb: wb.stop(-1), "timeout_s is -1: it must be seconds, 0 or more"),
-    (lambda wb: wb.save_journal(5), "path: 5 is not a path"),
     (lambda wb: wb.trace.save(5), "path: 5 is not a path"),
     (lambda wb: wb.dashbord(), "a workbench has no attribute 'dashbord'; did you mean 'dashboard'"),
     (lambda wb: wb.connect, "a workbench has no attribute 'connect'"),
@@ -102,7 +101,6 @@ def test_a_mistake_is_one_line(served: Any, call: Callable[[Any], object], told:
     [
         lambda wb, path: wb.save("wine", path),
         lambda wb, path: wb.save("wine", path / "model.tar.gz"),
-        lambda wb, path: wb.save_journal(path / "journal"),
         lambda wb, path: wb.trace.save(path / "trace.npz"),
     ],
 )

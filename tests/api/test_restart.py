@@ -1,6 +1,5 @@
 """A restart changes what it is told to, and nothing else; nothing at all if it cannot."""
 
-import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -206,20 +205,15 @@ def test_no_request_comes_before_the_core_is_open(
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_clients_set_stays(
-    sample_models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
+    sample_models: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
 ) -> None:
-    """Trace settings and regions of shared memory, also if the restart fails; no trace is lost."""
-    file = tmp_path / "trace.json"
+    """Regions of shared memory stay, also if the restart fails."""
     memory = SharedMemory(create=True, size=64)
     region = {"key": f"/{memory.name}", "offset": 0, "byte_size": 64}
-    settings = {"device": "cpu", "shared_memory": "on", "trace_file": file}
+    settings = {"device": "cpu", "shared_memory": "on"}
     with Workbench(sample_models, port=0, **settings) as workbench, closing(memory):
         regions = f"{workbench.url}/v2/systemsharedmemory"
-        trace = f"{workbench.url}/v2/trace/setting"
         httpx.post(f"{regions}/region/r/register", json=region).raise_for_status()
-        chosen = {"trace_level": ["TIMESTAMPS"], "trace_rate": "1"}
-        wanted = httpx.post(trace, json=chosen).json()
-        workbench.infer("wine", np.zeros((1, 13), np.float32))
         failures, start = iter([PortInUse("scripted")] * fails), ServerHost.start
 
         def fail_first(host: ServerHost, given: socket.socket) -> None:
@@ -231,29 +225,22 @@ def test_what_clients_set_stays(
         with pytest.raises(PortInUse) if fails else nullcontext():
             workbench.restart(budget="32MiB")
         assert [row["name"] for row in httpx.get(f"{regions}/status").json()] == ["r"]
-        assert httpx.get(trace).json() == wanted
-        workbench.infer("wine", np.zeros((1, 13), np.float32))
         workbench.stop()
-        traces = json.loads(file.read_text())
-        assert len([each for each in traces if "model_name" in each]) == 2
         workbench.start()
         assert httpx.get(f"{workbench.url}/v2/systemsharedmemory/status").json() == []
         memory.unlink()
 
 
-def test_a_restart_may_turn_off_what_clients_set(sample_models: Path, tmp_path: Path) -> None:
-    """Without the setting shared_memory the regions end; a new trace_file begins with no traces."""
+def test_a_restart_may_turn_off_what_clients_set(sample_models: Path) -> None:
+    """Without the setting shared_memory the regions end."""
     memory = SharedMemory(create=True, size=64)
     region = {"key": f"/{memory.name}", "offset": 0, "byte_size": 64}
-    settings = {"device": "cpu", "shared_memory": "on", "trace_file": tmp_path / "trace.json"}
+    settings = {"device": "cpu", "shared_memory": "on"}
     with Workbench(sample_models, port=0, **settings) as workbench, closing(memory):
-        trace = f"{workbench.url}/v2/trace/setting"
         httpx.post(
             f"{workbench.url}/v2/systemsharedmemory/region/r/register", json=region
         ).raise_for_status()
-        httpx.post(trace, json={"trace_level": ["TIMESTAMPS"]}).raise_for_status()
-        workbench.restart(shared_memory="off", trace_file=tmp_path / "other.json")
-        assert httpx.get(trace).json()["trace_level"] == ["OFF"]
+        workbench.restart(shared_memory="off")
         workbench.restart(shared_memory="on")
         assert httpx.get(f"{workbench.url}/v2/systemsharedmemory/status").json() == []
         memory.unlink()

@@ -21,7 +21,6 @@ INFER = json.dumps({"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "
 ACTS = {
     "/v2/repository/models/wine/load": "{}",
     "/v2/repository/models/digits/unload": "{}",
-    "/v2/logging": '{"log_info": false}',
     "/v2/models/called/infer": INFER,
 }
 """What a page might do, by the path and the body that do it."""
@@ -99,8 +98,6 @@ class Served:
             found.add("/v2/repository/models/wine/load")
         if states["digits"] is not ModelState.READY:
             found.add("/v2/repository/models/digits/unload")
-        if not self.workbench._core.log_settings.info:
-            found.add("/v2/logging")
         return found
 
 

@@ -18,7 +18,6 @@ import pytest
 from click.testing import CliRunner
 from onnx_models import loop
 
-from workbench import Workbench
 from workbench.commands import cli
 from workbench.commands.cli import main
 from workbench.core.status.snapshot import ModelStatus, Snapshot
@@ -394,48 +393,6 @@ def test_version() -> None:
     from workbench import __version__
 
     assert __version__ in CliRunner().invoke(main, ["--version"]).output
-
-
-def test_a_journal_is_replayed(sample_models: Path, tmp_path: Path) -> None:
-    """What a server decided, and why, is decided again from the file of a bug report."""
-    with Workbench(sample_models, device="cpu", budget="8MiB") as wb:
-        wb.load("digits")
-        wb.load("wine")
-        wb.budget = "300KiB"
-        file = wb.save_journal(tmp_path / "journal")
-    told = CliRunner().invoke(main, ["replay", str(file)])
-    assert told.exit_code == 0
-    lines = told.output.splitlines()
-    assert sum("Load(model=ModelId(name='wine'" in line for line in lines) == 1
-    (why,) = [line for line in lines if "Close(model=ModelId(name='digits'" in line]
-    assert why.startswith("Resized(device=0, budget_nbytes=307200)")
-    assert "least recently used, to fit the budget of 300.0 KiB" in why
-
-
-def test_a_replay_that_nobody_reads(sample_models: Path, tmp_path: Path) -> None:
-    """A closed pipe is no fault of the journal."""
-    with Workbench(sample_models, device="cpu") as wb:
-        wb.load("wine")
-        file = wb.save_journal(tmp_path / "journal")
-    ours, theirs = os.pipe()
-    os.close(ours)
-    done = subprocess.run(
-        [*COMMAND, "replay", str(file)], stdout=theirs, stderr=subprocess.PIPE, check=False
-    )
-    os.close(theirs)
-    assert (done.returncode, done.stderr) == (1, b"")
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\x80\x04.", b"cos\nsystem\n(S'true'\ntR.", b"no", b"print(1)\n"]
-)
-def test_a_file_that_is_no_journal(tmp_path: Path, content: bytes) -> None:
-    """It is refused in one line, and nothing of it is called."""
-    (tmp_path / "file").write_bytes(content)
-    told = CliRunner().invoke(main, ["replay", str(tmp_path / "file")])
-    assert told.exit_code == 2
-    assert told.output.startswith(f"workbench: {tmp_path / 'file'} is no journal of this version: ")
-    assert told.output.count("\n") == 1
 
 
 @pytest.mark.parametrize(("columns", "is_cut"), [("80", True), ("200", False)])

@@ -220,6 +220,17 @@ def test_what_is_got_of_an_ensemble_can_be_loaded(tmp_path: Path) -> None:
         assert told in ignored(workbench)
 
 
+def test_a_field_without_effect_is_told(tmp_path: Path) -> None:
+    """A model that asks for Triton's response cache is served, and the event says it has none."""
+    model(tmp_path)
+    with (tmp_path / "m" / "config.pbtxt").open("a") as config:
+        config.write("response_cache { enable: true }")
+    with served(tmp_path) as (workbench, triton):
+        triton.load_model("m")
+        told = OptionIgnored(ModelId("m", 1), "response_cache", "it has no effect here")
+        assert told in ignored(workbench)
+
+
 @pytest.mark.parametrize("said", [True, False])
 def test_pinned_memory_is_told_as_it_was_said(tmp_path: Path, said: bool) -> None:
     """No buffer is pinned here, whatever is said; what is said is kept."""

@@ -386,7 +386,7 @@ def test_who_may_ask(boto3: Any, prefix: Path) -> None:
         ask = asker(boto3, it.url)
         assert ask("c.tar.gz")["Body"] == "told"
         refused(ask(), 401, "AccessDeniedException")
-    for other in ("functions", "logging"):  # neither may run this model, nor have it loaded
+    for other in ("functions", "shared-memory"):  # neither may run this model, nor have it loaded
         groups = {"functions": "another-token-0123", other: ACCESS_KEY}
         with Workbench(**given, token="another-token-4567", restrict=groups) as workbench:
             refused(asker(boto3, workbench.url)(), 401, "AccessDeniedException")

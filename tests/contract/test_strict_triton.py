@@ -110,7 +110,6 @@ OTHERS: dict[str, tuple[str, object]] = {
     ),
     "load: config.pbtxt does not parse": (LOAD.format("broken"), {}),
     "load: config.pbtxt with another name": (LOAD.format("misnamed"), {}),
-    "logging: a text for true": ("/v2/logging", {"log_info": "yes"}),
     "shared memory: no such object": (
         "/v2/systemsharedmemory/region/r/register", {"key": "/no", "offset": 0, "byte_size": 1},
     ),

@@ -81,7 +81,6 @@ def infer(client: Any, name: str, version: str = "") -> object:
          "requested model 'there' is not available: it has statistics only while it is loaded"),
         (lambda c: c.get_inference_statistics("misconfigured"),
          "requested model 'misconfigured' is not available: "),
-        (lambda c: c.get_trace_settings("no"), "Request for unknown model : no: there is no model"),
         (lambda c: c.load_model("no"),
          f"failed to load 'no', {POLL} there is no model 'no'; available: "),
         (lambda c: c.load_model(" \t"), "Model name cannot be empty. Please enter a valid name"),

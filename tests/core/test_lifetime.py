@@ -4,7 +4,6 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 from inside import opened
 
@@ -14,7 +13,6 @@ from workbench.core.placement import Placement
 from workbench.memory.device import Device, MemoryReading
 from workbench.model import ModelId
 from workbench.settings import Settings, Share
-from workbench.tensor import Tensor
 
 SIZES = {"a": 30, "b": 30}
 MIB = 2**20
@@ -46,23 +44,18 @@ def test_a_start_that_is_done_is_not_ended(tmp_path: Path) -> None:
 
 
 def test_a_core_that_is_opened_again(tmp_path: Path) -> None:
-    """It drains no more, traces nothing, and has neither regions nor what loads brought."""
+    """It drains no more, and has neither regions nor what loads brought."""
     (tmp_path / "models").mkdir()
-    core = fake_core(
-        tmp_path / "models", FakeLoader(dict(SIZES)), shared_memory="on",
-        trace_file=str(tmp_path / "traces"),
-    )  # fmt: skip
+    core = fake_core(tmp_path / "models", FakeLoader(dict(SIZES)), shared_memory="on")
     closed: list[str] = []
-    for name, owned in (
-        ("regions", core.regions), ("tracing", core.tracing), ("repository", core._repository)
-    ):  # fmt: skip
+    for name, owned in (("regions", core.regions), ("repository", core._repository)):
         owned.close = lambda name=name: closed.append(name)  # type: ignore[union-attr]
     core.open()
     core.drain()
     assert core.draining.error is not None
     core.close()
     assert core.draining.error is None
-    assert sorted(closed) == ["regions", "repository", "tracing"]
+    assert sorted(closed) == ["regions", "repository"]
 
 
 def test_a_share_is_of_each_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,30 +121,6 @@ def test_loads_that_wait_hold_up_no_unload(tmp_path: Path) -> None:
         assert all(each.result(30) for each in loads)
 
 
-def test_cached_answers_leave_before_models_for_a_smaller_budget(tmp_path: Path) -> None:
-    """As many as are needed, and none for a budget in which all still fits."""
-    loader = FakeLoader({"a": 30 * MIB})
-    core = fake_core(tmp_path, loader, budget="100MiB", response_cache="40MiB")
-    with opened(core):
-        core.load("a")
-        runtime = core._running()
-        cache = runtime._responses
-        assert cache is not None
-        answer = {"y": Tensor.of(np.zeros(9 * MIB, np.uint8))}
-        for number in range(4):
-            cache.keep(None, bytes([number]), answer)
-        free = []
-        for budget in (80, 67.5, 50):
-            core.adjust(replace(core.settings, budget=int(budget * MIB)))
-            books = runtime.residency.books()
-            free.append((books.budget_nbytes - books.claimed_nbytes) / MIB)
-        assert free == [12.5, 0, 0]
-        assert [cache.find(None, bytes([n])) is not None for n in range(4)] == [False] * 2 + [
-            True
-        ] * 2
-        assert core.loaded() == {"a"}
-
-
 def test_a_close_gives_runs_the_time_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +136,7 @@ def test_a_close_gives_runs_the_time_that_is_said(
 
 
 def test_what_the_next_core_takes_over(tmp_path: Path) -> None:
-    """Pins, the settings of the log, the urls of added models beside its own, and their files."""
+    """Pins, the urls of added models beside its own, and their files."""
     for folder in ("models", "added"):
         (tmp_path / folder).mkdir()
     (tmp_path / "added" / "model.onnx").touch()
@@ -179,7 +148,6 @@ def test_what_the_next_core_takes_over(tmp_path: Path) -> None:
         core.pin("a")
         core.add("new", tmp_path / "added", url="there")
         core.hand_over(to)
-    assert to.log_settings is core.log_settings
     assert to.pinned == (ModelId("a", 1),)
     assert to.added() == {"own": "its own", "new": "there"}
     with opened(to):

@@ -190,41 +190,6 @@ def test_a_warm_up_can_be_stopped(runs: Runs) -> None:
     assert learned.activations.measured_nbytes(8) == 0
 
 
-class Traces:
-    """Notes the traces of requests."""
-
-    def __init__(self) -> None:
-        self.begun: list[tuple[object, ...]] = []
-        self.ended: list[tuple[Any, ...]] = []
-
-    def begin(self, *given: object) -> str:
-        self.begun.append(given)
-        return "trace"
-
-    def end(self, *given: object) -> None:
-        self.ended.append(given)
-
-
-def test_the_times_of_a_traced_run(runs: Runs) -> None:
-    """A request waits until its run came; inputs are prepared until that began, outputs after."""
-    traces = Traces()
-    runs.tracing = traces  # type: ignore[assignment]
-    request = asked(id="7", trace="parent")
-    runs.trace_run(A, request, 1.0, 2.0, 3.0)
-    assert traces.begun == [(A, "parent")]
-    ((trace, model, request_id, stamps_s),) = traces.ended
-    assert (trace, model, request_id) == ("trace", A, "7")
-    now_s = stamps_s.pop("REQUEST_END")
-    assert stamps_s == {
-        "REQUEST_START": request.made_s,
-        "QUEUE_START": request.made_s,
-        "COMPUTE_START": 1.0,
-        "COMPUTE_INPUT_END": 2.0,
-        "COMPUTE_OUTPUT_START": 3.0,
-        "COMPUTE_END": now_s,
-    }
-
-
 @pytest.mark.parametrize(("max_batch_size", "inferences"), [(0, 1), (8, 3)])
 def test_the_answer_of_an_ensemble(
     runs: Runs, records: Records, max_batch_size: int, inferences: int

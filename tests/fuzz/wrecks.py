@@ -58,7 +58,6 @@ REGISTER = json.dumps({"key": OBJECT, "offset": 0, "byte_size": 64}).encode()
 CLASSES = [{"name": "y", "parameters": {"classification": 2}}]
 BASE64 = [{"name": "y", "parameters": {"content_type": "base64"}}]
 FLAT = json.dumps({"x": [1, 2], "id": "7", "temperature": 0.5}).encode()
-LEVELS = b'{"log_verbose_level": 1, "log_info": true, "log_format": "ISO8601"}'
 
 UNREGISTER = request("/v2/systemsharedmemory/unregister", b"{}")
 
@@ -89,9 +88,7 @@ CORPUS = [
     request("/v2/repository/models/digits/load", b"{}"),
     request("/v2/repository/models/digits/unload",
             b'{"parameters": {"unload_dependents": false}}'),
-    request("/v2/logging", LEVELS), request("/v2/logging"),
-    request("/v2/trace/setting", b'{"trace_level": ["OFF"]}'),
-    request(f"{DIGITS}/trace/setting"), request("/metrics"),
+    request("/v2/logging"), request("/metrics"),
     *(request(path) for path in ("/", "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models",
                                  DIGITS, f"{DIGITS}/ready", f"{DIGITS}/config", f"{DIGITS}/stats",
                                  "/v2/models/stats", "/nothing", "/v2/models/no%2Fbody?a=b#c")),

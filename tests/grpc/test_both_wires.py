@@ -113,25 +113,6 @@ def test_statistics(client: httpx.Client, call: Caller, path: str, name: str, ve
     assert told.model_stats[-1].inference_stats.success.count > 0 or not path
 
 
-def test_settings(client: httpx.Client, call: Caller) -> None:
-    """Settings read the same, and what one wire changes the other says."""
-    said = said_over_http(client, "GET", "/v2/trace/setting")
-    for model in ("", "two"):
-        told = call("TraceSetting", message("TraceSettingRequest", model_name=model))
-        values = {key: list(each.value) for key, each in told.settings.items()}
-        assert values == {key: [v] if isinstance(v, str) else v for key, v in said.items()}
-    for change in (True, False):
-        made = message("LogSettingsRequest")
-        made.settings["log_warning"].bool_param = change
-        told = call("LogSettings", made)
-        values = {
-            key: getattr(each, each.WhichOneof("parameter_choice"))
-            for key, each in told.settings.items()
-        }
-        assert values == said_over_http(client, "GET", "/v2/logging")
-        assert values["log_warning"] is change
-
-
 def failures() -> dict[str, tuple[str, Any, str, Any]]:
     """Requests that fail: over gRPC, and the same over HTTP, a GET if there is no body."""
     ask = message
@@ -141,12 +122,6 @@ def failures() -> dict[str, tuple[str, Any, str, Any]]:
     unload.parameters["unload_dependents"].int64_param = 1
     no_text = ask("RepositoryModelLoadRequest", model_name="wine")
     no_text.parameters["config"].bool_param = True
-    trace = ask("TraceSettingRequest")
-    trace.settings["trace_level"].value.append("TENSORS")
-    odd_trace = ask("TraceSettingRequest")
-    odd_trace.settings["news"].value.append("7")
-    log = ask("LogSettingsRequest")
-    log.settings["log_format"].string_param = "mine"
     unknown = ask("RepositoryModelLoadRequest", model_name="nope")
     repository = "repository/models"
     return {
@@ -172,10 +147,6 @@ def failures() -> dict[str, tuple[str, Any, str, Any]]:
         "dependents that are no flag": (
             "RepositoryModelUnload", unload,
             f"{repository}/two/unload", {"parameters": {"unload_dependents": 1}}),
-        "a trace setting that is not supported": (
-            "TraceSetting", trace, "trace/setting", {"trace_level": ["TENSORS"]}),
-        "an unknown trace setting": ("TraceSetting", odd_trace, "trace/setting", {"news": "7"}),
-        "a log setting that fits not": ("LogSettings", log, "logging", {"log_format": "mine"}),
     }  # fmt: skip
 
 
@@ -189,6 +160,22 @@ def test_failures(client: httpx.Client, call: Caller, case: str) -> None:
     assert code in {STATUS[kind] for kind, status in HTTP.items() if status == reply.status_code}
 
 
+@pytest.mark.parametrize(
+    ("method", "path"), [("TraceSetting", "trace/setting"), ("LogSettings", "logging")]
+)
+def test_extensions_that_are_not_served(
+    client: httpx.Client, call: Caller, method: str, path: str
+) -> None:
+    """An extension of Triton's that this server lacks is no method and no path."""
+    assert call.refused(method, b"")[0] is grpc.StatusCode.UNIMPLEMENTED
+    for verb in ("GET", "POST"):
+        reply = client.request(verb, f"/v2/{path}")
+        assert (reply.status_code, reply.json()) == (
+            404,
+            {"error": "there is nothing at this path"},
+        )
+
+
 def test_a_repository_that_is_named(call: Caller) -> None:
     """A repository cannot be chosen by its name, as in Triton."""
     for method in ("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload"):
@@ -197,12 +184,12 @@ def test_a_repository_that_is_named(call: Caller) -> None:
 
 
 def test_paths_that_are_no_text(tmp_path: Path, caller_of: Callable[[Workbench], Caller]) -> None:
-    """Names of files that are not UTF-8 are told with escapes: in the index, and of the trace."""
+    """Names of files that are not UTF-8 are told with escapes in the index."""
     root = tmp_path / os.fsdecode(b"\xff")
     (root / "broken").mkdir(parents=True)
     (root / "broken" / "config.pbtxt").write_text("nonsense")
     with (
-        Workbench(root, grpc_port=0, token="off", trace_file=root / "trace") as workbench,
+        Workbench(root, grpc_port=0, token="off") as workbench,
         httpx.Client(base_url=workbench.url) as client,
     ):
         call = caller_of(workbench)
@@ -210,9 +197,6 @@ def test_paths_that_are_no_text(tmp_path: Path, caller_of: Callable[[Workbench],
         assert r"\udcff/broken" in row.reason
         (said,) = said_over_http(client, "POST", "/v2/repository/index")
         assert said["reason"] == row.reason
-        told = call("TraceSetting", message("TraceSettingRequest")).settings["trace_file"].value[0]
-        assert told.endswith(r"\udcff/trace")
-        assert said_over_http(client, "GET", "/v2/trace/setting")["trace_file"] == told
 
 
 # ── loading ──

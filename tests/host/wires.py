@@ -176,9 +176,9 @@ class SpyCut(ShortCut):
         self.together: list[int] = []  # how many requests it was asked at a time
         self.replies: list[Reply] = []
 
-    def answer(self, head: InferHead, body: bytes, begun_s: float) -> Reply | None:
+    def answer(self, head: InferHead, body: bytes) -> Reply | None:
         self.bodies.append(body)
-        reply = super().answer(head, body, begun_s)
+        reply = super().answer(head, body)
         if reply is not None:
             self.replies.append(reply)
         return reply

@@ -203,9 +203,7 @@ def test_pages_of_other_sites(serve: Serve, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
-@pytest.mark.parametrize(
-    "path", ["/", "/v2/repository/index", "/v2/logging", "/schema", "/nothing"]
-)
+@pytest.mark.parametrize("path", ["/", "/v2/repository/index", "/schema", "/nothing"])
 def test_every_path_and_method_is_behind_it(serve: Serve, method: str, path: str) -> None:
     """No path and no method is left out."""
     answer = httpx.request(method, serve().url + path, headers=FOREIGN)
@@ -393,7 +391,7 @@ def test_a_made_token_goes_where_none_is_needed(
 
 def test_a_token_of_ones_own_is_not_shown(serve: Serve) -> None:
     """What a notebook shows is saved with it: a token that lasts is not in it."""
-    workbench = serve(token=TOKEN, restrict=f"logging={GROUP_TOKEN}")
+    workbench = serve(token=TOKEN, restrict=f"functions={GROUP_TOKEN}")
     for shown in (repr(workbench), workbench.link, repr(workbench.settings), str(workbench.events)):
         assert TOKEN not in shown
         assert GROUP_TOKEN not in shown
@@ -425,10 +423,10 @@ def test_headers_behind_the_body_are_none(serve: Serve) -> None:
 
 def test_a_stranger_does_not_learn_which_models_are_functions(serve: Serve) -> None:
     """Without a token the answer is the same for a function, another model, and none at all."""
-    workbench = serve(token=TOKEN, restrict="functions=off,logging=off")
+    workbench = serve(token=TOKEN, restrict="functions=off,model-repository=off")
     paths = ("double/infer", "digits/infer", "nothing/infer", "double/generate")
     answers = [httpx.post(f"{workbench.url}/v2/models/{path}") for path in paths]
-    answers.append(httpx.get(f"{workbench.url}/v2/logging"))
+    answers.append(httpx.post(f"{workbench.url}/v2/repository/index"))
     assert {(answer.status_code, answer.text) for answer in answers} == {(401, answers[0].text)}
 
 
@@ -463,12 +461,11 @@ def ask(workbench: Workbench, path: str, token: str = "", body: str = "{}") -> i
 
 def test_closed_groups(serve: Serve) -> None:
     """A group that is off is refused, however its path is spelled; the rest goes on."""
-    workbench = serve(restrict="model-repository=off,logging=off,functions=off,shared-memory=off")
+    workbench = serve(restrict="model-repository=off,functions=off,shared-memory=off")
     for path in (
         "/v2/repository/index",
         "/v2/repository/models/digits/load",
         "/v2/%72epository/models/digits/unload",
-        "/v2/logging",
         "/v2/systemsharedmemory/region/a/register",
         "/v2/cudasharedmemory/unregister",
         INFER,
@@ -480,7 +477,6 @@ def test_closed_groups(serve: Serve) -> None:
     assert ask(workbench, "/v2/repository/index") == 403
     assert both_ways(workbench, "Host: localhost") == {403}
     assert httpx.get(f"{workbench.url}/v2/models/double").status_code == 200
-    assert httpx.get(f"{workbench.url}/v2/logging").json()["error"].startswith("logging is closed")
 
 
 def test_an_ensemble_of_functions_is_one(serve: Serve) -> None:

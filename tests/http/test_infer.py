@@ -4,7 +4,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 from inside import lease, opened, set_pace
 
 from doubles import FixedPace
-from workbench.core import ServerCore, WireTimes
+from workbench.core import ServerCore
 from workbench.core.inference.direct import Direct
 from workbench.core.runtime import Runtime
 from workbench.http.infer import (
@@ -96,7 +95,7 @@ def test_a_small_request_is_answered_now(plane: DataPlane) -> None:
 def together(plane: DataPlane, *bodies: bytes, **headers: str) -> list[tuple[int, bytes]]:
     """The replies to requests that came together."""
     head = head_of(plane, **headers)
-    calls = [plane.call(head, body, 0.0) for body in bodies]
+    calls = [plane.call(head, body) for body in bodies]
     return [sent(reply) for reply in answer_infers_now([call for call in calls if call])]
 
 
@@ -157,22 +156,6 @@ def test_some_requests_that_are_alike_and_are_not_run_together(
     assert together(plane, *bodies) == alone
     assert stacks == [4]
     assert plane.core.status("wine").requests.succeeded == counted + 4
-
-
-def test_times_of_requests_that_are_alike(plane: DataPlane, stacks: list[int]) -> None:
-    """While requests are traced, each is run by itself, with the times of its own wire."""
-    sent(plane.answer_now(head_of(plane), BODY))
-    heads = [replace(head_of(plane), times=WireTimes({})) for _ in range(4)]
-    calls = [InferCall(plane, head, BODY) for head in heads]
-
-    async def answer() -> list[Reply | None]:
-        return answer_infers_now(calls)
-
-    assert [sent(reply)[0] for reply in asyncio.run(answer())] == [200] * 4
-    for call, head in zip(calls, heads, strict=True):
-        assert call.decoded is not None
-        assert call.decoded[0].trace is head.times
-    assert stacks == []
 
 
 def test_answers_that_are_no_numbers(plane: DataPlane, tmp_path: Path, stacks: list[int]) -> None:

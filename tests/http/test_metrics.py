@@ -349,7 +349,6 @@ def test_a_gpu_is_told() -> None:
         'workbench_memory_budget_bytes{device="cuda:1"}': 60,
         'workbench_memory_claimed_bytes{device="cuda:1"}': 70,
         'workbench_memory_held_bytes{device="cuda:1"}': 40,
-        'workbench_memory_cached_bytes{device="cuda:1"}': 0,
         'workbench_memory_by_system_bytes{device="cuda:1"}': 42,
         'workbench_memory_base_bytes{device="cuda:1"}': 500,
         'workbench_memory_deficit_bytes{device="cuda:1"}': 10,

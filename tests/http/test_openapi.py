@@ -190,8 +190,7 @@ def test_examples_of_a_model(client: httpx.Client, name: str, version: str) -> N
         if method == "post":
             assert client.post(path, json=example).status_code == 200
             ran.append(path.removeprefix(own))
-    traced = [] if version else ["/trace/setting"]
-    assert ran == ["/infer", "/generate", "/generate_stream", *traced]
+    assert ran == ["/infer", "/generate", "/generate_stream"]
 
 
 def test_schema_of_a_model(client: httpx.Client) -> None:

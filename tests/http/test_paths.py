@@ -15,7 +15,7 @@ from workbench.http.routes import GROUPS
 
 deterministic = settings(derandomize=True, deadline=None, max_examples=150)
 VERBS = (
-    "infer", "ready", "config", "stats", "generate", "generate_stream", "trace/setting", "docs",
+    "infer", "ready", "config", "stats", "generate", "generate_stream", "docs",
     "docs/dataplane.json",
 )  # fmt: skip
 
@@ -88,7 +88,6 @@ def test_the_last_words_are_the_grammar() -> None:
     """Of words that could be either, the last are the version and the verb."""
     assert parsed("/v2/models/a/infer/infer") == Target("a/infer", None, "infer")
     assert parsed("/v2/models/a/versions/1/versions/2") == Target("a/versions/1", 2, "")
-    assert parsed("/v2/models/a/trace/setting") == Target("a", None, "trace/setting")
 
 
 @pytest.mark.parametrize("version", ["0", "01", "-1", "+1", "v1", "1.0", "%31", "1%20", "x"])

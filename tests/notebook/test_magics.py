@@ -355,7 +355,7 @@ def test_a_server_of_python(shell: Any) -> None:
     [
         ("hello", r"does not know 'hello'; it knows .*dashboard, .*load, "),
         ("lod wine", "does not know 'lod'; did you mean 'load'"),
-        ("replay decisions.bin", "replay is for a shell: workbench replay --help$"),
+        ("serve models", "serve is for a shell: workbench serve --help$"),
         ("start nowhere", r"the repository folder '.*nowhere' does not exist"),
         ("start README.md", r"is a file, not a folder"),
         ("start sample_models --budget many", r"budget: 'many' is not an amount of memory"),

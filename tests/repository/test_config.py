@@ -140,11 +140,11 @@ def test_what_only_triton_serves(folder: Path, text: str, name: str, what: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "cached"), [("", False), ("{ }", False), ("{ enable: true }", True)]
+    ("text", "ignored"), [("{ }", ()), ("{ enable: true }", ("response_cache",))]
 )
-def test_response_cache(folder: Path, text: str, cached: bool) -> None:
-    """A model asks for it, or not."""
-    assert read(folder, f"response_cache {text}" if text else "").cached == cached
+def test_response_cache(folder: Path, text: str, ignored: tuple[str, ...]) -> None:
+    """A model that asks for Triton's response cache is served without, and that is told."""
+    assert read(folder, f"response_cache {text}").ignored == ignored
 
 
 def test_metric_tags(folder: Path) -> None:
@@ -394,7 +394,7 @@ def test_parameters_that_are_not_known(folder: Path, name: str) -> None:
     """A parameter that means nothing here is kept, and its name is among the ignored."""
     config = read(folder, f"{parameter('image_order', 'RGB')} {parameter(name, 'x')}")
     assert config.parameters == {"image_order": "RGB", name: "x"}
-    assert config.ignored == (name,)
+    assert config.ignored == (f"parameter {name!r}",)
 
 
 @pytest.mark.parametrize("value", ["auto", "plain", "prepared", "mapped"])

@@ -149,7 +149,7 @@ def test_parameters_of_an_engine_are_ignored(folder: Path) -> None:
     scale = 'parameters { key: "image_scale" value { string_value: "0.5" } }'
     assert read(folder, text + scale).parameters == {"image_scale": "0.5"}
     tier = 'parameters { key: "tier" value { string_value: "plain" } }'
-    assert read(folder, text + tier).ignored == ("tier",)
+    assert read(folder, text + tier).ignored == ("parameter 'tier'",)
 
 
 @pytest.mark.parametrize("versions", [(), (1,), (2, 7)])

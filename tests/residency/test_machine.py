@@ -222,16 +222,6 @@ def test_how_long_a_victim_was_idle(rig: Rig) -> None:
     assert [each.idle_s for each in told] == [5.0, None]
 
 
-def test_what_is_reserved_is_no_room(rig: Rig) -> None:
-    """What no model takes is claimed and held, and a refusal counts it to what stays."""
-    rig.apply(events.Reserved(0, 30))
-    device = rig.machine.residents.devices[0]
-    assert (device.claimed_nbytes, device.held_nbytes) == (30, 30)
-    rig.apply(events.Requested(1, (A,)))
-    *_, refused = rig.apply(events.Estimated(1, {A: 80}))
-    assert "80 B, 70 B of 100 B are free and 30 B may not be evicted" in str(refused.error)  # type: ignore[union-attr]
-
-
 def test_a_load_is_tried_again_when_others_have_really_left(rig: Rig) -> None:
     """Where memory ran out, the books do not know how much there is: all victims go first."""
     rig.load(B, 30)
@@ -493,15 +483,6 @@ def test_a_broken_promise_is_one_for_all_its_models(rig: Rig) -> None:
     rig.apply(events.Released((B,)))
     assert isinstance(rig.apply(events.Closed(B))[-1], Tell)  # no load begins
     assert [resident.id for resident in rig.machine.residents.all()] == [A]
-
-
-def test_memory_that_is_no_longer_reserved_makes_room(rig: Rig) -> None:
-    """Who waits gets room at once."""
-    rig.apply(events.Reserved(0, 40))
-    rig.ask(D)  # which loads
-    rig.ask(A, 70)
-    assert rig.machine.residents.find(A) is None
-    assert rig.apply(events.Reserved(0, 20))[-1] == Load(A, 0, 70)
 
 
 def test_another_policy_makes_room() -> None:

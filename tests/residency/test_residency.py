@@ -284,20 +284,6 @@ def test_a_renewal_is_no_use(rig: Rig) -> None:
     assert rig.loaded() == {B, C}
 
 
-def test_no_more_is_reserved_while_a_request_waits() -> None:
-    """What it waits for is not given to something else, but less may be reserved than before."""
-    rig = Rig(FakeLoader(dict(SIZES), callers={"a"}))
-    assert (rig.residency.reserve(101), rig.residency.reserve(100)) == (False, True)
-    assert rig.residency.reserve(20)
-    rig.load(A)
-    lease = rig.lease(A)
-    rig.acquire(ModelId("sixty", 1))
-    assert not rig.residency.reserve(30)
-    assert rig.residency.reserve(10)
-    rig.give_back(lease)
-    assert rig.loaded() == {ModelId("sixty", 1)}
-
-
 def test_why_a_model_is_absent(rig: Rig) -> None:
     """Nothing says that any more once it has room promised, before its load begins."""
     rig.load(A, B)
@@ -828,9 +814,9 @@ def test_only_those_that_are_due_expire(rig: Rig) -> None:
 def test_a_look_that_finds_none_to_expire_is_no_event(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing is decided then, and the journal of events keeps its room for real ones."""
+    """Nothing is decided then."""
     rig.load(A)
-    monkeypatch.setattr(rig.residency._journal, "apply", None)
+    monkeypatch.setattr(rig.residency._machine, "apply", None)
     assert rig.residency.expire(300.0) == 300.0
     rig.now_s = 299.0
     assert rig.residency.expire(300.0) == 1.0

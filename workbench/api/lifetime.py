@@ -17,6 +17,7 @@ from workbench.core import ServerCore
 from workbench.engines import overwritten
 from workbench.errors import AttributeUnknown, PortInUse, SettingError, UsageError
 from workbench.host.serving import Serving
+from workbench.removed import no_more, no_more_verb
 from workbench.repository import hidden_files, too_deep
 from workbench.settings import Folders, Settings, declared
 from workbench.spelling import meant, no_folder
@@ -51,6 +52,8 @@ class Lifetime:
             hint = meant(name, dir(type(self)))
             if any(option.name == name for option in declared()):
                 hint = f": wb.restart({name}=...) changes it"
+            if gone := no_more(f"setting {name!r}", name):
+                hint = f": {gone}"
             raise AttributeUnknown(f"a workbench has no attribute {name!r} to set{hint}")
         super().__setattr__(name, value)
 
@@ -61,6 +64,8 @@ class Lifetime:
                 return object.__getattribute__(self, name)  # raises what it raised before
             if name in self._core.names():
                 cure = f": write wb[{name!r}]"
+            elif gone := no_more_verb(f"wb.{name}", name):
+                cure = f": {gone}"
             elif name in _ELSEWHERE:
                 cure = f"; did you mean {_ELSEWHERE[name]!r}?"
             else:
@@ -121,10 +126,9 @@ class Lifetime:
     def restart(self, repository: Folders = None, **settings: Any) -> Self:
         """Restart with changed options; options that are not given stay as they are.
 
-        The address, functions, pins, files given with loads, statistics, events, log and trace
-        settings, and registered shared memory stay. Clients that connect meanwhile wait. Models
-        are loaded again. Raises as the constructor and
-        ``start`` do; then the server runs on as before.
+        The address, functions, pins, files given with loads, statistics, events, and registered
+        shared memory stay. Clients that connect meanwhile wait. Models are loaded again. Raises as
+        the constructor and ``start`` do; then the server runs on as before.
         """
         self._serving.restart(repository, **settings)
         return self

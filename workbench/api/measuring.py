@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, SupportsIndex
 from workbench.api.reading import Reading
 from workbench.arguments import path_of
 from workbench.asking.given import check_model
-from workbench.errors import UsageError, refused_in_one_line
+from workbench.errors import UsageError
 from workbench.seconds import parse_seconds
 from workbench.views.progress import Progress
 
@@ -166,14 +166,3 @@ class Measuring(Reading):
         p99_s = parse_seconds(p99, "p99")
         connection = connect(self.url, token=self.token)
         return tune_shown(connection, model, p99_s, sweep, self.settings.repository)
-
-    def save_journal(self, path: str | Path) -> Path:
-        """Write the last 10,000 or more decisions about memory into a file, for a bug report.
-
-        It has the names, sizes and errors of models, and no requests. ``workbench replay`` decides
-        all of it again. Raises ``ServerNotRunning``, ``FileRefused``.
-        """
-        written = path_of("path", path)
-        with refused_in_one_line(written):
-            written.write_bytes(self._core.journal())
-        return written

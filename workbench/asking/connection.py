@@ -35,6 +35,7 @@ from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import WorkbenchError
 from workbench.image_forms import image_forms
 from workbench.model import ModelId, ModelState, Signature
+from workbench.removed import no_more_verb
 from workbench.rows import columns_in
 from workbench.running import find_token
 from workbench.spelling import meant
@@ -362,7 +363,8 @@ class Connection(Asks):
         super().__setattr__(name, value)
 
     def _lacks(self, name: str) -> errors.AttributeUnknown:
-        cure = meant(name, dir(type(self))) or (
+        gone = no_more_verb(f"wb.{name}", name)
+        cure = (f": {gone}" if gone else meant(name, dir(type(self)))) or (
             ": serving, pinning, settings and measuring are for the Workbench itself, in the "
             "process of the server"
         )

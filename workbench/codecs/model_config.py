@@ -73,7 +73,6 @@ def describe(
         "model_transaction_policy": {
             "decoupled": isinstance(source.origin, FunctionModel) and source.origin.streams
         },
-        **({"response_cache": {"enable": True}} if config.cached else {}),
     }
 
 

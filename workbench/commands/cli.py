@@ -30,6 +30,7 @@ from workbench.contracts.sagemaker.platform import BIND_TO_PORT, on_sagemaker, s
 from workbench.errors import UsageError, WorkbenchError, refused_in_one_line
 from workbench.host.logs import LogRing
 from workbench.nbytes import parse_nbytes, show_nbytes
+from workbench.removed import no_more_option, no_more_verb
 from workbench.running import find_token, running_servers
 from workbench.seconds import show_duration
 from workbench.settings import declared, variable_name
@@ -104,6 +105,8 @@ class _Commands(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] in _MAGICS:
             ctx.fail(f"%workbench {args[0]} is for notebooks; in a shell: workbench serve FOLDER.")
+        if args[0] not in self.commands and (gone := no_more_verb(f"command {args[0]}", args[0])):
+            raise UsageError(gone)
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -144,6 +147,9 @@ def _in_one_line(group: click.Group, ctx: click.Context | None = None) -> Iterat
     except click.UsageError as error:
         of = error.ctx or ctx
         path, told = of.command_path if of else "workbench", error.format_message()
+        if isinstance(error, click.NoSuchOption):
+            verb = (of.info_name if of else None) or ""
+            told = no_more_option(verb, error.option_name) or told
         if isinstance(error, click.BadOptionUsage) and ctx and ctx.invoked_subcommand:
             command = group.commands[ctx.invoked_subcommand]  # which click does not say here
             path = f"{ctx.command_path} {command.name}"
@@ -406,27 +412,6 @@ def bench(connection: Connection, model: str, *, sweep: Sweep) -> None:
         click.echo("  ".join(report.row(point)).rstrip(), err=True)
 
     click.echo(benchmark.bench(connection, model, sweep, told=told))
-
-
-@main.command()
-@click.argument("journal", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-def replay(journal: Path) -> None:
-    """Decide again what a server decided about memory, from the JOURNAL of a bug report.
-
-    Each line is what happened, and what this version of the workbench would do then.
-    """
-    from workbench import residency
-
-    try:
-        for event, effects in residency.replay(journal.read_bytes()):
-            click.echo(f"{event} -> {', '.join(map(str, effects)) or 'nothing'}")
-    except OSError:  # nobody reads on, or the file cannot be read
-        raise
-    except Exception:  # whatever a file that is none makes of the reading
-        raise UsageError(
-            f"{journal} is no journal of this version: name a file that wb.save_journal wrote, "
-            "with the version of the workbench that wrote it"
-        ) from None
 
 
 @main.command()

@@ -11,13 +11,11 @@ from functools import partial
 from typing import TypeVar
 
 from workbench.backends.base import Backend
-from workbench.core.log_settings import LogSettings
 from workbench.core.names import Names
 from workbench.core.placement import Placement, place
 from workbench.core.records import Records
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
-from workbench.core.tracing import Tracing
 from workbench.errors import NotSupported, RequestStopped, ServerNotRunning
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
@@ -50,7 +48,6 @@ class Lifetime:
         self.records = records or Records()
         self.events = self.records.events
         self._regions = Regions()
-        self.log_settings = LogSettings()
         self._repository = ModelRepository(
             *settings.repository, name=settings.name, follow_links=settings.follow_links
         )
@@ -59,10 +56,9 @@ class Lifetime:
         self._urls: dict[str, str] = {}  # of the models that were added
         self._names = Names(self._repository, self._default, self._ready)
         self._runs = Runs(settings.max_image, self.records)
-        self.tracing = Tracing(settings.trace_file, partial(setattr, self._runs, "tracing"))
         self._placements: tuple[Placement, ...] = ()
         self._why_closed = _STOPPED
-        self._given_away: list[object] = []  # what another core goes on with
+        self._has_given_regions = False  # another core goes on with them
         self._pinned: tuple[ModelId, ...] = ()  # while it is closed
         self._runtime: Runtime | None = None
         self.draining = CancellationToken()  # set when the server begins to stop
@@ -150,9 +146,8 @@ class Lifetime:
         self._runtime = None
         self.draining = CancellationToken()
         runtime.close(timeout_s)
-        for each in (self._regions, self.tracing):
-            if each not in self._given_away:
-                each.close()
+        if not self._has_given_regions:
+            self._regions.close()
         self._repository.close()
 
     @property
@@ -167,21 +162,15 @@ class Lifetime:
     def hand_over(self, to: Lifetime) -> None:
         """Give *to*, which is closed, what outlasts a restart; this core must be closed next.
 
-        That is the pins, log settings, added models, files of loads, and, unless the settings of
-        *to* differ in that, registered shared memory and the settings of traces.
+        That is the pins, added models, files of loads, and, unless the settings of *to* differ in
+        that, registered shared memory.
         """
-        to.log_settings = self.log_settings
         to._pinned = self.pinned
         to._repository.take_over(self._repository)
         to._urls |= self._urls
-        self._given_away, to._given_away = [], []
-        if to.settings.shared_memory:
+        self._has_given_regions, to._has_given_regions = to.settings.shared_memory, False
+        if self._has_given_regions:
             to._regions = self._regions
-            self._given_away.append(self._regions)
-        if to.settings.trace_file == self.settings.trace_file:
-            to.tracing = self.tracing
-            to.tracing.follow(partial(setattr, to._runs, "tracing"))
-            self._given_away.append(self.tracing)
 
     def forget_in_child(self) -> None:
         """After a fork, in the child: drop the runtime, whose threads the child does not have.

@@ -14,7 +14,6 @@ from workbench.backends.base import Runnable, Session
 from workbench.classification import classify
 from workbench.core.records import Learned, ModelRecord, Records
 from workbench.core.run_memory import RunMemory
-from workbench.core.tracing import Trace, Tracing
 from workbench.core.turns import Held
 from workbench.errors import (
     InvalidRequest,
@@ -93,7 +92,6 @@ class Runs:
 
     def __init__(self, max_image_nbytes: int, records: Records) -> None:
         self.trace = records.trace
-        self.tracing: Tracing | None = None  # ``None`` while no requests are traced
         self._events = records.events
         self._max_image_nbytes = max_image_nbytes
         self._records = records.models
@@ -219,40 +217,6 @@ class Runs:
         elif peak.nbytes is not None:
             learned.activations.observe(nbytes, peak.nbytes)
 
-    def begin_trace(self, ensemble: ModelId, request: InferRequest) -> None:
-        """If requests are traced, begin a trace of the *request*, for its steps to join."""
-        if self.tracing is not None:
-            request.trace = self.tracing.begin(ensemble, request.trace)
-
-    def drop_trace(self, request: InferRequest) -> None:
-        """The *request* to an ensemble failed; such requests are not traced."""
-        if self.tracing is not None and isinstance(request.trace, Trace):
-            self.tracing.drop(request.trace)
-
-    def trace_run(
-        self,
-        model: ModelId,
-        request: InferRequest,
-        started_s: float,
-        begun_s: float,
-        ended_s: float,
-    ) -> None:
-        """Trace the *request*, whose run came, began and ended then, if requests are traced."""
-        tracing = self.tracing
-        if tracing is None:
-            return
-        now_s = time.perf_counter()
-        stamps_s = {
-            "REQUEST_START": request.made_s,
-            "QUEUE_START": request.made_s,
-            "COMPUTE_START": started_s,
-            "COMPUTE_INPUT_END": begun_s,
-            "COMPUTE_OUTPUT_START": ended_s,
-            "COMPUTE_END": now_s,
-            "REQUEST_END": now_s,
-        }
-        tracing.end(tracing.begin(model, request.trace), model, request.id, stamps_s)
-
     def answer(
         self,
         model: ModelId,
@@ -280,9 +244,6 @@ class Runs:
             request.batch_size if session.signature.max_batch_size else 1,
         )
         self.trace.add((time.time(), model, request.nbytes, ended_s - request.made_s))
-        if self.tracing is not None and request.trace is not None:
-            ends_s = {"REQUEST_START": request.made_s, "REQUEST_END": time.perf_counter()}
-            self.tracing.end(request.trace, model, request.id, ends_s)
         asked = request.parameters
         parameters = {key: asked.get(key, unsent) for key, unsent in _OF_ENSEMBLES.items()}
         return InferResponse(model, outputs, request.id, parameters)

@@ -20,7 +20,6 @@ from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.core.inference.batched import Workers
 from workbench.core.inference.call import Dependencies
-from workbench.core.inference.response_cache import ResponseCache
 from workbench.core.inference.runners import Runners
 from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
@@ -38,7 +37,7 @@ from workbench.core.room import RunRoom
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
 from workbench.errors import ServerNotRunning, ThreadsExhausted, WorkbenchError
-from workbench.events import DeviceChosen, OptionIgnored
+from workbench.events import DeviceChosen
 from workbench.memory.eviction import POLICIES
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
@@ -126,9 +125,8 @@ class Runtime:
             [self._files_on(placement) for placement in placements],
             lambda model: self.device(model).number,
             runs,
-            ready=self._becomes_ready,
+            ready=self._ready,
             closed=self._closed,
-            spare=self.spare,
             events=events,
             progress=self.progress,
         )
@@ -165,10 +163,7 @@ class Runtime:
             partial(holders, self.residency),
         )
         workers = Workers(self._batching.do, self._telling.do)
-        self._responses = self._response_cache(placements)
-        self._runners = Runners(
-            runs, self.run_memory, workers, self.requests, clock, self._responses
-        )
+        self._runners = Runners(runs, self.run_memory, workers, self.requests, clock)
         self.loads = Loads(
             self.residency,
             repository,
@@ -218,34 +213,16 @@ class Runtime:
         room = RunRoom(self.residency, available, wait_s) if available else None
         return RunMemory(self.residency, watch, room)
 
-    def _response_cache(self, placements: Sequence[Placement]) -> ResponseCache | None:
-        """The cache of answers; on a CPU its memory counts against the budget of the models."""
-        limit_nbytes = self._settings.response_cache
-        if not limit_nbytes:
-            return None
-        on_host = placements[0].cuda_index is None
-        return ResponseCache(limit_nbytes, self.residency.reserve if on_host else _free)
-
-    def spare(self, nbytes: int) -> None:
-        """Free *nbytes* for models: drop cached answers if less is free."""
-        cache = self._responses
-        if cache is not None:
-            books = self.residency.books()
-            cache.shrink(max(0, nbytes - books.budget_nbytes + books.claimed_nbytes))
-
     def resize(self, budget: int | Share) -> None:
         """Let models take so much of each device from now on: bytes, or a share of the device."""
         placed = [device.placement.device.total_nbytes for device in self.devices]
         nbytes = [budget_nbytes(budget, total_nbytes) for total_nbytes in placed]
-        self.spare(self.residency.books().budget_nbytes - nbytes[0])
         for device, each_nbytes in zip(self.devices, nbytes, strict=True):
             self.residency.resize(each_nbytes, device.number)
 
     def _closed(self, model: ModelId, session: Session) -> None:
-        """Drop the cached answers of the *session* of *model*, which is closed, and its source."""
+        """Drop the source of *model*, and the runner of its *session*, which is closed."""
         self.sources.drop(model)
-        if self._responses is not None:
-            self._responses.forget(session.runner)
         session.runner = None  # which refers to the session: else it would wait for the collector
 
     def removed(self, name: str) -> None:
@@ -259,14 +236,8 @@ class Runtime:
         self.removed(name)
         self._records.forget(name)
 
-    def _becomes_ready(self, model: ModelId, session: Session) -> None:
+    def _ready(self, model: ModelId, session: Session) -> None:
         self._runners.choose(model, session)
-        config = session.loaded_from.config
-        if config.cached and (self._responses is None or config.ensemble is not None):
-            reason = "the setting response_cache is off"
-            if config.ensemble is not None:
-                reason = "answers of ensembles are not kept, those of its parts may be"
-            self._events.append(OptionIgnored(model.plain, "response_cache", reason))
 
     # ── life ──
 
@@ -375,11 +346,6 @@ def _wait_for_engine() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_left_running.clear)  # the child has none of these threads
-
-
-def _free(_nbytes: int) -> bool:
-    """Host memory beside models on GPUs is not counted: it is always free."""
-    return True
 
 
 def _submit(threads: ThreadPool, job: Callable[[], object]) -> None:

@@ -266,10 +266,6 @@ class StatusVerbs(Lifetime):
             backend.wake()
         return max(device.watch.base_nbytes() or 0 for device in runtime.devices)
 
-    def journal(self) -> bytes:
-        """The journal of the residency, for ``residency.replay``. Raises ``ServerNotRunning``."""
-        return self._running().residency.journal()
-
     def trace(self) -> tuple[Traced, ...]:
         """The last answered requests, in the order of their answers."""
         return self._runs.trace.read()
@@ -359,5 +355,4 @@ def _device_status(runtime: Runtime, device: ServingDevice) -> DeviceStatus:
         device.watch.base_nbytes(),
         placement.read(),
         placement.read_gpu(),
-        now.reserved_nbytes,
     )

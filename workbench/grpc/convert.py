@@ -22,7 +22,7 @@ from workbench.codecs.v2_parameters import (
     check_not_reserved,
     span_of,
 )
-from workbench.core import Describe, WireTimes
+from workbench.core import Describe
 from workbench.errors import InvalidRequest, MalformedRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import ModelId, is_version
@@ -99,7 +99,6 @@ class InferMessage:
         self._rules, self._write_region = rules, write_region
         self.functions = True
         self.headers: Sequence[tuple[str, str | bytes]] = ()  # the metadata of its call
-        self.times: WireTimes | None = None  # while requests are traced
         self.shares = False
         self._is_typed = False  # whether its contents are typed, as those of its replies are then
         self._carried: Carried | None = None  # of its outputs, what replies carry, if not all
@@ -128,7 +127,6 @@ class InferMessage:
         request.id = message.id
         request.functions = self.functions
         request.headers = self.headers
-        request.trace = self.times
         if message.parameters:
             request.parameters = _parameters(message.parameters, "the request")
             check_kinds(request.parameters)

@@ -5,9 +5,7 @@ Each method reads a message, asks the core one thing, and writes a message.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
-from threading import Lock
 from typing import Any, TypedDict
 
 import grpc
@@ -15,9 +13,8 @@ from google.protobuf import json_format
 
 from workbench.codecs.v2 import RequestRules
 from workbench.contracts.triton import metadata, repository, words
-from workbench.contracts.triton.settings import change_log_settings, change_trace_settings
 from workbench.contracts.triton.statistics import statistics
-from workbench.core import Describe, ServerCore, WireTimes
+from workbench.core import Describe, ServerCore
 from workbench.door import Door
 from workbench.errors import (
     ModelNotFound,
@@ -71,7 +68,6 @@ class V2:
         self._write_region = core.regions.write if settings.shared_memory else None
         self._rules = RequestRules(max_elements=settings.max_elements, read_region=read_region)
         self._by_metadata = by_metadata
-        self._changing = Lock()
         self._known: dict[int, KnownRequest] = {}  # by their lengths
         self._restricts = door.restricts("functions")
 
@@ -87,8 +83,6 @@ class V2:
             "RepositoryIndex": self._index,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
-            "TraceSetting": self._trace,
-            "LogSettings": self._log,
             **dict(shared_memory.handlers(self._core)),
         }
         raw = {
@@ -139,30 +133,6 @@ class V2:
         _check_repository(asked)
         repository.unload(self._core, asked.model_name, _given(asked))
 
-    # ── settings ──
-
-    def _trace(self, asked: Any, _: Rpc) -> Any:
-        """Values are strings, one or several; without one the setting is reset."""
-        changes: dict[str, object] = {}
-        for key, given in asked.settings.items():
-            values = list(given.value)
-            changes[key] = (values if key == "trace_level" else ", ".join(values)) or None
-        told = _reply("TraceSetting")
-        settings = change_trace_settings(self._core, changes, asked.model_name)
-        for key, value in settings.items():
-            told.settings[key].value.extend([value] if isinstance(value, str) else value)
-        return told
-
-    def _log(self, asked: Any, _: Rpc) -> Any:
-        changes = {key: _value(given) for key, given in asked.settings.items()}
-        told = _reply("LogSettings")
-        with self._changing:
-            settings = change_log_settings(self._core, changes)
-        for key, value in settings.items():
-            kind = {bool: "bool_param", int: "uint32_param", str: "string_param"}[type(value)]
-            setattr(told.settings[key], kind, value)
-        return told
-
     def _target(self, asked: Any, call: Rpc) -> tuple[str, int | None]:
         """The model and version that a call is for; its errors begin with Triton's words."""
         name, version = self._name(asked.name, call), version_of(asked.version)
@@ -181,9 +151,8 @@ class V2:
 
     def _infer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         known, asked = self._known.get(len(data)), None
-        times = _received() if self._core.tracing.is_on else None
         try:
-            if known is not None and times is None and known.matches(data):
+            if known is not None and known.matches(data):
                 name, version = known.asked.name, known.asked.version
                 response = self._core.infer_now(
                     name, version, lambda _: known.read(data), _LONGEST_S
@@ -191,11 +160,7 @@ class V2:
                 if response is not None:
                     return encode(response)
             asked = InferMessage(data, self._rules, self._write_region)
-            asked.times = times
-            answer = asked.encode(self._answer(asked, data, Rpc(context)))
-            if times is not None:
-                _sends(times, context)
-            return answer
+            return asked.encode(self._answer(asked, data, Rpc(context)))
         except Exception as error:  # the client must hear of it, whatever it is
             abort(context, error, _words(error, asked), self._table("ModelInfer"))
 
@@ -303,7 +268,6 @@ _GROUPS = {
     "RepositoryIndex": "model-repository",
     "RepositoryModelLoad": "model-repository",
     "RepositoryModelUnload": "model-repository",
-    "LogSettings": "logging",
     **dict.fromkeys(shared_memory.METHODS, "shared-memory"),
 }
 
@@ -334,23 +298,6 @@ def _given(asked: Any) -> Iterator[tuple[str, object]]:
 def _value(given: Any) -> object:
     kind = given.WhichOneof("parameter_choice")
     return None if kind is None else getattr(given, kind)
-
-
-def _received() -> WireTimes:
-    """The times of a call that is whole; nothing tells when its first bytes came."""
-    now_s = time.perf_counter()
-    return WireTimes({"GRPC_WAITREAD_START": now_s, "GRPC_WAITREAD_END": now_s})
-
-
-def _sends(times: WireTimes, context: grpc.ServicerContext) -> None:
-    """The answer goes out now; gRPC calls back once the call is over."""
-    begun_s = time.perf_counter()
-
-    def sent() -> None:
-        times.sent({"GRPC_SEND_START": begun_s, "GRPC_SEND_END": time.perf_counter()})
-
-    if not context.add_callback(sent):  # the client is gone
-        sent()
 
 
 def _words(error: Exception, asked: InferMessage | None) -> str:

@@ -47,7 +47,7 @@ class Serving:
         self.settings = with_modelmesh(settings)
         self.token = token_for(self.settings)
         self.core = ServerCore(self.settings)
-        self.logs = LogRing(lambda: self.core.log_settings)
+        self.logs = LogRing()
         self.endpoint: Endpoint | None = None  # that of the last start
         self.budget_nbytes = self.core.budget_nbytes or 1
         self._changing = threading.RLock()  # one start, stop or restart at a time

@@ -239,10 +239,10 @@ class ShortCutProtocol(Protocol):
 
     def _answer(self, body: bytes | memoryview) -> None:
         """Answer the known head and *body*: now, at the end of the round, or later."""
-        head, begun_s = self._head, self._begun_s
-        asked = head, body, begun_s
+        head = self._head
+        asked = head, body, self._begun_s
         if len(self.connections) == 1 or len(body) > _LARGE_NBYTES:
-            self.replied(asked, self._short_cut.answer(head, body, begun_s))
+            self.replied(asked, self._short_cut.answer(head, body))
         else:
             self._waits = True
             self._round.ask(self, asked)
@@ -263,15 +263,13 @@ class ShortCutProtocol(Protocol):
         self._unset_keepalive_if_required()
         cycle = _Cycle()
         self.cycle = self._answering = cycle  # type: ignore[assignment]  # all that uvicorn asks of it
-        cycle.task = self.loop.create_task(self._answer_in_time(cycle, *asked))
+        cycle.task = self.loop.create_task(self._answer_in_time(cycle, *asked[:2]))
         self.tasks.add(cycle.task)
         cycle.task.add_done_callback(self.tasks.discard)
 
-    async def _answer_in_time(
-        self, cycle: _Cycle, head: Any, body: bytes | memoryview, begun_s: float
-    ) -> None:
+    async def _answer_in_time(self, cycle: _Cycle, head: Any, body: bytes | memoryview) -> None:
         try:
-            reply = await self._short_cut.answer_later(head, body, begun_s)
+            reply = await self._short_cut.answer_later(head, body)
         except asyncio.CancelledError:  # the server stops, or the client went away
             reply = self._short_cut.stopping(head)
         cycle.response_complete = True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -242,7 +241,7 @@ async def _answered(
     place: _Place,
     parameters: dict[str, str],
 ) -> Reply:
-    begun_s, carries = time.perf_counter(), partial(access.carries, asked)
+    carries = partial(access.carries, asked)
     method = "GET" if asked.method == "HEAD" else asked.method
     bound = place.of(method)
     route, settings = bound.route, plane.core.settings
@@ -272,7 +271,6 @@ async def _answered(
         receive,
         partial(access.door.authorize, carries),
         restriction is not None,
-        begun_s,
     )
     return await _reply(plane, bound, call)
 

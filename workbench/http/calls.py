@@ -37,8 +37,7 @@ class HttpCall:
     *limited_by* says, and its JSON may nest *max_nesting* deep. *headers* are in lower case; *gone*
     returns once the client went away. Functions may run for it only if *functions* is true;
     *authorize* raises if it may not use a group of the setting ``restrict``. Unless *may_run* is
-    true, the handler calls ``authorize_run``. It began to come at *begun_s*, of
-    ``time.perf_counter``.
+    true, the handler calls ``authorize_run``.
     """
 
     body: bytes = b""
@@ -52,7 +51,6 @@ class HttpCall:
     gone: Callable[[], Awaitable[object]] = _never
     authorize: Callable[[str], None] = _allow
     may_run: bool = True
-    begun_s: float = 0.0
 
     @property
     def name(self) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -23,11 +22,11 @@ from workbench.codecs.v2_known import Decoded, KnownTexts, Stack
 from workbench.codecs.v2_parameters import RegionSpan
 from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.setup import endpoint_of
-from workbench.core import AnyRequest, Describe, ServerCore, Soon, WireTimes
+from workbench.core import AnyRequest, Describe, ServerCore, Soon
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
 from workbench.http.arrivals import Arrivals, Arriving
-from workbench.http.inline import answer_all_now, answer_now, answers_now, read_or_error
+from workbench.http.inline import answer_now, answers_now, read_or_error
 from workbench.http.paths import Target
 from workbench.http.reply import JSON_HEADERS, Reply
 from workbench.http.status import model_error_reply
@@ -73,8 +72,8 @@ class InferHead:
 
     *header_nbytes* is the length of the JSON before binary tensors: ``None`` is all of the
     body, 0 a raw request. *coding* is the body's, *accepted* the reply's; *trace* (W3C's
-    traceparent) goes to the log. Only where *functions* is true may functions run for it. *times*
-    are there while requests are traced. *takes_long*: it is never answered at once.
+    traceparent) goes to the log. Only where *functions* is true may functions run for it.
+    *takes_long*: it is never answered at once.
     """
 
     target: Target
@@ -85,7 +84,6 @@ class InferHead:
     request_id: bytes = b""
     trace: bytes = b""
     functions: bool = True
-    times: WireTimes | None = None
     headers: Sequence[tuple[bytes, bytes]] = ()
     takes_long: bool = field(init=False)
 
@@ -108,7 +106,6 @@ class DataPlane:
 
     def __init__(self, core: ServerCore) -> None:
         self.core = core
-        self.tracing = core.tracing
         settings = core.settings
         read_region = core.regions.read if settings.shared_memory else None
         self._write_region = core.regions.write if settings.shared_memory else None
@@ -148,16 +145,6 @@ class DataPlane:
             headers=headers,
         )
 
-    def timed(self, head: InferHead, begun_s: float) -> InferHead:
-        """While requests are traced, the *head* of one that began to come then, and now is whole.
-
-        Otherwise *head* itself.
-        """
-        if not self.tracing.is_on:
-            return head
-        received_s = {"HTTP_RECV_START": begun_s, "HTTP_RECV_END": time.perf_counter()}
-        return replace(head, times=WireTimes(received_s))
-
     def _history(self, target: Target) -> RequestHistory:
         """The history of *target*; none for a long name, and only a limited number in all."""
         if len(target.name) > _LONG_NAME:
@@ -171,18 +158,17 @@ class DataPlane:
 
         An error is a reply too. One thread asks at a time.
         """
-        call = self.call(head, body, 0.0)
+        call = self.call(head, body)
         return None if call is None else answer_now(self.core, head.target, call)
 
-    def call(self, head: InferHead, body: Body, begun_s: float) -> InferCall | None:
-        """The inference, which began to come then, if it may be answered at once."""
+    def call(self, head: InferHead, body: Body) -> InferCall | None:
+        """The inference, if it may be answered at once."""
         most_nbytes = _DEFLATED_NBYTES if head.accepted else _LARGE_NBYTES
         if head.takes_long or head.history.reply_nbytes > most_nbytes:
             return None
         is_small = len(body) <= _LARGE_NBYTES and self._write_region is None
         if is_small or self._may_be_brief(head, body):
-            timed = self.timed(head, begun_s) if self.tracing.is_on else head
-            return InferCall(self, timed, body)
+            return InferCall(self, head, body)
         return None
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
@@ -215,10 +201,7 @@ class DataPlane:
         To cancel it ends the request.
         """
         try:
-            reply = await self._arrivals_here().answer(partial(self._begin, head, body))
-            if head.times is not None:
-                _sends(head.times)
-            return reply
+            return await self._arrivals_here().answer(partial(self._begin, head, body))
         except Exception as error:  # the client must hear of it, whatever it is
             return self.failed(error, head)
 
@@ -246,7 +229,6 @@ class DataPlane:
             request, form = decoded or self._decode(head, body, describe)
             request.functions = head.functions
             request.headers = head.headers
-            request.trace = head.times
             return request
 
         def write(response: InferResponse) -> Reply:
@@ -344,7 +326,6 @@ class InferCall(Struct):
         head = self.head
         self.decoded = head.history.known.decode(self.body, head.header_nbytes, self.plane.rules)
         request, form, _known = self.decoded
-        request.trace = head.times
         if form.spans:
             self.plane.set_output_buffers(request, form.spans)
         return request
@@ -359,13 +340,9 @@ class InferCall(Struct):
             assert self.decoded is not None
             request, form, known = self.decoded
             if known is None:
-                reply = plane.reply(answer, form, head)
-            else:
-                known.fit = None if request.scalars_of_one else request.fit
-                reply = plane.carry(known.reply.encode(answer), head)
-            if head.times is not None:
-                _sends(head.times)
-            return reply
+                return plane.reply(answer, form, head)
+            known.fit = None if request.scalars_of_one else request.fit
+            return plane.carry(known.reply.encode(answer), head)
         except Exception as error:  # the client must hear of it, whatever it is
             return plane.failed(error, head)
 
@@ -377,8 +354,6 @@ def answer_infers_now(calls: Sequence[InferCall]) -> list[Reply | None]:
     take 32 % to 38 % more of the processor (16 clients, ``benchmarks/without.py stack``).
     """
     plane, head = calls[0].plane, calls[0].head
-    if head.times is not None:  # each is to have a trace of its own
-        return answer_all_now(plane.core, head.target, calls)
     stacks: list[Stack] = []
     alone: list[int] = []  # the places of the others
 
@@ -428,16 +403,6 @@ def _write_stack(
         for place, response in zip(places, responses.each(), strict=False):
             replies[place] = plane.reply_or_error(response, known.form, calls[place].head)
     return places[len(responses.ids) :]
-
-
-def _sends(times: WireTimes) -> None:
-    """The reply goes out now: before the event loop does anything else."""
-    begun_s = time.perf_counter()
-
-    def sent() -> None:
-        times.sent({"HTTP_SEND_START": begun_s, "HTTP_SEND_END": time.perf_counter()})
-
-    asyncio.get_running_loop().call_soon(sent)
 
 
 @lru_cache(maxsize=1024)  # always the same objects, so that a connection knows their lines

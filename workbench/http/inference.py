@@ -43,8 +43,7 @@ _NAME = attrgetter("name")
 
 async def _infer(plane: DataPlane, call: HttpCall) -> Reply:
     head = plane.read_head(Target(call.name, call.version), call.headers)
-    head = plane.timed(replace(head, functions=call.functions), call.begun_s)
-    return await plane.answer(head, call.body, call.gone)
+    return await plane.answer(replace(head, functions=call.functions), call.body, call.gone)
 
 
 async def _generate(plane: DataPlane, call: HttpCall) -> Reply:

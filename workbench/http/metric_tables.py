@@ -58,20 +58,6 @@ TRITON: tuple[Figure[ModelStatus], ...] = (
         "Seconds that the last load took", lambda m: m.load_s),
 )  # fmt: skip
 
-CACHED: tuple[Figure[ModelStatus], ...] = (
-    Figure("nv_cache_num_hits_per_model", COUNTER,
-        "Requests that the response cache answered", lambda m: m.requests.cache_hits),
-    Figure("nv_cache_num_misses_per_model", COUNTER,
-        "Requests that were not in the response cache", lambda m: m.requests.cache_misses),
-    Figure("nv_cache_hit_duration_per_model", COUNTER,
-        "Microseconds of looking up answers that were in the response cache",
-        lambda m: _us(m.requests.cache_hit_s)),
-    Figure("nv_cache_miss_duration_per_model", COUNTER,
-        "Microseconds of looking up answers that were not in it, and of keeping them",
-        lambda m: _us(m.requests.cache_miss_s)),
-)  # fmt: skip
-"""Of models with a response cache."""
-
 OURS: tuple[Figure[ModelStatus], ...] = (
     Figure("workbench_model_memory_bytes", GAUGE,
         "Memory that the model holds", lambda m: m.nbytes),
@@ -117,8 +103,6 @@ BOOKS: tuple[Figure[DeviceStatus], ...] = (
         lambda d: d.held_nbytes),
     Figure("by_system", GAUGE,
         "Memory that models hold by the system", lambda d: d.by_system_nbytes),
-    Figure("cached", GAUGE,
-        "Memory for cached answers, a part of what is held", lambda d: d.cached_nbytes),
     Figure("base", GAUGE, "Memory of this process without its models", lambda d: d.base_nbytes),
     Figure("deficit", GAUGE,
         "Memory by which models that outgrew their claims exceed the budget",

@@ -26,7 +26,7 @@ from workbench.http.exposition import (
     label_text,
     write,
 )
-from workbench.http.metric_tables import BOOKS, CACHED, GPUS, HOST, OURS, TRITON, Figure, S
+from workbench.http.metric_tables import BOOKS, GPUS, HOST, OURS, TRITON, Figure, S
 from workbench.http.reply import Reply
 from workbench.model import ModelState
 from workbench.statistics import BUCKETS_S, FailureReason, RequestCounts
@@ -57,8 +57,6 @@ def families(now: Snapshot) -> Iterator[Family]:
     ]
     live = [row for row in models if row[1].state is not ModelState.UNAVAILABLE or row[1].pending]
     yield from (_each(metric, live) for metric in TRITON)
-    cached = [row for row in live if row[1].requests.cached]
-    yield from (_each(metric, cached) for metric in CACHED)
     yield _failures(models)
     yield from (_each(metric, models) for metric in OURS)
     yield _states(models)

@@ -11,7 +11,6 @@ from workbench.http.repository import REPOSITORY
 from workbench.http.route import Group
 from workbench.http.sagemaker import SAGEMAKER
 from workbench.http.server import HEALTH
-from workbench.http.settings import SETTINGS
 from workbench.http.shared_memory import SHARED_MEMORY
 from workbench.http.statistics import STATISTICS
 from workbench.http.status_page import STATUS_PAGE
@@ -23,7 +22,6 @@ _SERVED: tuple[Group, ...] = (
     STATISTICS,
     EVENTS,
     REPOSITORY,
-    SETTINGS,
     SHARED_MEMORY,
     SAGEMAKER,
     ENDPOINT,

@@ -19,7 +19,7 @@ from workbench.http.status import error_reply
 
 Head = InferHead | InvokeHead
 Asked = tuple[Head, bytes | memoryview, float]
-"""A request: its head, its body, and when it began to come."""
+"""A request: its head, its body, and when it began to come, by ``time.perf_counter``."""
 
 _ENDS = (b"/infer", b"/invoke", b"/invocations")
 _URL_NBYTES = 2**14
@@ -81,14 +81,11 @@ class ShortCut:
         """Where in the body binary tensors begin, which become views of it; 0 if it has none."""
         return (isinstance(head, InferHead) and head.header_nbytes) or 0
 
-    def answer(self, head: Head, body: bytes | memoryview, begun_s: float) -> Reply | None:
-        """The reply, or ``None`` if it takes waiting. Never raises.
-
-        The request began to come at *begun_s*, of ``time.perf_counter``.
-        """
+    def answer(self, head: Head, body: bytes | memoryview) -> Reply | None:
+        """The reply, or ``None`` if it takes waiting. Never raises."""
         call: InlineCall | None
         if isinstance(head, InferHead):
-            call = self._plane.call(head, body, begun_s)
+            call = self._plane.call(head, body)
         else:
             call = self._invocations.call(head, bytes(body))
         reply = None if call is None else answer_now(self._plane.core, head.target, call)
@@ -98,11 +95,11 @@ class ShortCut:
         """As ``answer`` for each of *asked*, in their order."""
         replies: list[Reply | None] = [None] * len(asked)
         together: dict[object, tuple[list[int], list[Any]]] = {}
-        for place, (head, body, begun_s) in enumerate(asked):
+        for place, (head, body, _) in enumerate(asked):
             call: InlineCall | None
             key: object
             if isinstance(head, InferHead):
-                call, key = self._plane.call(head, body, begun_s), head.history
+                call, key = self._plane.call(head, body), head.history
             else:
                 call, key = self._invocations.call(head, bytes(body)), head.target
             if call is not None:
@@ -121,10 +118,10 @@ class ShortCut:
                 replies[place] = with_request_id(reply, id_) if reply and id_ else reply
         return replies
 
-    async def answer_later(self, head: Head, body: bytes | memoryview, begun_s: float) -> Reply:
+    async def answer_later(self, head: Head, body: bytes | memoryview) -> Reply:
         """The reply to a request that ``answer`` did not answer; to cancel it ends the request."""
         if isinstance(head, InferHead):
-            reply = await self._plane.answer_later(self._plane.timed(head, begun_s), body)
+            reply = await self._plane.answer_later(head, body)
         else:
             reply = await self._invocations.answer_later(head, bytes(body))
         return with_request_id(reply, head.request_id)

@@ -25,6 +25,7 @@ from workbench.memory.eviction import POLICIES
 from workbench.nbytes import show_nbytes
 from workbench.notebook import completion
 from workbench.notebook.cell import value_of
+from workbench.removed import no_more_option, no_more_verb
 from workbench.repository import taken_as
 from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import Settings, declared, difference, kept
@@ -102,6 +103,8 @@ class _ArgumentParser(argparse.ArgumentParser):
         unknown = message.partition("unrecognized arguments: ")[2]
         option = unknown.partition(" ")[0].partition("=")[0]
         known = self._option_string_actions
+        if gone := no_more_option(self.prog.rpartition(" ")[2], option):
+            raise IPythonUsageError(f"%{self.prog}: {gone}")
         dashed = [word for word in self.words if word[0:1] == "-" and word not in known]
         if near := get_close_matches(option, known, 1):
             hint = f"did you mean {near[0]}?"
@@ -411,6 +414,8 @@ def _unknown(verb: str) -> str:
 
     if verb in main.commands:
         return f"{verb} is for a shell: workbench {verb} --help"
+    if gone := no_more_verb(f"%workbench {verb}", verb):
+        return gone
     hint = meant(verb, _HELP) or f"; it knows {', '.join(sorted(_HELP))};"
     return f"%workbench does not know {verb!r}{hint} see %workbench?"
 

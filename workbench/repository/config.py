@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -216,10 +216,17 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         *instances_of(message.instance_group),
         _ensemble(message) if ensemble else None,
         _metric_tags(message.metric_tags),
-        tuple(sorted(set(parameters).difference(honoured))),
+        tuple(_ignored(message, honoured)),
         _pinned_memory(message.optimization),
-        message.response_cache.enable,
     )
+
+
+def _ignored(message: Any, honoured: Collection[str]) -> Iterator[str]:
+    """The parts of a configuration that have no effect: parameters not *honoured*, and fields."""
+    for name in sorted(set(message.parameters).difference(honoured)):
+        yield f"parameter {name!r}"
+    if message.response_cache.enable:
+        yield "response_cache"
 
 
 def _completes_batching(message: Any) -> bool:

@@ -16,7 +16,7 @@ BEFORE = f"{CONFIG_FILENAME}.before"
 
 _PORTABLE = (
     "name", "platform", "backend", "max_batch_size", "dynamic_batching", "ensemble_scheduling",
-    "metric_tags", "parameters", "model_warmup", "response_cache",
+    "metric_tags", "parameters", "model_warmup",
 )  # fmt: skip
 _OF_TENSORS = ("name", "data_type", "dims", "reshape", "label_filename", "optional")
 _IMAGE_DIMS = 3  # with others Triton refuses a format

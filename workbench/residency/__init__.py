@@ -2,7 +2,6 @@
 
 from workbench.residency.events import Purpose
 from workbench.residency.executor import Estimated, Job, Loaded, OnDevice, Residency, Work
-from workbench.residency.journal import replay
 from workbench.residency.leases import Lease, Loan, abandon, give_back
 from workbench.residency.snapshot import (
     NOTHING,
@@ -33,5 +32,4 @@ __all__ = [
     "Work",
     "abandon",
     "give_back",
-    "replay",
 ]

@@ -1,8 +1,8 @@
 """The events that the machine takes: requests, commands, and the results of its effects.
 
-They are values: the journal keeps them, and a replay applies them again. The executor numbers the
-requests for leases (*request*). Those of each load have no part in reference cycles, so the garbage
-collector need not follow them (*gc*); an error, with its traceback, may have one.
+They are values: the same ones give the same effects. The executor numbers the requests for leases
+(*request*). Those of each load have no part in reference cycles, so the garbage collector need not
+follow them (*gc*); an error, with its traceback, may have one.
 """
 
 from __future__ import annotations
@@ -158,13 +158,6 @@ class PolicyChanged(Struct):
     """From now on *policy* chooses which model leaves first."""
 
     policy: EvictionPolicy
-
-
-class Reserved(Struct):
-    """From now on *nbytes* of *device* are taken by something that is no model."""
-
-    device: int
-    nbytes: int
 
 
 class ShutDown(Struct):

@@ -36,7 +36,6 @@ from workbench.residency.effects import (
     TellFailed,
 )
 from workbench.residency.events import Purpose
-from workbench.residency.journal import Journal
 from workbench.residency.leases import Lease, Loan, give_back
 from workbench.residency.machine import Machine
 from workbench.residency.snapshot import Absence, Books, ResidencySnapshot, snapshot_of
@@ -124,7 +123,6 @@ class Residency:
         self._deciding = _Deciding(self._lock)
         self._machine = Machine([each.budget_nbytes for each in devices], policy, placed)
         self._residents = self._machine.residents
-        self._journal = Journal(self._machine)
         self._telemetry = telemetry
         self._numbers = count(1)
         self._asked: dict[int, Future[Lease]] = {}
@@ -310,20 +308,6 @@ class Residency:
         """
         self._apply(events.PolicyChanged(policy))
 
-    def reserve(self, nbytes: int) -> bool:
-        """Book *nbytes* of the first device for what is no model, in place of what was.
-
-        Returns False, and books nothing, if that is more than before and not free, or if requests
-        wait for room.
-        """
-        with self._deciding:
-            there = self._residents.devices[0]
-            more_nbytes = nbytes - there.reserved_nbytes
-            if more_nbytes > 0 and (self._machine.waits or more_nbytes > there.free_nbytes):
-                return False
-            self._step(events.Reserved(0, nbytes))
-        return True
-
     def cancel(self) -> None:
         """Ask all running requests to end soon."""
         with self._lock:
@@ -386,7 +370,7 @@ class Residency:
     def books(self, device: int = 0) -> Books:
         with self._lock:
             of = self._residents.devices[device]
-            return Books(of.budget_nbytes, of.claimed_nbytes, of.held_nbytes, of.reserved_nbytes)
+            return Books(of.budget_nbytes, of.claimed_nbytes, of.held_nbytes)
 
     def leases(self) -> Mapping[ModelId, int]:
         """How many requests use each READY model that is in use, by its id without the edition."""
@@ -405,11 +389,6 @@ class Residency:
                 dict(Counter(waiting)),
             )
 
-    def journal(self) -> bytes:
-        """The last events and the state before them, for a bug report; ``replay`` reads it."""
-        with self._lock:
-            return self._journal.dump()
-
     # ── events and effects ──
 
     def _apply(self, event: events.Event) -> list[Effect]:
@@ -423,7 +402,7 @@ class Residency:
         Telemetry gets them at once.
         """
         now_s = self._clock()
-        effects = self._journal.apply(event, now_s)
+        effects = self._machine.apply(event, now_s)
         self._telemetry.take(effects, now_s)
         for effect in effects:
             if type(effect) is not Tell:

@@ -110,8 +110,6 @@ class Machine:
         resident.last_used_s = now_s
         if resident.may_call:
             resident.device.recount(resident)
-        if not resident.touched:
-            residents.touch(resident)
         return True
 
     # ── requests ──
@@ -380,11 +378,6 @@ class Machine:
         self._rooms.follow(event.policy)
         self._changed = True  # it may let a model leave that the one before kept
 
-    def _reserved(self, event: events.Reserved) -> None:
-        device = self.residents.devices[event.device]
-        self._changed = event.nbytes < device.reserved_nbytes  # waiting requests may get room
-        device.reserve(event.nbytes)
-
     def _shut_down(self, _: events.ShutDown) -> None:
         self.closed = True
         error = ServerNotRunning("the server is stopping")
@@ -497,6 +490,5 @@ class Machine:
         events.Removed: _removed,
         events.Resized: _resized,
         events.PolicyChanged: _policy_changed,
-        events.Reserved: _reserved,
         events.ShutDown: _shut_down,
     }

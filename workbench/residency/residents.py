@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from workbench.events import (
     ModelEvicted,
@@ -36,26 +35,12 @@ from workbench.residency.state import (
 )
 
 
-class Use(NamedTuple):
-    """How a resident model is used at one moment, as far as decisions depend on it."""
-
-    model: ModelId
-    leases: int
-    tied: int
-    place: int  # see ``Resident``; *last_use* is that of all its editions
-    last_use: int
-    frequency: float
-    last_used_s: float
-
-
 class Residents:
     """The models in memory, by name, and their devices, with *budgets* in bytes."""
 
     def __init__(self, budgets: Sequence[int]) -> None:
         self.devices = tuple(DeviceBooks(number, nbytes) for number, nbytes in enumerate(budgets))
         self.pinned: set[ModelId] = set()
-        self.records_uses = False  # whether a journal calls ``uses``
-        self._touched: list[Resident] = []  # models used since the journal's last entry
         self.last_use = 0  # the number of the last use of any model
         self._admitted = 0  # how many models were
         self.now_s = 0.0  # the time of the current event
@@ -104,7 +89,7 @@ class Residents:
             return resident.device
         return self.homes.get(model.plain, self.devices[0])
 
-    # ── uses: leases on loaded models are not events; the journal records ``uses`` instead ──
+    # ── uses: leases on loaded models are not events ──
 
     def lease(
         self,
@@ -146,8 +131,6 @@ class Residents:
         resident.leases += 1
         if resident.may_call:
             resident.device.recount(resident)
-        if not resident.touched:
-            self.touch(resident)
         return resident
 
     def use(self, resident: Resident, times: int = 1) -> None:
@@ -158,40 +141,6 @@ class Residents:
             usage.add(use)
         resident.place = self.last_use = use
         resident.device.residents.move_to_end(resident)
-        if not resident.touched:
-            self.touch(resident)
-
-    def touch(self, resident: Resident) -> None:
-        """Have ``uses`` tell of *resident*."""
-        resident.touched = True
-        self._touched.append(resident)
-
-    def uses(self) -> tuple[Use, ...]:
-        """The use of all models that were used since the last call, in order of their last use."""
-        if not self._touched:
-            return ()
-        touched, self._touched = self._touched, []
-        if len(touched) > 1:
-            touched.sort(key=lambda resident: resident.place)
-        uses = []
-        for r in touched:
-            r.touched = False
-            last_use, then = r.usage.last_use, r.usage.then
-            uses.append(Use(r.id, r.leases, r.tied, r.place, last_use, then, r.last_used_s))
-        return tuple(uses)
-
-    def reuse(self, uses: Iterable[Use]) -> None:
-        """In a replay: set the use of models to *uses*."""
-        for use in uses:
-            resident = self._residents[use.model]
-            if use.place != resident.place:
-                resident.device.residents.move_to_end(resident)
-                resident.place = use.place
-            resident.leases, resident.tied = use.leases, use.tied
-            resident.usage.last_use, resident.usage.then = use.last_use, use.frequency
-            resident.last_used_s = use.last_used_s
-            resident.device.recount(resident)
-            self.last_use = max(self.last_use, use.last_use)
 
     # ── life ──
 
@@ -206,7 +155,6 @@ class Residents:
             usage = self.usages[plain] = Usage()
         self.homes[plain] = device
         resident = Resident(model, device, usage, self.now_s, pinned=model in self.pinned)
-        resident.touched = not self.records_uses
         self._residents[model] = resident
         device.residents[resident] = None
         device.residents.move_to_end(resident, last=False)  # until its first use; a preload is none

@@ -102,15 +102,11 @@ class ResidentSnapshot(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """The memory of one device in bytes: the budget, the claimed, and the held.
-
-    *reserved_nbytes* of both are no model's.
-    """
+    """The memory of one device in bytes: the budget, the claimed, and the held."""
 
     budget_nbytes: int
     claimed_nbytes: int
     held_nbytes: int
-    reserved_nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

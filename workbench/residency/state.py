@@ -111,7 +111,6 @@ class Resident:
     farewell: type[ModelUnloaded] | None = None  # what tells that it is gone, if it was loaded
     idle_s: float | None = None  # see ``ModelEvicted``
     load_s: float = 0.0
-    touched: bool = False  # whether its use is noted for the journal, or need not be
     place: int = 0  # among the models by use: the number of its last use since it was admitted
     entry: int = 0  # the number of its entry in the device's order; 0: it has none
 
@@ -244,8 +243,7 @@ class DeviceBooks:
 
     There are two sums. *Claimed* is the memory promised to models: those that load, those that are
     loaded, and those that leave but may take long. *Held* is the memory really taken: by models
-    that load, are loaded, or are leaving and have not freed it yet. Both count what is *reserved*
-    for something else.
+    that load, are loaded, or are leaving and have not freed it yet.
     """
 
     def __init__(self, number: int, budget_nbytes: int) -> None:
@@ -253,7 +251,6 @@ class DeviceBooks:
         self.budget_nbytes = 0
         self.free_nbytes = 0  # not claimed; below 0 if models grew or the budget shrank
         self.held_nbytes = 0
-        self.reserved_nbytes = 0  # of both, what no model takes
         self.nbytes = dict.fromkeys(Kind, 0)  # claimed, by kind
         self.residents: OrderedDict[Resident, None] = OrderedDict()  # least recently used first
         self.admissions: list[Admission] = []  # first come first served
@@ -271,14 +268,6 @@ class DeviceBooks:
             raise ValueError(f"a budget is at least 1 byte, not {budget_nbytes}")
         self.free_nbytes += budget_nbytes - self.budget_nbytes
         self.budget_nbytes = budget_nbytes
-
-    def reserve(self, nbytes: int) -> None:
-        """Keep *nbytes* from models: something else takes them."""
-        more_nbytes = nbytes - self.reserved_nbytes
-        self.reserved_nbytes = nbytes
-        self.nbytes[KEPT] += more_nbytes
-        self.free_nbytes -= more_nbytes
-        self.held_nbytes += more_nbytes
 
     def book(
         self,

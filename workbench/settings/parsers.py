@@ -24,7 +24,7 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,30}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
 
 
-GROUPS = ("model-repository", "shared-memory", "logging", "functions")
+GROUPS = ("model-repository", "shared-memory", "functions")
 """The groups of requests that the setting ``restrict`` may close."""
 
 _HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
@@ -283,16 +283,6 @@ def path(value: object) -> Path:
     if not isinstance(value, str | os.PathLike) or not str(value):
         raise SettingError(f"{value!r} is not a folder")
     return _folder(value).absolute()
-
-
-def file(value: object) -> Path:
-    """A file that can be written, as an absolute path."""
-    if not isinstance(value, str | os.PathLike) or not str(value):
-        raise SettingError(f"{value!r} is not a file")
-    found = _folder(value).absolute()
-    if found.is_dir() or not found.parent.is_dir():
-        raise SettingError(f"{value!r} is a folder, or its folder does not exist")
-    return found
 
 
 def folders(repository: Folders) -> tuple[Path, ...]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from workbench.errors import SettingError
+from workbench.removed import no_more
 from workbench.settings import parsers, sagemaker
 from workbench.settings.parsers import GROUPS, Folders, Parse, Share
 from workbench.spelling import meant
@@ -161,12 +162,6 @@ class Settings:
         "tenth of the free disk), or off (default: 5GiB)",
         parsers.amount_or_off,
     )
-    response_cache: int = _option(
-        0,
-        "memory for answers of models whose configuration has response_cache, such as 64MiB; it is "
-        "a part of the budget, and models go first (default: off)",
-        parsers.amount_or_off,
-    )
     wait: float = _option(
         60.0,
         "how long a request may wait for a load, a thread or its turn, such as 30s; after that "
@@ -215,12 +210,6 @@ class Settings:
         "whether the server is reported as not ready if load=all could not load a model "
         "(default: on)",
         parsers.switch,
-    )
-    trace_file: Path | None = _option(  # noqa: RUF009  # as all others are made
-        None,
-        "the file for traces of requests, which Triton's trace settings turn on and off "
-        "(default: there are none)",
-        parsers.file,
     )
     shared_memory: bool = _option(
         False,
@@ -286,6 +275,8 @@ class Settings:
         options = {option.name: option for option in declared()}
         for name in given:
             if name not in options:
+                if gone := no_more(f"setting {name!r}", name):
+                    raise SettingError(gone)
                 cure = meant(name, options, _NEAR) or f"; available: {', '.join(options)}"
                 raise SettingError(f"there is no setting {name!r}{cure}")
         values: dict[str, Any] = {}
@@ -324,11 +315,14 @@ def variable_name(setting: str) -> str:
 
 
 def _check_spelling(environ: Mapping[str, str]) -> None:
-    """Refuse a variable that is nearly one of ours; others of that prefix may be anybody's."""
+    """Refuse a variable that was one of ours, or nearly is; all others may be anybody's."""
     known = {variable_name(option.name) for option in declared()}
     for name in environ:
         if not name.startswith(_PREFIX) or name in known:
             continue
+        gone = no_more(f"variable {name}", name.removeprefix(_PREFIX).lower())
+        if gone and environ[name]:
+            raise SettingError(gone)
         ours = [each.removeprefix(_PREFIX) for each in known]
         near = get_close_matches(name.removeprefix(_PREFIX).upper(), ours, 1, _NEAR)
         if near:

@@ -172,7 +172,7 @@ class History:
                     self._name(snapshot.models)
                     kept.extend(_past(snapshot, device, entries))
             is_due = not kept or at_s - kept[-1].at_s >= _STEP_S
-            if is_due or _models_nbytes(device) != kept[-1].models_nbytes:
+            if is_due or device.held_nbytes != kept[-1].models_nbytes:
                 sample = self._sample(at_s, device, snapshot.models)
                 is_new = _keep(sample, kept, device.budget_nbytes) or is_new
             while kept[0].at_s < at_s - WINDOW_S:
@@ -206,7 +206,7 @@ class History:
         largest = heapq.nlargest(_NAMED, here, key=lambda model: model.nbytes)
         held = {str(model.id): model.nbytes for model in largest}
         self._name(largest)
-        models_nbytes = max(sum(held.values()), _models_nbytes(device))
+        models_nbytes = max(sum(held.values()), device.held_nbytes)
         return DeviceSample(at_s, held, models_nbytes, other_nbytes(device))
 
     def _name(self, models: Iterable[ModelStatus]) -> None:
@@ -247,10 +247,6 @@ def _keep(sample: DeviceSample, kept: deque[DeviceSample], budget_nbytes: int) -
     return True
 
 
-def _models_nbytes(device: DeviceStatus) -> int:
-    return device.held_nbytes - device.cached_nbytes
-
-
 def _past(
     snapshot: Snapshot, device: DeviceStatus, entries: Sequence[Entry]
 ) -> Iterator[DeviceSample]:
@@ -260,7 +256,7 @@ def _past(
     """
     editions = {e.event.model.plain: e.event.model for e in entries if type(e.event) is ModelLoaded}
     held = {editions.get(m.id, m.id): m.nbytes for m in snapshot.models if m.nbytes}
-    models_nbytes, left = _models_nbytes(device), [e for e in entries if e.at_s <= snapshot.at_s]
+    models_nbytes, left = device.held_nbytes, [e for e in entries if e.at_s <= snapshot.at_s]
     shown: dict[str, int] | None = None
     samples = []
     for step in range(1, int(WINDOW_S / _STEP_S)):

@@ -21,8 +21,6 @@ _EXTENSIONS = (
     "model_repository",
     "model_repository(unload_dependents)",
     "model_repository_extension",  # KServe's name of it
-    "trace",
-    "logging",
 )
 
 

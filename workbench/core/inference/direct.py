@@ -226,8 +226,6 @@ class Direct:
                 at_s,
             )
         self._add_to_trace((at_s, model, nbytes, ended_s - request.made_s))
-        if self._runs.tracing is not None:
-            self._runs.trace_run(model, request, started_s, begun_s, ended_s)
         return InferResponse(model, outputs, request.id)
 
     def _learn(self, request: InferRequest) -> None:
@@ -344,8 +342,6 @@ class Direct:
             )
             took_s = times.ended_s - request.made_s
             self._add_to_trace((time.time(), self.model, request.nbytes, took_s))
-            if self._runs.tracing is not None:
-                self._runs.trace_run(self.model, request, *times[:3])
             batch_size = -1
         return answers
 

@@ -76,7 +76,6 @@ class EnsembleRunner:
             try:
                 return self._run_now(request, leased)
             except BaseException as error:
-                runs.drop_trace(request)
                 runs.count_failure(model, error, request.made_s)
                 raise
             finally:
@@ -93,7 +92,6 @@ class EnsembleRunner:
         runs, model, session = self._needs.runs, self._model, self._session
         begun_s = time.perf_counter()
         wanted = runs.fit(model, session.signature, request)
-        runs.begin_trace(model, request)
         plan = session.plan(wanted)
         session.check(plan.steps, leased.signature)
         flow, own_s = Flow(plan, inputs_of(session.signature, request)), 0.0

@@ -85,7 +85,6 @@ class Execution:
         self._within = (*runs.parents, model)
         self._outer = runs.kept
         self._kept = (*self._outer, model)
-        runs.begin_trace(model, request)
         self._began_s = self._own_s = 0.0
         self._lock = threading.Lock()
         self._stop = CancellationToken()  # of the steps
@@ -234,7 +233,6 @@ class Execution:
         except BaseException as failure:  # the request is answered with it
             answer = failure
         if not isinstance(answer, InferResponse):
-            runs.drop_trace(request)
             runs.count_failure(model, answer, request.made_s)
         self._turn.done(answer)
 

@@ -10,12 +10,10 @@ from workbench.backends.base import Runnable
 from workbench.backends.ensemble import EnsembleSession
 from workbench.backends.function import FunctionSession, GeneratorSession
 from workbench.core.inference.batched import Batched, Workers
-from workbench.core.inference.cached import Cached
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import Direct
 from workbench.core.inference.ensembles import EnsembleRunner
 from workbench.core.inference.functions import Calling, Streaming
-from workbench.core.inference.response_cache import ResponseCache
 from workbench.core.inference.runner import Runner
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs
@@ -27,7 +25,7 @@ class Runners:
     """Chooses the runner of each session, which keeps it while the model is loaded.
 
     *memory* returns the memory accounting for runs of a model; *workers* run batches, timed by
-    *clock*. The *cache*, if there is one, keeps the answers of models whose configuration says so.
+    *clock*.
     """
 
     runs: Runs
@@ -35,7 +33,6 @@ class Runners:
     workers: Workers
     dependencies: Dependencies
     clock: Callable[[], float]
-    cache: ResponseCache | None = None
 
     def choose(self, model: ModelId, session: Any) -> None:
         if isinstance(session, EnsembleSession):
@@ -45,9 +42,6 @@ class Runners:
         runner: Runner = direct
         if session.schedule is not None:
             runner = Batched(direct, session.schedule, self.runs, self.workers, self.clock)
-        if self.cache is not None and session.loaded_from.config.cached:
-            requests = self.runs.learned(model, session).requests
-            runner = Cached(model, runner, self.cache, requests)
         session.runner = runner
 
 

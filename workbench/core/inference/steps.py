@@ -129,7 +129,6 @@ def asked_of(
         request.parameters,
         stop=stop,
         functions=request.functions,
-        trace=request.trace,
         headers=request.headers,
     )
 

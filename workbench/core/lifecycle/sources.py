@@ -65,8 +65,8 @@ class Sources:
     device that a model is on, or was on last.
 
     *ready* is called with each session that is about to become READY, *closed* with each that was
-    closed, *spare* with the estimate of each model that is to be loaded. *progress* gets the steps
-    of each load, *events* one event for each parameter of a configuration that has no effect here.
+    closed. *progress* gets the steps of each load, *events* one event for each part of a
+    configuration that has no effect here.
     """
 
     repository: ModelRepository
@@ -77,7 +77,6 @@ class Sources:
     runs: Runs
     ready: Callable[[ModelId, Session], object]
     closed: Callable[[ModelId, Session], object]
-    spare: Callable[[int], object]
     events: EventLog
     progress: LoadProgress
     _coming: dict[ModelId, Coming] = field(default_factory=dict, init=False)
@@ -93,7 +92,6 @@ class Sources:
         """
         coming = self._come(model)
         need = self._bound(model, coming.source, self._backend(model, coming.source))
-        self.spare(need.nbytes)
         self._coming[model] = coming
         return need
 
@@ -168,9 +166,8 @@ class Sources:
         self.progress.end(model)
         session.loaded_from = replace(source, folder=None)  # the files are not needed any more
         self.runs.tag(model, source.config.metric_tags)
-        for name in source.config.ignored:
-            option = OptionIgnored(model.plain, f"parameter {name!r}", "it has no effect here")
-            self.events.append(option)
+        for option in source.config.ignored:
+            self.events.append(OptionIgnored(model.plain, option, "it has no effect here"))
         self.ready(model, session)
 
     @contextmanager

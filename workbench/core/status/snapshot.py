@@ -51,8 +51,7 @@ class DeviceStatus:
     *surplus_nbytes*: what the system says that models take beyond that (below 0: less).
     *base_nbytes*: memory of this process that belongs to no model, such as libraries and the
     variables of a notebook. *system*: all memory of the device; *gpu*: other figures of a GPU.
-    ``None`` stands for what is unknown. *cached_nbytes*: the part of the claimed and held bytes
-    that the response cache takes.
+    ``None`` stands for what is unknown.
     """
 
     device: Device
@@ -64,7 +63,6 @@ class DeviceStatus:
     base_nbytes: int | None = None
     system: MemoryReading | None = None
     gpu: GpuReading = field(default_factory=GpuReading)
-    cached_nbytes: int = 0
 
     @property
     def by_system_nbytes(self) -> int:

@@ -1,0 +1,48 @@
+"""Names that the workbench had once, and what to say or do instead.
+
+A name is that of a setting, which is also a variable, an option of the shell and one of the magic
+(``"metrics_every"``); of a verb (``"wb.tune"``), which is also a command and a magic; of a command
+alone (``"workbench top"``); or of an argument of a verb (``"bench(rates=)"``), which is also an
+option of its command and of its magic.
+"""
+
+from __future__ import annotations
+
+_VERBS_OF_OBJECTS = ("serve", "register", "model")
+
+
+def _argument(name: str, *verbs: str, cure: str) -> dict[str, str]:
+    return {f"{verb}({name}=)": cure for verb in verbs}
+
+
+REMOVED: dict[str, str] = {
+    **_argument(
+        "convert",
+        *_VERBS_OF_OBJECTS,
+        cure="the object itself is served; onnx=True converts it, compared on the rows check=",
+    ),
+    **_argument("instances", *_VERBS_OF_OBJECTS, cure="say concurrent="),
+    **_argument("max_batch_size", *_VERBS_OF_OBJECTS, cure="say batch="),
+    "response_cache": "leave it out: each request runs its model; keep answers where you ask",
+    "trace_file": "wb.trace has the last requests, the statistics their times; a profiler has more",
+    "wb.save_journal": "wb.events tells each decision about memory, with its reason",
+    "workbench replay": "wb.events tells each decision about memory, with its reason",
+}
+"""The names, in alphabetical order; a cure is one line without a full stop."""
+
+
+def no_more(what: str, *names: str) -> str:
+    """``"there is no {what} any more: ..."`` if one of *names* was removed; else nothing."""
+    cure = next((REMOVED[name] for name in names if name in REMOVED), "")
+    return f"there is no {what} any more: {cure}" if cure else ""
+
+
+def no_more_verb(what: str, verb: str) -> str:
+    """As ``no_more``, of a *verb*, of Python, the shell or the magic."""
+    return no_more(what, f"wb.{verb}", f"workbench {verb}")
+
+
+def no_more_option(verb: str, option: str) -> str:
+    """As ``no_more``, of an *option* such as ``--rates`` of a *verb*."""
+    name = option.lstrip("-").replace("-", "_")
+    return no_more(f"option {option}", f"{verb}({name}=)", name)
