@@ -1,4 +1,4 @@
-"""How fast the planner is: a curve of 20 budgets for two policies, and exact replays.
+"""How fast the planner is: one replay of many requests.
 
 ``python benchmarks/planner.py [REQUESTS]`` prints seconds of CPU time. The requests are for 1,000
 models by Zipf's law, ten a second; models take 1 to 99 MiB, and up to 0.1 s to load.
@@ -13,9 +13,9 @@ import numpy as np
 
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.planner import ModelCost, Trace, replay, survey
+from workbench.planner import ModelCost, Trace, replay
 
-MODELS, BUDGETS = 1000, 20
+MODELS = 1000
 MIB = 2**20
 
 
@@ -27,7 +27,7 @@ def made(requests: int) -> tuple[Trace, dict[ModelId, ModelCost]]:
     ids = tuple(ModelId(f"m{number}", 1) for number in range(MODELS))
     at_s = np.cumsum(random.exponential(0.1, requests))
     unknown = np.full(requests, np.nan)
-    trace = Trace(ids, at_s, which.astype(np.int32), np.zeros(requests, np.int64), unknown)
+    trace = Trace(ids, at_s, which.astype(np.int32), unknown)
     costs = {
         model: ModelCost(int(random.integers(1, 100)) * MIB, random.random() / 10, run_s=0.001)
         for model in ids
@@ -39,12 +39,6 @@ def main(requests: int) -> None:
     """Measure, and print."""
     trace, costs = made(requests)
     most = sum(cost.nbytes for cost in costs.values())
-    budgets = np.linspace(most / BUDGETS, most, BUDGETS).astype(np.int64).tolist()
-    for policy in ("lru", "cost"):
-        begun_s = time.process_time()
-        survey(trace, costs, budgets, POLICIES[policy])
-        took_s = time.process_time() - begun_s
-        print(f"curve of {BUDGETS} budgets, {policy}: {took_s:.1f} s")
     for share in (0.3, 0.9):
         begun_s = time.process_time()
         outcome = replay(trace, costs, int(most * share), POLICIES["lru"])

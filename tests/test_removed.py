@@ -62,7 +62,7 @@ def of_command(name: str) -> list[Callable[[], object]]:
 def of_argument(name: str) -> list[Callable[[], object]]:
     verb, argument = name.removesuffix("=)").split("(")
     ways: list[Callable[[], object]] = [lambda: getattr(Workbench(), verb)(**{argument: 1})]
-    if verb in main.commands:
+    if verb in main.commands and not main.commands[verb].hidden:
         ways.append(lambda: shell(verb, "m", f"--{argument}", "1"))
     if verb in magics._ARGUMENTS:
         ways.append(lambda: magic(f"{verb} m --{argument} 1"))

@@ -9,6 +9,7 @@ option of its command and of its magic.
 from __future__ import annotations
 
 _VERBS_OF_OBJECTS = ("serve", "register", "model")
+_CONFIG = "write it into config.pbtxt, load the model anew, and measure again"
 
 
 def _argument(name: str, *verbs: str, cure: str) -> dict[str, str]:
@@ -16,17 +17,24 @@ def _argument(name: str, *verbs: str, cure: str) -> dict[str, str]:
 
 
 REMOVED: dict[str, str] = {
+    **_argument("batching", "bench", cure=_CONFIG),
     **_argument(
         "convert",
         *_VERBS_OF_OBJECTS,
         cure="the object itself is served; onnx=True converts it, compared on the rows check=",
     ),
+    **_argument("instances", "bench", cure=_CONFIG),
     **_argument("instances", *_VERBS_OF_OBJECTS, cure="say concurrent="),
     **_argument("max_batch_size", *_VERBS_OF_OBJECTS, cure="say batch="),
     "response_cache": "leave it out: each request runs its model; keep answers where you ask",
     "trace_file": "wb.trace has the last requests, the statistics their times; a profiler has more",
     "wb.save_journal": "wb.events tells each decision about memory, with its reason",
     "workbench replay": "wb.events tells each decision about memory, with its reason",
+    **_argument("p99", "plan", cure="the table has the p99 of the wait with each of the budgets"),
+    **_argument("rates", "bench", cure="say clients=: each waits for its answer"),
+    **_argument("threads", "bench", cure=_CONFIG),
+    **_argument("wire", "bench", cure="requests go over HTTP; time wb.infer for what that costs"),
+    "wb.tune": f"wb.bench measures a model; {_CONFIG}",
 }
 """The names, in alphabetical order; a cure is one line without a full stop."""
 

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from workbench import Workbench
-from workbench.api.memory_plan import MemoryPlan, budget_button
+from workbench.api.memory_plan import MemoryPlan
 from workbench.errors import UsageError
 from workbench.model import ModelId
-from workbench.planner import ModelCost, Trace, TraceRequest, read_metrics
+from workbench.planner import ModelCost, Trace, TraceRequest
+from workbench.views.plan import rows
 from workbench.views.progress import Progress
 
 PORTS = {"x": ("FP32", [1])}
@@ -31,8 +31,8 @@ def test_the_last_requests(served: Workbench, tmp_path: Path) -> None:
     """The trace has the requests in order; from a file it makes the same plan."""
     trace = served.trace
     assert [request.model.name for request in trace] == ["a", "b"] * 4
-    trace.save(tmp_path / "trace.npz")
-    again = served.plan(Trace.load(tmp_path / "trace.npz"))
+    trace.save(tmp_path / "trace.csv")
+    again = served.plan(tmp_path / "trace.csv")
     assert str(again) == str(served.plan())
     assert str(again).startswith("20.0 MiB would make 99 % of these requests warm; at 15.0 MiB")
 
@@ -58,7 +58,7 @@ def test_shown(served: Workbench) -> None:
     plan = served.plan(evict=["cost", "lfu"])
     bundle = plan._repr_mimebundle_()
     assert bundle["text/plain"] == repr(plan)
-    assert "all models at once" in repr(plan)
+    assert "all at once" in repr(plan)
     assert "data:image/png;base64," in bundle["text/html"]
     assert set(bundle) == {"text/plain", "text/html"}
     assert plan.figure()._repr_png_().startswith(b"\x89PNG")
@@ -66,28 +66,23 @@ def test_shown(served: Workbench) -> None:
 
 def test_ways_to_ask(served: Workbench, tmp_path: Path) -> None:
     """Shares and policies may be texts, and requests a file, as on the command line."""
-    served.trace.save(tmp_path / "trace.npz")
-    plan = served.plan(tmp_path / "trace.npz", warm="90%", evict="lfu,largest,cost,never")
-    assert plan.goal.warm == 0.9
-    assert set(plan.curves) == {"lru", "lfu", "largest", "cost", "never"}
+    served.trace.save(tmp_path / "trace.csv")
+    plan = served.plan(tmp_path / "trace.csv", warm="90%", evict="lfu,largest,cost,never")
+    assert plan.warm == 0.9
+    assert set(plan.policies) == {"lru", "lfu", "largest", "cost", "never"}
     legend = plan.figure().axes[0].get_legend()
-    assert {text.get_text() for text in legend.get_texts()} == {*plan.curves, "today", "goal"}
-    assert len(plan.trace) == len(served.plan(str(tmp_path / "trace.npz"), warm=0.9).trace)
+    assert {text.get_text() for text in legend.get_texts()} == {*plan.policies, "today", "goal"}
+    assert len(plan.trace) == len(served.plan(str(tmp_path / "trace.csv"), warm=0.9).trace)
     with pytest.raises(UsageError, match=r"warm is a share, such as 99% or 0\.99, not 'much'"):
         served.plan(warm="much")
 
 
 def test_applied(served: Workbench) -> None:
-    """Apply sets the budget at once, and so does the button of the view."""
+    """Apply sets the budget at once."""
     plan = served.plan()
     plan.apply()
     try:
         assert served.budget == plan.needed_nbytes()
-        served.budget = "15MiB"
-        button, note = budget_button(20 * 2**20, plan.apply).children
-        button.click()
-        assert served.budget == plan.needed_nbytes()
-        assert note.value == "the budget is 20.0 MiB"
     finally:
         served.budget = "15MiB"
 
@@ -110,19 +105,23 @@ def test_no_budget_does(served: Workbench) -> None:
     costs = {ModelId(name, 1): ModelCost(10 * 2**20, 1.0) for name in "ab"}
     asked = [TraceRequest(n * 0.1, model) for n, model in enumerate([*costs] * 2)]
     plan = MemoryPlan(Trace.of(asked), costs, 15 * 2**20, set_budget=pytest.fail)
-    assert [row.what for row in plan.rows] == ["today", "all models at once"]
-    with pytest.raises(UsageError, match=r"the budget stays: at 15\.0 MiB each request waits"):
+    marks = {row[0] for row in rows(plan)}
+    assert marks == {"", "today", "all at once"}
+    with pytest.raises(UsageError, match=r"the budget stays: at 15\.0 MiB 100\.0% of the requests"):
         plan.apply()
 
 
 def test_the_table_is_of_replays(served: Workbench) -> None:
-    """The sentence, the table, the figure and apply name the same budget, that of a replay."""
-    plan = served.plan()
-    needed = plan.needed_nbytes()
-    assert plan.rows[1].budget == str(plan).partition(" would")[0]
-    drawn = [line.get_xydata().tolist() for line in plan.figure().axes[0].lines]
-    share = 100 * len(plan.later(plan.what_if(needed)).cold_waits_s) / 6
-    assert [[needed / 2**20, share]] in drawn
+    """A row a policy and budget; the sentence, the table and apply name the same budget."""
+    plan = served.plan(evict="cost,lfu")
+    head, *table = rows(plan)
+    assert len(table) == 3 * len(plan.budgets)
+    column = dict(zip(head, zip(*table, strict=True), strict=True))
+    named = column["budget"][column[""].index("99 % warm, all at once")]
+    assert named == str(plan).partition(" would")[0] == "20.0 MiB"
+    drawn = plan.figure().axes[0].lines[0].get_xydata().tolist()
+    assert drawn[0] == [10.0, 100.0]
+    assert drawn[-1] == [20.0, 0.0]
 
 
 def test_clients_that_wait_for_their_answers(served: Workbench) -> None:
@@ -155,44 +154,6 @@ def test_where_no_load_was_measured(sample_models: Path, tmp_path: Path) -> None
             wb.plan(path)
         wb.load("wine")
         assert {model.name for model in wb.plan(path).trace.models} == {"wine", "digits"}
-
-
-@pytest.mark.parametrize("ending", ["", ".tar.gz", ".tgz"])
-def test_the_targets_of_a_sagemaker_log(sample_models: Path, tmp_path: Path, ending: str) -> None:
-    """A TargetModel is the endpoint's model of it, or of an archive the model of its name."""
-    path = tmp_path / "log.csv"
-    lines = [f"2026-11-01T00:00:0{second}Z,/wine{ending},2000" for second in range(9)]
-    path.write_text("\n".join(("eventTime,TargetModel,ModelLatency", *lines)))
-    with Workbench(sample_models, device="cpu") as wb:
-        wb.load("wine")
-        assert {model.name for model in wb.plan(path).trace.models} == {"wine"}
-
-
-def test_the_targets_of_an_endpoint(sample_models: Path, tmp_path: Path) -> None:
-    """Requests of a log are for the models that the endpoint made of these targets."""
-    path = tmp_path / "log.csv"
-    path.write_text("time,TargetModel\n" + "".join(f"{n},wine\n" for n in range(9)))
-    with Workbench(artifacts=sample_models, device="cpu") as wb:
-        call = {"headers": {"x-amzn-sagemaker-target-model": "wine"}, "json": [[0.0] * 13]}
-        answer = httpx.post(f"{wb.url}/endpoints/any/invocations", **call)  # type: ignore[arg-type]
-        assert answer.status_code == 200
-        plan = wb.plan(path)
-        assert plan.trace.models == wb.trace.models
-        assert len(plan.trace) == 9
-
-
-def test_what_was_scraped_of_this_server(served: Workbench) -> None:
-    """Our own ``/metrics`` tells each request once, also of models that are evicted in between."""
-    before, scrapes = len(served.trace), []
-    for at_s, name in enumerate("abab"):
-        scrapes.append((float(at_s), httpx.get(f"{served.url}/metrics").text))
-        served.infer(name, [1.0])
-    scrapes.append((4.0, httpx.get(f"{served.url}/metrics").text))
-    trace = read_metrics(scrapes)
-    assert [(at_s, model.name) for at_s, model, *_ in trace] == [*enumerate("abab")]
-    assert len(served.trace) == before + 4
-    assert trace.models == served.trace.models
-    assert "of these requests warm" in str(served.plan(trace))
 
 
 def test_nothing_to_plan() -> None:

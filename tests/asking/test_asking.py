@@ -357,10 +357,9 @@ def test_what_is_waited_for_no_longer_ends(tmp_path: Any) -> None:
     [
         lambda wb: wb.infer("matrx", ROWS),
         lambda wb: asyncio.run(wb.ainfer("matrx", ROWS)),
-        lambda wb: list(wb.stream("matrx", ROWS)),
         lambda wb: wb.load("matrx"),
     ],
-    ids=["infer", "ainfer", "stream", "load"],
+    ids=["infer", "ainfer", "load"],
 )
 def test_a_misspelt_model(wb: Workbench, ask: Callable[[Any], object]) -> None:
     """The name that was meant is told, by a connection too; without one, the names that exist."""

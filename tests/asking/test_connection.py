@@ -4,7 +4,6 @@ import asyncio
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,41 +87,6 @@ def test_an_input_that_may_be_left_out() -> None:
             assert wb.infer("moved", x=[1, 2], bias=[2, 2]).tolist() == [3, 4]
 
 
-def test_answers_one_by_one(wb: Connection) -> None:
-    """A stream gives each answer as it comes; closed, it ends the function; errors are raised."""
-    closed = threading.Event()
-
-    def count(n: int) -> Iterator[int]:
-        yield from range(n)
-
-    def spell(word: str, scores: Float32[-1, 2]) -> Iterator[str]:
-        try:
-            yield from word
-            raise ValueError(f"no more of {scores.tolist()}")
-        finally:
-            closed.set()
-
-    with workbench.Workbench(device="cpu") as server:
-        server.register(spell)
-        server.register(count)
-        with workbench.connect(server.url) as away:
-            for either in (server, away):
-                assert [number[0] for number in either.stream("count", 3)] == [0, 1, 2]
-            letters = away.stream("spell", word="grün", scores=[[0.5, 1], [2, 3]])
-            assert [next(letters)[0] for _ in range(4)] == list("grün")
-            with pytest.raises(RunFailed, match=r"no more of \[\[0.5, 1.0\], \[2.0, 3.0\]\]"):
-                next(letters)
-            closed.clear()
-            letters = away.stream("spell", word="a" * 10**6, scores=[[0, 0]])
-            assert next(letters) == ["a"]
-            letters.close()
-            assert closed.wait(30)
-            with pytest.raises(ModelNotFound, match=r"^there is no model 'nobody'; available: "):
-                next(away.stream("nobody", [1]))
-    (answer,) = wb.stream("wine", np.ones((1, 13)))
-    assert np.allclose(answer, wb.infer("wine", np.ones((1, 13))))
-
-
 def test_what_only_the_server_itself_can(wb: Connection) -> None:
     """To pin, to serve or to set the budget is refused with where that can be done."""
     for name in ("pin", "register", "serve", "budget"):
@@ -131,6 +95,10 @@ def test_what_only_the_server_itself_can(wb: Connection) -> None:
     with pytest.raises(AttributeError, match="no 'budget' to use or set"):
         wb.budget = "1GiB"
     assert not hasattr(wb, "_repr_html_")
+    with pytest.raises(UsageError, match=r"the card of .* wb\.signature\('wine'\) what it takes$"):
+        wb["wine"]
+    with pytest.raises(UsageError, match=r"ask for http.*/v2/models/wine/generate_stream$"):
+        next(wb.stream("wine", [1.0]))
 
 
 def test_models_come_and_go(wb: Connection) -> None:
@@ -158,20 +126,6 @@ def test_the_events_of_a_server(wb: Connection) -> None:
     assert wb.events_after(last.number - 1) == (last,)
     assert "digits:1" in repr(entries)
     assert "digits:1" in entries._repr_html_()
-
-
-def test_a_card_from_elsewhere(wb: Connection) -> None:
-    """It is as in the server's process, and asks over HTTP."""
-    card = wb["wine"]
-    assert np.array_equal(card(card.example), wb.infer("wine", np.zeros((1, 13))))
-    assert card.config["platform"] == "onnxruntime_onnx"
-    assert list(card.calls) == ["Python", "tritonclient", "requests", "curl", "boto3"]
-    assert card.docs_url == f"{wb.url}/v2/models/wine/docs"
-    assert repr(card).startswith("wine, version 1, ready")
-    assert "wine" in wb
-    assert wb._ipython_key_completions_() == list(wb)
-    with pytest.raises(KeyError, match="did you mean 'wine'"):
-        wb["vine"]
 
 
 @pytest.mark.parametrize("timeout_s", ["1s", 0, -1.0, float("nan"), float("inf")])
@@ -207,21 +161,6 @@ def test_a_cancelled_task_ends_the_run(tmp_path: Path) -> None:
             wb.infer("endless", ENDLESS, timeout_s=0.05)
         until(lambda: not in_use(server))
         asyncio.run(cancelled(wb, server))
-
-
-def test_a_connection_that_was_closed_meanwhile() -> None:
-    """A request on it is sent once more, as servers may close what they kept at any time."""
-    sent: list[str] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        sent.append(request.url.path)
-        if sent.count("/v2/repository/models/m/load") == 1:
-            raise httpx.ReadError("reset by peer")
-        return httpx.Response(200, json={"name": "other"})
-
-    with answered_by(answer) as wb:
-        wb.load("m")
-    assert sent == ["/v2", *["/v2/repository/models/m/load"] * 2]
 
 
 def test_what_was_asked_during_a_load_is_asked_anew() -> None:
@@ -284,7 +223,6 @@ def test_a_server_that_speaks_something_else(text: str) -> None:
         lambda wb: wb.models,
         lambda wb: wb.events,
         lambda wb: wb.infer("m", {"x": np.zeros(1, np.float32)}),
-        lambda wb: wb["m"],
         lambda wb: wb.unload("m"),
     ],
 )
@@ -342,7 +280,6 @@ def test_errors_are_the_same(wb: Connection) -> None:
         lambda: wb.infer("nobody", [[1.0]]),
         lambda: wb.load("nobody"),
         lambda: wb.unload("nobody"),
-        lambda: wb["nobody"],
     ):
         with pytest.raises(ModelNotFound, match=r"^there is no model 'nobody'; available: "):
             ask()
@@ -369,42 +306,6 @@ def test_the_token(elsewhere: str) -> None:
         assert "workbench" in repr(wb)
 
 
-def test_the_token_of_a_group(tmp_path: Path) -> None:
-    """A token of functions runs them, with inputs by name, and the server refuses all else."""
-    (tmp_path / "m" / "1").mkdir(parents=True)
-    token, more = "the-token-of-functions", "the-token-of-repository"
-    restrict = {"functions": token, "model-repository": more}
-    with workbench.Workbench(
-        tmp_path, token="the-token-of-the-server", restrict=restrict
-    ) as server:
-        server.register(
-            lambda x: 2 * x, name="f", inputs={"x": ("FP32", [-1])}, outputs={"y": ("FP32", [-1])}
-        )
-        with workbench.connect(server.url, token=token) as wb:
-            assert repr(wb) == f"connection to a server at {server.url}"
-            x = np.float32([1, 2])
-            assert wb.infer("f", {"x": x}).tolist() == [2, 4]
-            assert asyncio.run(wb.ainfer("f", x=x)).tolist() == [2, 4]
-            with pytest.raises(UsageError, match="does not tell this token what 'f' takes: pass a"):
-                wb.infer("f", x)
-            ask: tuple[Callable[[], object], ...] = (
-                lambda: wb.models,
-                lambda: wb.events,
-                lambda: wb.signature("f"),
-                lambda: wb.infer("m", x=x),
-                lambda: wb.load("f"),
-                lambda: list(wb.stream("f", x=x)),
-            )
-            for each in ask:
-                with pytest.raises(TokenRequired):
-                    each()
-        with workbench.connect(server.url, token=more) as wb:
-            wb.load("f")
-            with pytest.raises(ModelNotFound, match=r"no model 'ff'"):
-                wb.load("ff")
-            assert wb.names == ("f", "m")
-
-
 def test_a_closed_connection(elsewhere: str) -> None:
     """It says that it is closed, in one line."""
     wb = workbench.connect(elsewhere)
@@ -412,7 +313,6 @@ def test_a_closed_connection(elsewhere: str) -> None:
     ask: tuple[Callable[[], object], ...] = (
         lambda: wb.models,
         lambda: wb.infer("digits", np.zeros((1, 64))),
-        lambda: list(wb.stream("digits", np.zeros((1, 64)))),
     )
     for each in ask:
         with pytest.raises(UsageError, match=r"is closed: connect\(\) again"):
@@ -485,11 +385,10 @@ def ways(wb: Connection) -> dict[str, Callable[[], object]]:
     return {
         "infer": lambda: wb.infer("m", [1.0]),
         "ainfer": lambda: asyncio.run(wb.ainfer("m", [1.0])),
-        "stream": lambda: list(wb.stream("m", [1.0])),
     }
 
 
-@pytest.mark.parametrize("way", ["infer", "ainfer", "stream"])
+@pytest.mark.parametrize("way", ["infer", "ainfer"])
 def test_after_an_error_the_model_is_looked_at_anew(way: str) -> None:
     """It may be another by now; until then it is asked for once. The error is the server's."""
     told = b'{"error": "no such input"}'
@@ -505,7 +404,7 @@ def test_after_an_error_the_model_is_looked_at_anew(way: str) -> None:
             assert server.asked("/models/m") == looks
 
 
-@pytest.mark.parametrize("way", ["infer", "ainfer", "stream"])
+@pytest.mark.parametrize("way", ["infer", "ainfer"])
 @pytest.mark.parametrize(
     ("broken", "error", "told"),
     [
@@ -519,7 +418,7 @@ def test_a_server_that_does_not_answer(
     way: str, broken: Exception, error: type[Exception], told: str
 ) -> None:
     """That is said in one line, however the model is asked."""
-    server = Elsewhere(infer=broken, generate_stream=broken)
+    server = Elsewhere(infer=broken)
     with answered_by(server) as wb, pytest.raises(error, match=told):
         ways(wb)[way]()
 
@@ -532,26 +431,6 @@ def test_how_long_an_answer_may_take() -> None:
         wb.infer("m", [1.0], timeout_s=0.5)
     limits = [request.extensions["timeout"]["read"] for request in server.sent]
     assert limits == [1.0, 1.0, 1.0, 0.5]
-
-
-def test_a_stream_with_comments() -> None:
-    """Of server-sent events only the data are answers."""
-    text = ': a comment\nevent: answer\ndata: {"y": 2.5}\n\n'
-    with answered_by(Elsewhere(generate_stream=httpx.Response(200, text=text))) as wb:
-        assert [answer.tolist() for answer in wb.stream("m", [1.0])] == [[2.5]]
-
-
-@pytest.mark.parametrize(
-    "text", ["<html>\n<title>a: page</title>\n</html>", '{"y": 2.5}', "[]", "data: <p>", "data"]
-)
-def test_a_stream_that_is_none(text: str) -> None:
-    """A page, or JSON alone, is told in one line: what was asked, answered and expected."""
-    with (
-        answered_by(Elsewhere(generate_stream=httpx.Response(200, text=text))) as wb,
-        pytest.raises(NotSupported, match="/generate_stream was answered with ") as caught,
-    ):
-        list(wb.stream("m", [1.0]))
-    assert str(caught.value).endswith(" instead of a model's outputs")
 
 
 @pytest.mark.parametrize("at_s", ['"soon"', "null", "[]", "1e300", "NaN", "Infinity"])
@@ -612,23 +491,6 @@ def test_statistics_that_a_server_lacks() -> None:
         with answered_by(server) as wb:
             assert [model.id.name for model in wb.models] == ["m"]
         assert server.asked("/stats") == bool(extensions)
-
-
-def test_a_load_with_a_configuration() -> None:
-    """An empty one is one; and a load that fails may have changed the model."""
-    failed = httpx.Response(400, json={"error": "broken"})
-    server = Elsewhere()
-    with answered_by(server) as wb:
-        wb.load("m")
-        wb.load("m", {})
-        wb.signature("m")
-        server.replies["load"] = failed
-        with pytest.raises(InvalidRequest):
-            wb.load("m")
-        wb.signature("m")
-    bodies = [request.content for request in server.sent if request.url.path.endswith("/load")]
-    assert bodies[:2] == [b"{}", b'{"parameters":{"config":"{}"}}']
-    assert server.asked("/models/m") == 2
 
 
 def test_versions_have_signatures_of_their_own() -> None:

@@ -11,7 +11,7 @@ from workbench import errors
 from workbench.asking.replies import (
     HEADER_SIZE,
     checked,
-    event_entry,
+    event_entries,
     model_status,
     read_outputs,
     tensor_specs,
@@ -104,8 +104,9 @@ def test_the_model_of_an_event() -> None:
     """With its version, if it is of a model."""
     told = {"number": 1, "at_s": 2, "kind": "load", "text": "m:3"}
     of_model = told | {"model_name": "m", "model_version": "3"}
-    assert event_entry(of_model) == Entry(1, 2.0, ToldEvent("load", "m:3", ModelId("m", 3)))
-    assert event_entry(told) == Entry(1, 2.0, ToldEvent("load", "m:3"))
+    first, second = event_entries({"events": [of_model, told]})
+    assert first == Entry(1, 2.0, ToldEvent("load", "m:3", ModelId("m", 3)))
+    assert second == Entry(1, 2.0, ToldEvent("load", "m:3"))
 
 
 def test_tensors_that_are_not_declared() -> None:

@@ -1,8 +1,6 @@
-"""Benchmarks of real servers, over the wire and in process."""
+"""Benchmarks of real servers."""
 
-import math
 import re
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
@@ -22,23 +20,21 @@ from workbench import Workbench
 from workbench.api.workbench import Workbench as Server
 from workbench.asking.connection import Connection
 from workbench.bench.benchmark import bench
-from workbench.bench.process import Pace
+from workbench.bench.inputs import Inputs, repeated
 from workbench.bench.report import Bench
-from workbench.bench.sweep import Sweep, sweep_of
-from workbench.bench.targets import Configurations, Inputs, repeated
-from workbench.bench.variant import Variant
 from workbench.commands.cli import main
 from workbench.errors import (
     InvalidRequest,
     MemoryExhausted,
     ModelNotFound,
-    ServerNotRunning,
+    RunFailed,
+    SettingError,
     UsageError,
 )
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import Tensor
 
-SHORT = Pace(warm_up_s=0.02, window_s=0.06, most_windows=3)
+SHORT_S = 0.1
 
 
 @pytest.fixture(scope="module")
@@ -58,17 +54,17 @@ def registered(wb: Workbench, function: Callable[..., Any], **options: Any) -> I
         wb.unregister(function.__name__)
 
 
-def measure(wb: Server, model: str, infer: Any = None, **options: Any) -> Bench:
+def measure(wb: Server, model: str, inputs: object = None, **options: Any) -> Bench:
+    told = {"clients": 1, "batches": (), "seconds": SHORT_S, **options}
     with workbench.connect(wb.url, token=wb.token) as connection:
-        return bench(connection, model, Sweep(pace=SHORT, **options), infer=infer)
+        return bench(connection, model, inputs, **told)
 
 
 def test_each_load_has_its_point(wb: Workbench) -> None:
-    """Each batch is measured from each number of clients, then at each rate."""
-    found = measure(wb, "digits", clients=(1, 3), rates=(50.0,), batches=(1, 8))
-    loads = [(point.batch, point.clients, point.rate) for point in found.points]
-    each = [(1, None), (3, None), (0, 50.0)]
-    assert loads == [(batch, *load) for batch in (1, 8) for load in each]
+    """Each batch is measured from each number of clients."""
+    found = measure(wb, "digits", clients=(1, 3), batches="1, 8")
+    loads = [(point.batch, point.clients) for point in found.points]
+    assert loads == [(1, 1), (1, 3), (8, 1), (8, 3)]
     for point in found.points:
         assert point.load.answers > 0
         assert point.load.failed == 0
@@ -84,25 +80,10 @@ def test_a_server_that_tells_no_inputs() -> None:
 
     connection = Connection("http://elsewhere", "", 1.0, httpx.MockTransport(answer))
     with pytest.raises(UsageError, match="http://elsewhere does not say what 'm' takes: pass its"):
-        bench(connection, "m", Sweep(pace=SHORT))
+        bench(connection, "m", clients=1, batches=(), seconds=SHORT_S)
     given = Inputs(connection, "m", {"x": np.zeros((1, 2), np.float32)})
     assert given.count(None) == 1
     assert given.of(3)["x"].shape == (3, 2)
-    connection.close()
-
-
-def test_a_server_that_tells_no_configuration() -> None:
-    """Such as KServe's: one line says which options it is measured without."""
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.url.path.endswith("/config"):
-            return httpx.Response(404, json={"detail": "Not Found"})
-        return httpx.Response(200, json={"name": "kserve", "version": "1", "extensions": []})
-
-    connection = Connection("http://elsewhere", "", 1.0, httpx.MockTransport(answer))
-    with pytest.raises(UsageError, match="m has no configuration at http://elsewhere: leave out"):
-        Configurations(connection, "m").use(Variant(batching=True))
-    Configurations(connection, "m").use(Variant())
     connection.close()
 
 
@@ -160,61 +141,21 @@ def test_a_report_is_a_sentence_a_table_and_a_figure(wb: Workbench) -> None:
     """Text for terminals, and a picture with a table for notebooks."""
     found = measure(wb, "digits", clients=(1, 2))
     assert repr(found).startswith("digits answers up to ")
-    assert "as configured" in repr(found)
     html = found._repr_mimebundle_()["text/html"]
     assert "data:image/png;base64,iVBORw0KGgo" in html
     assert html.count("<tr>") == 3
-    assert found.best(1e-9) is None
-    assert found.best(1e9) == found.best("1d") in found.points
     assert re.fullmatch(
-        r"<Point: as configured, 1 client: [\d,]+ elements a second, p99 .* s>",
+        r"<Point: 1 client: [\d,]+ elements a second, p99 .* s>",
         repr(found.points[0]),
     )
-
-
-def test_configurations_are_tried_and_given_back(wb: Workbench) -> None:
-    """Each variant is loaded while it is measured; afterwards the model has its own again."""
-    url = f"{wb.url}/v2/models/digits/config"
-    own = httpx.get(url).json()
-    seen = []
-    sweep = Sweep((1,), variants=(Variant(False), Variant(True, 2, 1)), pace=SHORT)
-    with workbench.connect(wb.url, token=wb.token) as connection:
-        bench(connection, "digits", sweep, told=lambda *_: seen.append(httpx.get(url).json()))
-    assert "dynamic_batching" not in seen[0]
-    assert seen[1]["instance_group"][0]["count"] == 2
-    assert "dynamic_batching" in seen[1]
-    assert httpx.get(url).json() == own
 
 
 def test_own_inputs(wb: Workbench, held_out: dict[str, Any]) -> None:
     """Inputs that are given are sent as they are, or repeated to a batch."""
     rows = held_out["wine_x"][:3]
-    assert measure(wb, "wine", clients=(1,), inputs=rows).points[0].batch == 3
-    found = measure(wb, "wine", clients=(1,), inputs=rows, batches=(8,)).points[0]
+    assert measure(wb, "wine", inputs=rows).points[0].batch == 3
+    found = measure(wb, "wine", inputs=rows, batches=(8,)).points[0]
     assert (found.batch, found.load.failed) == (8, 0)
-
-
-def test_in_process(wb: Workbench) -> None:
-    """Without the wire, threads of this process ask."""
-    found = measure(wb, "digits", lambda x: wb.infer("digits", x), clients=(2,))
-    assert found.points[0].load.answers > 0
-    with pytest.raises(UsageError, match="a fixed rate is measured over the wire"):
-        measure(wb, "digits", lambda x: wb.infer("digits", x), clients=(), rates=(5.0,))
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [(RecursionError("too deep"), "RecursionError: too deep"), (InvalidRequest("no"), " no")],
-)
-def test_any_error_is_counted_in_process(wb: Workbench, error: Exception, told: str) -> None:
-    """What raises there is a failed request whatever its type; no client is lost."""
-
-    def surprised(x: object) -> object:
-        raise error
-
-    found = measure(wb, "digits", surprised, clients=(2,))
-    assert found.points[0].load.failed > 2
-    assert told in repr(found)
 
 
 def test_half_of_the_requests_fail(wb: Workbench) -> None:
@@ -236,27 +177,6 @@ def test_half_of_the_requests_fail(wb: Workbench) -> None:
     assert httpx.get(f"{wb.url}/v2/health/ready").status_code == 200
 
 
-def test_ways_to_say_several() -> None:
-    """A list, one alone, or a text as on the command line; a period may have a unit."""
-    for several in ([2, 4], (2, 4), "2,4", "2, 4"):
-        assert sweep_of(clients=several).clients == (2, 4)
-    one = sweep_of(clients=8, batches=2, batching=True, rates="50", seconds="250ms")
-    assert (one.clients, one.batches, one.rates) == ((8,), (2,), (50.0,))
-    assert [variant.batching for variant in one.variants] == [True]
-    assert one.pace.window_s == 0.25
-    for wrong in ({"clients": "some"}, {"batching": "maybe"}, {"seconds": "soon"}, {"seconds": 0}):
-        with pytest.raises(UsageError):
-            sweep_of(**wrong)
-
-
-@pytest.mark.parametrize("infer", [None, "here"])
-def test_inputs_that_the_model_does_not_take(wb: Workbench, infer: str | None) -> None:
-    """They are refused before anything is measured."""
-    ask = None if infer is None else lambda inputs: wb.infer("wine", inputs)
-    with pytest.raises(InvalidRequest, match=r"takes shape \[-1, 13\], got \[1, 12\]"):
-        measure(wb, "wine", infer=ask, inputs=np.ones((1, 12)))
-
-
 def test_a_model_that_finds_no_room(wb: Workbench) -> None:
     """It is refused with the numbers, and not measured for a minute."""
     before = wb.budget
@@ -269,64 +189,48 @@ def test_a_model_that_finds_no_room(wb: Workbench) -> None:
         wb.budget = before
 
 
-def test_all_requests_fail(wb: Workbench) -> None:
-    """A model that answers nothing is said in one line."""
-
-    def broken(x: np.ndarray) -> np.ndarray:
-        raise ValueError("never")
-
-    with registered(wb, broken):
-        found = measure(wb, "broken", clients=(1,))
-    assert found.sentence.startswith("broken answered no request: 500: ")
-    assert "data:image/png" in found._repr_mimebundle_()["text/html"]
-
-
-def test_waiting_counts_at_a_fixed_rate(wb: Workbench) -> None:
-    """Latency counts from when a request was due: a model that is too slow makes all wait."""
-
-    def slow(x: np.ndarray) -> np.ndarray:
-        time.sleep(0.005)  # 200 requests a second, of the 400 that come
-        return x
-
-    with registered(wb, slow, shape=[-1, 1], batch=1):
-        closed = measure(wb, "slow", clients=(1,), rates=()).points[0]
-        opened = measure(wb, "slow", clients=(), rates=(400.0,)).points[0]
-    assert opened.load.p99_s > 5 * 0.005
-    assert opened.load.behind > 40
-    assert any(note.startswith("falls behind") for note in opened.notes)
-    assert closed.load.behind == 0
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"clients": ()}, "clients are numbers from 1 to 1024"),
+        ({"clients": 0}, "clients are numbers from 1 to 1024"),
+        ({"clients": "1025"}, "clients are numbers from 1 to 1024"),
+        ({"clients": 1.5}, "clients: 1.5 is not a list such as 1,2,4"),
+        ({"batches": (0,)}, "a batch has at least one element"),
+        ({"seconds": 4000}, "a load lasts up to 3600 seconds, not 4000"),
+        ({"seconds": "soon"}, "seconds"),
+    ],
+)
+def test_what_is_no_load(wb: Workbench, wrong: dict[str, Any], told: str) -> None:
+    """It is refused before anything is measured."""
+    with pytest.raises((UsageError, SettingError), match=told):
+        measure(wb, "digits", **wrong)
 
 
 def test_what_cannot_be_measured(wb: Workbench) -> None:
-    """No such model, no such server, no batches: one line each."""
+    """No such model, no such inputs, no batches, no answer: as a request is refused."""
     with pytest.raises(ModelNotFound):
-        measure(wb, "nobody", clients=(1,))
-    with pytest.raises(ServerNotRunning), workbench.connect("http://127.0.0.1:9"):
-        pass
-    with pytest.raises(UsageError, match="clients are numbers from 1"):
-        Sweep(clients=(0,))
-    for rate in (0.0, -1.0, math.nan, math.inf, 1e9):
-        with pytest.raises(UsageError, match="rates are more than 0 and at most 1,000,000"):
-            Sweep(rates=(rate,))
-    with pytest.raises(UsageError, match="a model has at least one instance"):
-        sweep_of(instances="0")
-    with pytest.raises(UsageError, match="nothing is to be measured"):
-        Sweep(clients=())
+        measure(wb, "nobody")
+    with pytest.raises(InvalidRequest, match=r"takes shape \[-1, 13\], got \[1, 12\]"):
+        measure(wb, "wine", np.ones((1, 12)))
 
     def fixed(x: np.ndarray) -> np.ndarray:
         return x
 
     with registered(wb, fixed, shape=[2]), pytest.raises(UsageError, match="takes no batches"):
-        measure(wb, "fixed", clients=(1,), batches=(2,))
+        measure(wb, "fixed", batches=2)
+
+    def broken(x: np.ndarray) -> np.ndarray:
+        raise ValueError("never")
+
+    with registered(wb, broken), pytest.raises(RunFailed, match="never"):
+        measure(wb, "broken")
 
 
 def test_as_a_method(wb: Workbench) -> None:
-    """``wb.bench`` measures this server, over HTTP or in Python."""
-    for wire in ("http", "python"):
-        found = wb.bench("wine", clients=(1,), wire=wire, seconds=0.1)
-        assert found.points[0].load.answers > 0
-    with pytest.raises(UsageError, match="neither 'http' nor 'python'"):
-        wb.bench("wine", wire="pigeon")
+    """``wb.bench`` measures a model of this server."""
+    found = wb.bench("wine", clients=2, seconds="100ms")
+    assert found.points[0].load.answers > 0
 
 
 def test_on_the_command_line(wb: Workbench) -> None:

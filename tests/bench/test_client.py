@@ -1,12 +1,11 @@
 """The figures that the process of a benchmark works out."""
 
+from typing import Any
+
 import pytest
 
-from workbench.bench.client import Load, Window, Windows, quantile, summary, unstable
-
-
-def steady(rate: int = 100, lap_s: float = 0.01, failed: int = 0) -> Window:
-    return Window(1.0, [lap_s] * rate, failed)
+from workbench.bench.client import Answers, Load, quantile
+from workbench.bench.point import Point
 
 
 def test_quantile() -> None:
@@ -18,108 +17,51 @@ def test_quantile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("last", "said"),
+    ("thirds", "steady"),
+    [((100, 100, 100), True), ((110, 100, 90), True), ((130, 100, 70), False), ((1, 2, 1), True)],
+)
+def test_a_rate_that_changes_is_told(thirds: tuple[int, int, int], steady: bool) -> None:
+    """The rate of each third of the time is about the same, by a tenth or by one answer."""
+    answers = Answers()
+    for third, count in enumerate(thirds):
+        for number in range(count):
+            answers.record(10.0 + third + (number + 0.5) / count, 0.01)
+    load = answers.load(10.0, 13.0)
+    assert (load.answers, load.rate, load.steady) == (sum(thirds), sum(thirds) / 3.0, steady)
+
+
+def test_failures_have_no_latency() -> None:
+    """They are counted apart, and the first one is told."""
+    answers = Answers()
+    for why in ("first", "second"):
+        answers.fail(why)
+    answers.record(0.5, 0.2)
+    assert answers.load(0.0, 1.0, 0.4) == Load(1, 2, 1.0, 0.2, 0.2, 0.2, True, "first", 0.4)
+
+
+def test_how_long_a_load_lasts() -> None:
+    """As long as was asked for; up to eight times as long for few answers, and until one comes."""
+    answers = Answers()
+    assert not answers.enough(29.0, 1.0, 30.0)
+    assert answers.enough(30.0, 1.0, 30.0)
+    answers.record(0.5, 0.5)
+    assert not answers.enough(7.9, 1.0, 30.0)
+    assert answers.enough(8.0, 1.0, 30.0)
+    for _ in range(19):
+        answers.fail("no")
+    assert answers.enough(1.0, 1.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("load", "notes"),
     [
-        (steady(), ""),
-        (steady(rate=140), "rate"),
-        (steady(lap_s=0.02), "p50, p99"),
-        (Window(1.0, [0.01] * 98 + [0.1] * 2), "p99"),
+        ({}, []),
+        ({"failed": 3}, ["25% failed"]),
+        ({"steady": False}, ["not steady: measure longer"]),
+        ({"busy": 0.9}, []),
+        ({"busy": 0.91}, ["the client was busy all the time: the server may do more"]),
     ],
 )
-def test_what_still_changes_is_named(last: Window, said: str) -> None:
-    """Three windows agree, or the figures that do not are named."""
-    assert unstable([steady(), steady(), last]) == said
-
-
-def test_how_far_the_slowest_may_differ() -> None:
-    """The 99th percentiles by three tenths of their mean: a few requests decide them."""
-    for slow, said in ((0.8, ""), (0.6, "p99")):
-        windows = [Window(1.0, [0.1] * 99 + [lap_s]) for lap_s in (slow, 1.0, 2.0 - slow)]
-        assert unstable(windows) == said
-
-
-def test_two_windows_are_too_few() -> None:
-    """What is stable takes three windows to show."""
-    assert unstable([steady(), steady()]) == "too short"
-
-
-def test_summary_is_of_the_last_windows() -> None:
-    """The figures are those of the last three windows together; failures have no latency."""
-    windows = [steady(7, 9.0), steady(100, 0.01), steady(100, 0.01, failed=3), steady(100, 0.01)]
-    load = summary(windows, failure="500: why")
-    assert load == Load(300, 3, 100.0, 0.01, 0.01, 0.01, "", "500: why")
-
-
-def fill(windows: Windows, count: int, lap_s: float = 0.01) -> None:
-    for _ in range(count):
-        windows.record(lap_s)
-
-
-def test_a_run_ends_once_it_is_stable() -> None:
-    """What was recorded while it warmed up is dropped; three windows that agree are enough."""
-    windows = Windows(1.0, 10)
-    fill(windows, 1000, 5.0)
-    windows.begin(0.0)
-    ends = []
-    for second in (1.0, 2.0, 3.0):
-        fill(windows, 100)
-        assert not windows.ended(second - 0.5)
-        ends.append(windows.ended(second))
-    assert ends == [False, False, True]
-    assert summary(windows.done).p99_s == 0.01
-
-
-def test_a_run_that_is_never_stable_ends_too() -> None:
-    """After the most windows it ends, and says which figure still changes."""
-    windows = Windows(1.0, 5)
-    windows.begin(0.0)
-    for second in range(1, 6):
-        fill(windows, 40 * second)
-        ended = windows.ended(float(second))
-    assert ended
-    assert summary(windows.done).unstable == "rate"
-
-
-def test_a_window_waits_for_slow_answers() -> None:
-    """A window with few answers lasts up to eight times as long."""
-    windows = Windows(1.0, 10)
-    windows.begin(0.0)
-    fill(windows, 5)
-    assert not windows.ended(7.9)
-    assert not windows.ended(8.0)
-    assert [window.seconds for window in windows.done] == [8.0]
-
-
-def test_an_answer_is_waited_for() -> None:
-    """Windows without an answer or a failure do not end a run: the model may be slow."""
-    windows = Windows(1.0, 5)
-    windows.begin(0.0)
-    assert [windows.ended(8.0 * number) for number in range(1, 6)] == [False] * 4 + [True]
-    slow = Windows(1.0, 5)
-    slow.begin(0.0)
-    assert [slow.ended(8.0 * number) for number in range(1, 4)] == [False] * 3
-    slow.record(30.0)
-    assert [slow.ended(8.0 * number) for number in range(4, 6)] == [False, True]
-    assert summary(slow.done).p50_s == 30.0
-
-
-def test_without_any_answer_it_ends_early() -> None:
-    """Two windows of failures alone are enough."""
-    windows = Windows(1.0, 10)
-    windows.begin(0.0)
-    for second in (1.0, 2.0):
-        for _ in range(30):
-            windows.fail("400: bad")
-        ended = windows.ended(second)
-    assert ended
-    assert windows.failure == "400: bad"
-
-
-def test_the_first_failure_is_told() -> None:
-    """A run without an answer ends after two windows, not after one."""
-    windows = Windows(1.0, 10)
-    windows.begin(0.0)
-    windows.fail("first")
-    windows.fail("second")
-    assert [windows.ended(now_s) for now_s in (1.0, 8.0, 16.0)] == [False, False, True]
-    assert windows.failure == "first"
+def test_what_to_know_of_a_point(load: dict[str, Any], notes: list[str]) -> None:
+    """What failed, what was not steady, and who was too slow."""
+    assert Point(1, 1, Load(**{"answers": 9, "rate": 9.0, **load})).notes == notes

@@ -14,9 +14,8 @@ from browser.chromium import FONTS, MARKS, patient
 from browser.looks import CONTRAST, CUT, take_picture
 from workbench import Workbench
 from workbench.bench.client import Load
+from workbench.bench.point import Point
 from workbench.bench.report import Bench
-from workbench.bench.sweep import Point
-from workbench.bench.variant import Variant
 from workbench.core.status.snapshot import DeviceStatus, Snapshot
 from workbench.errors import WorkbenchError
 from workbench.memory.device import Device, GpuReading, MemoryReading
@@ -104,7 +103,7 @@ def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapp
 
 
 def points() -> tuple[Point, ...]:
-    """What a benchmark may measure of each of some configurations."""
+    """What a benchmark may measure."""
     load = Load(
         12_345,
         rate=12_345.0,
@@ -114,8 +113,8 @@ def points() -> tuple[Point, ...]:
         p99_s=0.0345,
     )
     return tuple(
-        Point(Variant(batching, 16, 4), 64, clients, None, replace(load, failed=500 * batching))
-        for batching in (False, True)
+        Point(batch, clients, replace(load, failed=500 * (batch > 1)))
+        for batch in (1, 64)
         for clients in (1, 64)
     )
 

@@ -16,11 +16,11 @@ ROOT = Path(__file__).parents[2]
 ALL = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NAMES = [path.stem for path in ALL]
 RUN_HERE = (
-    "clients", "eviction_and_planner", "gpu_memory", "pytorch", "scikit_learn", "text", "tuning"
+    "bench", "clients", "eviction_and_planner", "gpu_memory", "pytorch", "scikit_learn", "text"
 )  # fmt: skip
 NEEDS = {"pytorch": "torch", "scikit_learn": "sklearn", "text": "sklearn"}
 SHORTER = {r"(?<=seconds[= ])0\.2\b": "0.02", r"(?<=choice\(6, )120\b": "40"}
-"""How long the notebook about tuning measures in each period, and how many requests the one about
+"""How long the notebook about speed measures each load, and how many requests the one about
 evictions makes: fewer show the same."""
 STYLE, TAG = re.compile(r"<style\b.*?</style>", re.DOTALL), re.compile(r"<[^>]*>")
 PICTURE = re.compile('<img [^>]*src="data:image/png;base64,')
@@ -45,6 +45,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 SHOWN = {
+    "bench": (r"answers up to [\d,]+ elements a second \(8 clients\)", r"8 +8 clients"),
     "clients": (r"array\(\[2, 0, 4, 9, 4\]\), array\(\[2, 0, 4, 9, 4\]\)", r"\('wine', 'READY'\)"),
     "eviction_and_planner": (r"to make room for heavy_\d", r"MiB would make 95 % of these"),
     "gpu_memory": (r"ONNX Runtime +onnxruntime", r"to fit the budget of 512.0 KiB"),
@@ -54,7 +55,6 @@ SHOWN = {
         r"'name': 'label'",
     ),
     "text": (r"'label': array\(\['good', 'bad'\]", r"OVER THE WIRE"),
-    "tuning": (r"answers up to [\d,]+ elements", r"batching, 2 instances", r"p99 of 50 ms"),
 }
 
 

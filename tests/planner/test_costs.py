@@ -25,7 +25,7 @@ def test_measured() -> None:
 
 
 def test_prepared() -> None:
-    """Once a model was prepared only its fast loads count; the plain ones are kept beside them."""
+    """Once a model was prepared only its fast loads count."""
     log = EventLog()
     for event in (
         ModelLoaded(A, 40, 1.0),
@@ -34,8 +34,7 @@ def test_prepared() -> None:
         ModelLoaded(A, 40, 0.25),
     ):
         log.append(event)
-    fast = ModelCost(40, 0.25, 40, plain_load_s=1.0)
-    assert measured(log.since()) == {A: fast, B: ModelCost(40, 3.0, 40)}
+    assert measured(log.since()) == {A: ModelCost(40, 0.25, 40), B: ModelCost(40, 3.0, 40)}
 
 
 def test_the_editions_of_a_model_are_one() -> None:
@@ -56,7 +55,6 @@ def test_the_editions_of_a_model_are_one() -> None:
         ModelCost(1, 1.0, run_s=-1.0),
         ModelCost(1, 1.0, unload_s=-1.0),
         ModelCost(1, 1.0, claim_nbytes=-1),
-        ModelCost(1, 1.0, plain_load_s=-1.0),
     ],
 )
 def test_what_is_no_cost(cost: ModelCost) -> None:

@@ -61,7 +61,7 @@ def test_requests_of_a_loop_wait_for_each_other() -> None:
     """If each came after the answer to the one before, so they do where loads take longer."""
 
     def came(*requests: tuple[float, float]) -> Outcome:
-        trace = [TraceRequest(at_s, A, seconds=took_s) for at_s, took_s in requests]
+        trace = [TraceRequest(at_s, A, took_s) for at_s, took_s in requests]
         return replay(trace, COSTS, 100, POLICIES["lru"])
 
     assert waits(came((0.0, 0.2), (0.2, 0.1), (5.0, 0.1))) == [1.0, 0.0, 0.0]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx
@@ -21,17 +21,18 @@ from workbench.asking.given import tensors_of
 from workbench.asking.question import Question
 from workbench.asking.replies import (
     HEADER_SIZE,
+    about,
     checked,
-    event_data,
-    event_entry,
+    counted_rows,
+    event_entries,
     expecting,
     index_rows,
     model_status,
+    options_of,
     read_outputs,
     tensor_specs,
 )
-from workbench.codecs import generate, v2_binary, v2_json
-from workbench.core.status.snapshot import ModelStatus
+from workbench.codecs import v2_binary, v2_json
 from workbench.errors import WorkbenchError
 from workbench.image_forms import image_forms
 from workbench.model import ModelId, ModelState, Signature
@@ -43,18 +44,12 @@ from workbench.tensor import Tensor, has_missing
 from workbench.views.objects import EventList, Model, ModelList
 from workbench.views.scraped import absences
 
-if TYPE_CHECKING:
-    from workbench.asking.card import ModelCard
-    from workbench.views.card import CardValues
+T = TypeVar("T")
 
 _BINARY = "binary_tensor_data"  # the name of the protocol's extension
 _FUNCTION = "python"  # the platform of Python functions
 _REPOSITORY = "v2/repository/"
 _KEPT_S = 2.0  # for the next request; servers close idle connections after 5 s, often more
-_UNTOLD: Mapping[str, Any] = {"name": "", "extensions": []}
-"""What a server says of itself to a token that it refuses this."""
-_CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
-"""How a request ends on a connection that was kept, and that the server closed meanwhile."""
 
 
 @explained
@@ -62,10 +57,9 @@ def connect(url: str | int, *, token: str | None = None, timeout_s: float = 60.0
     """The server at *url*: a workbench in another process or on another machine, Triton, KServe.
 
     A port alone is one of this machine. *token* is what it asks of each request; without one, that
-    of your own workbench at *url* is found. With the token of a group (``restrict``) requests of
-    that group alone are answered, and inputs are a dict by name. *timeout_s* is how long an answer
-    may take. Raises ``ServerNotRunning``, ``NotSupported`` if the server does not speak V2,
-    ``TokenRequired`` if it asks for a token and none is known, ``UsageError``.
+    of your own workbench at *url* is found. *timeout_s* is how long an answer may take. Raises
+    ``ServerNotRunning``, ``NotSupported`` if the server does not speak V2, ``TokenRequired`` if it
+    asks for a token and none is known, ``UsageError``.
     """
     address = address_of(url)
     return Connection(address, find_token(address) if token is None else token, timeout_s)
@@ -120,13 +114,7 @@ class Connection(Asks):
         self._http = httpx.Client(**self._settings)
         self._signatures: dict[tuple[str, int | None], Signature] = {}
         try:
-            self._about = self._metadata()
-        except errors.TokenRequired:
-            if not token:
-                self.close()
-                raise
-            # It may be that of a group of requests, which asks for that group's only.
-            self._about = _UNTOLD
+            self._about = self._told("the metadata of the V2 protocol", about, "GET", "v2")
         except BaseException:
             self.close()
             raise
@@ -140,7 +128,7 @@ class Connection(Asks):
 
     async def _ainfer(self, question: Question) -> Any:
         """To cancel the task closes its connection, by which a workbench ends the request."""
-        await asyncio.to_thread(self._taken, question.model, question.version)
+        await asyncio.to_thread(self.signature, question.model, question.version)
         request = self.request(question)
         with self._of_model(), self._failing():
             async with httpx.AsyncClient(**self._settings) as client:
@@ -148,31 +136,10 @@ class Connection(Asks):
             return answer_of(read_outputs(checked(reply)), raw=question.raw)
 
     def _stream(self, question: Question) -> Iterator[Any]:
-        """By Triton's ``generate_stream``.
-
-        That tells no shapes: of the sizes that an output leaves free, all but the last one are 1.
-        The request is sent when the first answer is asked for; to close the iterator ends it.
-        """
-        model, version = question.model, question.version
-        tensors = self.tensors(model, question.inputs, version)
-        outputs = self.signature(model, version).outputs
-        path = f"{_path(model, version)}/generate_stream"
-        request = self._http.build_request("POST", path, content=generate.encode_request(tensors))
-        with self._of_model(), self._failing(), closing(self._begun(request)) as reply:
-            for line in reply.iter_lines():
-                with expecting("a model's outputs", reply, line):
-                    body = event_data(line)
-                    if body is None:
-                        continue
-                    answer = generate.decode_response(body.encode(), outputs)
-                yield answer_of(answer, raw=question.raw)
-
-    def _begun(self, request: httpx.Request) -> httpx.Response:
-        """The reply to *request*, whose body is still to come."""
-        reply = self._http.send(request, stream=True)
-        if not reply.is_success:
-            reply.read()
-        return checked(reply)
+        raise errors.UsageError(
+            "streams are for the Workbench itself; clients of HTTP ask for "
+            f"{self.url}/{_path(question.model, question.version)}/generate_stream"
+        )
 
     def request(self, question: Question) -> httpx.Request:
         """The request that asks *question*, not sent yet."""
@@ -190,11 +157,10 @@ class Connection(Asks):
 
     def tensors(self, model: str, inputs: object, version: int | None = None) -> dict[str, Tensor]:
         """*inputs* as *model* takes them, by name. Raises ``InvalidRequest``, ``UsageError``."""
-        signature = self._taken(model, version)
+        signature = self.signature(model, version)
         if not signature.inputs and not isinstance(inputs, Mapping):
-            tells = "tell this token" if self._about is _UNTOLD else "say"
             raise errors.UsageError(
-                f"{self.url} does not {tells} what {model!r} takes: pass a dict of arrays by name, "
+                f"{self.url} does not say what {model!r} takes: pass a dict of arrays by name, "
                 "in the model's own datatypes"
             )
         return tensors_of(ModelId(model, version or 1), signature, inputs, apart=True)
@@ -203,7 +169,7 @@ class Connection(Asks):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all models, loaded or not; of a server without a list of them, none."""
+        """The names of all models, loaded or not. Raises ``NotSupported`` as ``models``."""
         return tuple(dict.fromkeys(row["name"] for row in self._index()))
 
     @property
@@ -212,42 +178,31 @@ class Connection(Asks):
 
         Raises ``NotSupported`` where the server lists no models.
         """
-        why = absences(self.events) if self._is_workbench else None
         rows = self._index()
-        if not self._has("statistics"):
-            models = [model_status(row, {}, why) for row in rows]
-        else:
-            reply = self._ask("GET", "v2/models/stats")
-            with expecting("statistics of models", reply):
-                told = reply.json()["model_stats"]
-                counted = {(row["name"], row["version"]): row for row in told}
-                models = [model_status(row, counted, why) for row in rows]
+        why = absences(self.events) if self._is_workbench else None
+        counted = {}
+        if self._has("statistics"):
+            counted = self._told("statistics of models", counted_rows, "GET", "v2/models/stats")
+        models = [model_status(row, counted, why) for row in rows]
         return ModelList(Model.of(status, self._described) for status in models)
 
     def _index(self) -> list[dict[str, Any]]:
-        """The rows of the repository's index; of KServe, those of its list of names."""
+        """The rows of the repository's index."""
         try:
-            reply = self._ask("POST", f"{_REPOSITORY}index", json={})
-        except (errors.NotSupported, errors.ModelNotFound, errors.RunFailed):
-            pass
-        else:
-            with expecting("an index of models", reply):
-                return index_rows(reply.json())
-        try:
-            names = self._ask("GET", "v2/models").json()["models"]
-        except (WorkbenchError, ValueError, KeyError, TypeError):
+            return self._told(
+                "an index of models", index_rows, "POST", f"{_REPOSITORY}index", json={}
+            )
+        except (errors.ModelNotFound, errors.RunFailed):
             raise errors.NotSupported(f"{self.url} lists no models") from None
-        return [{"name": name, "state": ModelState.READY.value} for name in names]
 
     def step_of_load(self, model: str) -> str:
         """What the load of *model* does now, in words; ``""`` where the server does not tell."""
-        try:
-            rows = self._index()
-        except errors.NotSupported:
-            return ""
         loading = (ModelState.LOADING.value, model)
-        steps = (row.get("reason") for row in rows if (row.get("state"), row["name"]) == loading)
-        return next(steps, None) or ""
+        with suppress(errors.NotSupported):
+            for row in self._index():
+                if (row.get("state"), row["name"]) == loading:
+                    return row.get("reason") or ""
+        return ""
 
     def _described(self, model: ModelId) -> Signature | None:
         try:
@@ -255,39 +210,11 @@ class Connection(Asks):
         except WorkbenchError:  # it is broken, and its state says why
             return None
 
-    def __getitem__(self, name: str) -> ModelCard:
-        """The card of a model, as ``Workbench`` has it. Raises ``ModelKeyError``."""
-        from workbench.asking.card import ModelCard, check_known  # for who looks at models
-
-        if name in (known := self.names) or self._described(ModelId(name, 0)) is None:
-            check_known(name, known)
-        return ModelCard(name, self.infer, self._card)  # MLServer lists only some of its models
-
-    def _card(self, name: str) -> CardValues:
-        from workbench.asking.card import request_of
-        from workbench.views.calls import calls
-        from workbench.views.card import CardValues
-
-        found: Iterator[ModelStatus] = (each for each in self.models if each.id.name == name)
-        status = next(found, ModelStatus(ModelId(name, 0), self._readiness(name)))
-        signature = self._described(status.id)
-        if signature is None or not signature.inputs:
-            return CardValues(status)
-        request = request_of(replace(signature, image_forms={}))  # see ``signature``
-        code = calls(self.url, name, request, token=bool(self._token), boto3=self._is_workbench)
-        config = None
-        if self._has("model_configuration"):
-            config = self.config(name)
-        docs = f"{self.url}/{_path(name, None)}/docs" if self._is_workbench else ""
-        return CardValues(status, signature, 0, config, request, code, docs)
-
-    def _readiness(self, name: str) -> ModelState:
-        """READY, if the model answers requests now. Raises ``ModelNotFound`` and others."""
-        try:
-            self._ask("GET", f"{_path(name, None)}/ready")
-        except (errors.ModelNotReady, errors.RunFailed):
-            return ModelState.UNAVAILABLE
-        return ModelState.READY
+    def __getitem__(self, name: str) -> None:
+        raise errors.UsageError(
+            "the card of a model is for the Workbench itself: wb.models has its state, "
+            f"wb.signature({name!r}) what it takes"
+        )
 
     def _meant(self, model: str, error: errors.ModelNotFound) -> errors.ModelNotFound:
         # of another server nothing is asked that the user did not ask for
@@ -295,22 +222,12 @@ class Connection(Asks):
 
     @property
     def _is_workbench(self) -> bool:
-        return self._about["name"] == "workbench" or self._about is _UNTOLD
+        return bool(self._about["name"] == "workbench")
 
-    def config(self, model: str, version: int | None = None) -> dict[str, Any]:
-        """The configuration of *model*, Triton's ModelConfig. Raises ``ModelNotFound``."""
-        reply = self._ask("GET", f"{_path(model, version)}/config")
-        with expecting("a model's configuration", reply):
-            return dict(reply.json())
-
-    def load(self, model: str, config: Mapping[str, Any] | None = None) -> None:
-        """Load *model*, or load it anew, with *config* in place of its own until the next load.
-
-        Raises ``LoadFailed``, ``ModelNotFound`` and others.
-        """
-        parameters = {} if config is None else {"config": json.dumps(config)}
+    def load(self, model: str) -> None:
+        """Load *model*, or load it anew. Raises ``LoadFailed``, ``ModelNotFound`` and others."""
         try:
-            self._verb(model, "load", **parameters)
+            self._verb(model, "load")
         except errors.ModelNotFound as error:
             raise self._meant(model, error) from None
 
@@ -336,9 +253,9 @@ class Connection(Asks):
         """The events numbered above *number*."""
         if not self._is_workbench:
             raise errors.NotSupported(f"{self.url} is no workbench: it tells no events")
-        reply = self._ask("GET", "events", params={"after": number})
-        with expecting("events", reply):
-            return EventList(map(event_entry, reply.json()["events"]))
+        return EventList(
+            self._told("events", event_entries, "GET", "events", params={"after": number})
+        )
 
     def metrics(self) -> str:
         """The figures of the server, in Prometheus's text format."""
@@ -371,12 +288,11 @@ class Connection(Asks):
         return errors.AttributeUnknown(f"a connection has no {name!r} to use or set{cure}")
 
     def __repr__(self) -> str:
-        return f"connection to {self._about['name'] or 'a server'} at {self.url}"
+        return f"connection to {self._about['name']} at {self.url}"
 
-    def _verb(self, model: str, verb: str, **parameters: str) -> None:
-        body = {"parameters": parameters} if parameters else {}
+    def _verb(self, model: str, verb: str) -> None:
         try:
-            self._ask("POST", f"{_REPOSITORY}models/{_quoted(model)}/{verb}", json=body)
+            self._ask("POST", f"{_REPOSITORY}models/{_quoted(model)}/{verb}", json={})
         finally:  # not before: another thread may ask meanwhile
             self._signatures.clear()
 
@@ -384,52 +300,40 @@ class Connection(Asks):
         """The inputs and outputs of *model*, as the server tells them. Raises ``ModelNotFound``."""
         known = self._signatures.get((model, version))
         if known is None:
+            told = partial(self._signature, model, version)
+            what = "the inputs and outputs of a model"
             try:
-                reply = self._ask("GET", _path(model, version))
+                known = self._told(what, told, "GET", _path(model, version))
             except errors.ModelNotFound as error:
                 raise self._meant(model, error) from None
-            with expecting("the inputs and outputs of a model", reply):
-                told = reply.json()
-                inputs = tensor_specs(told.get("inputs"))
-                outputs = tensor_specs(told.get("outputs"))
-            # in which form it takes the images, the server knows; a function takes arrays
-            is_function = told.get("platform") == _FUNCTION
-            images = {} if is_function else image_forms(ModelId(model, version or 1), inputs, {})
-            columns: tuple[str, ...] = ()
-            if len(inputs) > 1 or self._is_workbench:
-                optional, parameters = self._configured(model, version)
-                columns = columns_in(parameters, inputs)
-                inputs = {n: replace(s, optional=n in optional) for n, s in inputs.items()}
-            if is_function:  # which texts may be missing, the server knows
-                inputs = {n: replace(s, missing=s.datatype == "BYTES") for n, s in inputs.items()}
-            platform = told.get("platform", "")
-            known = Signature(platform, inputs, outputs, image_forms=images, columns=columns)
             self._signatures[model, version] = known
         return known
 
-    def _taken(self, model: str, version: int | None) -> Signature:
-        """As ``signature``; an empty one where the server does not tell that to this token."""
-        try:
-            return self.signature(model, version)
-        except errors.TokenRequired:
-            if self._about is not _UNTOLD:
-                raise
-            return Signature("", {}, {})
+    def _signature(self, model: str, version: int | None, told: Mapping[str, Any]) -> Signature:
+        inputs, outputs = tensor_specs(told.get("inputs")), tensor_specs(told.get("outputs"))
+        # in which form it takes the images, the server knows; a function takes arrays
+        is_function = told.get("platform") == _FUNCTION
+        images = {} if is_function else image_forms(ModelId(model, version or 1), inputs, {})
+        columns: tuple[str, ...] = ()
+        if len(inputs) > 1 or self._is_workbench:
+            optional, parameters = self._configured(model, version)
+            columns = columns_in(parameters, inputs)
+            inputs = {n: replace(s, optional=n in optional) for n, s in inputs.items()}
+        if is_function:  # which texts may be missing, the server knows
+            inputs = {n: replace(s, missing=s.datatype == "BYTES") for n, s in inputs.items()}
+        platform = told.get("platform", "")
+        return Signature(platform, inputs, outputs, image_forms=images, columns=columns)
 
     def _configured(self, model: str, version: int | None) -> tuple[set[str], dict[str, str]]:
         """The inputs that a request to *model* may leave out, and its parameters.
 
-        As far as the server tells them.
+        As far as the server tells them: else all inputs are given by name.
         """
-        if not self._has("model_configuration"):
-            return set(), {}
-        try:
-            config = self.config(model, version)
-            optional = {row["name"] for row in config["input"] if row.get("optional")}
-            parameters = config.get("parameters") or {}
-            return optional, {key: each["string_value"] for key, each in parameters.items()}
-        except (WorkbenchError, ValueError, KeyError, TypeError, AttributeError):
-            return set(), {}  # then all inputs are given by name
+        if self._has("model_configuration"):
+            with suppress(WorkbenchError):
+                path = f"{_path(model, version)}/config"
+                return self._told("a model's configuration", options_of, "GET", path)
+        return set(), {}
 
     def _written(self, tensors: Mapping[str, Tensor], output: str | None) -> tuple[bytes, bytes]:
         """A request as JSON, and the binary data after it where the server takes that.
@@ -457,29 +361,22 @@ class Connection(Asks):
                 request["outputs"][0]["parameters"] = {"binary_data": True}
         return v2_json.write(request), b"".join(tail)
 
-    def _metadata(self) -> Mapping[str, Any]:
-        reply = self._ask("GET", "v2")
-        with expecting("the metadata of the V2 protocol", reply):
-            about = dict(reply.json())
-            return about | {"name": about["name"], "extensions": [*(about.get("extensions") or ())]}
+    def _told(self, what: str, read: Callable[[Any], T], method: str, url: str, **parts: Any) -> T:
+        """What *read* makes of the JSON that is answered. Raises ``NotSupported`` for another."""
+        reply = self._ask(method, url, **parts)
+        with expecting(what, reply):
+            return read(reply.json())
 
     def _has(self, extension: str) -> bool:
         extensions: Sequence[str] = self._about["extensions"]
         return extension in extensions
 
     def _ask(self, method: str, url: str, **parts: Any) -> httpx.Response:
-        return self._send(self._http.build_request(method, url, **parts), again=True)
+        return self._send(self._http.build_request(method, url, **parts))
 
-    def _send(self, request: httpx.Request, *, again: bool = False) -> httpx.Response:
-        """The reply to *request*, which may be sent *again* if the connection is cut off."""
+    def _send(self, request: httpx.Request) -> httpx.Response:
         with self._failing():
-            try:
-                reply = self._http.send(request)
-            except _CUT_OFF:
-                if not again:  # the server may have run the model
-                    raise
-                reply = self._http.send(request)
-            return checked(reply)
+            return checked(self._http.send(request))
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

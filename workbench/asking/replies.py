@@ -41,8 +41,8 @@ _ERRORS: Mapping[int, type[WorkbenchError]] = {
 }
 
 
-_SHOWN = 60  # characters of an answer that cannot be read
 _UNLOADED = "unloaded"  # Triton's reason for what is no failure
+_SHOWN = 60  # characters of an answer that cannot be read
 
 
 def checked(reply: httpx.Response) -> httpx.Response:
@@ -56,15 +56,15 @@ def checked(reply: httpx.Response) -> httpx.Response:
 
 
 @contextmanager
-def expecting(what: str, reply: httpx.Response, line: str | None = None) -> Iterator[None]:
-    """For reading a *reply*, or a *line* of it, as *what* the protocol has there.
+def expecting(what: str, reply: httpx.Response) -> Iterator[None]:
+    """For reading a *reply* as *what* the protocol has there.
 
     Raises ``NotSupported`` if it is something else.
     """
     try:
         yield
     except (InvalidRequest, ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        told = (reply.text if line is None else line).strip()
+        told = reply.text.strip()
         shown = repr(cut(told, _SHOWN)) if told else "nothing"
         asked = reply.request
         raise NotSupported(
@@ -72,11 +72,28 @@ def expecting(what: str, reply: httpx.Response, line: str | None = None) -> Iter
         ) from None
 
 
+def about(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a server says of itself. A server written in Go has ``null`` for an empty list."""
+    return {"name": told["name"], "extensions": [*(told.get("extensions") or ())]}
+
+
 def index_rows(told: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of a repository's index. Raises ``TypeError`` and others if *told* has none."""
     if not isinstance(told, list):
         raise TypeError
     return [row | {"name": str(row["name"])} for row in told]
+
+
+def counted_rows(told: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    """The statistics of models, by name and version."""
+    return {(row["name"], row["version"]): row for row in told["model_stats"]}
+
+
+def options_of(config: Mapping[str, Any]) -> tuple[set[str], dict[str, str]]:
+    """The optional inputs of a model's *config*, and its parameters."""
+    optional = {row["name"] for row in config["input"] if row.get("optional")}
+    parameters = config.get("parameters") or {}
+    return optional, {key: each["string_value"] for key, each in parameters.items()}
 
 
 def model_status(
@@ -107,8 +124,12 @@ def model_status(
     return ModelStatus(model, state, nbytes, reason=reason, requests=requests, absence=absence)
 
 
-def event_entry(row: Mapping[str, Any]) -> Entry:
-    """An event that a workbench tells. Raises ``ValueError`` and others if *row* is none."""
+def event_entries(told: Mapping[str, Any]) -> list[Entry]:
+    """The events that a workbench tells. Raises ``ValueError`` and others if *told* has none."""
+    return list(map(_event_entry, told["events"]))
+
+
+def _event_entry(row: Mapping[str, Any]) -> Entry:
     number, at_s = int(row["number"]), float(row["at_s"])
     clock_time(at_s)  # raises for a number that is no time
     name = row.get("model_name")
@@ -116,19 +137,8 @@ def event_entry(row: Mapping[str, Any]) -> Entry:
     return Entry(number, at_s, ToldEvent(str(row["kind"]), str(row["text"]), model))
 
 
-def event_data(line: str) -> str | None:
-    """The data in a *line* of server-sent events; ``None`` if it has none.
-
-    Raises ``ValueError`` for another line, as of a page.
-    """
-    field, _, value = line.partition(":")
-    if field not in ("", "data", "event", "id", "retry"):
-        raise ValueError(f"{field!r} is no field of a server-sent event")
-    return value if field == "data" else None
-
-
 def tensor_specs(entries: list[dict[str, Any]] | None) -> dict[str, TensorSpec]:
-    """Declared tensors, by name; MLServer and KServe may declare none."""
+    """Declared tensors, by name; some servers declare none."""
     return {
         each["name"]: TensorSpec(each["name"], each["datatype"], tuple(map(int, each["shape"])))
         for each in entries or ()

@@ -1,66 +1,74 @@
-"""One benchmark: a model, a sweep, and the points."""
+"""One benchmark: a model under one load after another."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from contextlib import closing
-from functools import partial
+from collections.abc import Callable, Iterable
+from operator import index
+from typing import SupportsIndex, TypeAlias
 
 from workbench.asking.connection import Connection
-from workbench.bench.report import Bench, show_point
-from workbench.bench.sweep import Point, Sweep, measured
-from workbench.bench.targets import Configurations, InProcess, Inputs, Target, Wire
-from workbench.errors import InvalidRequest, MemoryExhausted, ModelNotFound, WorkbenchError
-from workbench.views.progress import Progress
+from workbench.asking.question import Question
+from workbench.bench.inputs import Inputs
+from workbench.bench.point import Point
+from workbench.bench.process import measured
+from workbench.bench.report import Bench
+from workbench.errors import UsageError
+from workbench.seconds import parse_seconds
 
-_log = logging.getLogger(__name__)
+_MOST_CLIENTS = 1024
+_LONGEST_S = 3600.0
 
-Infer = Callable[[object], object]
+Several: TypeAlias = Iterable[int] | int | str
+"""What a person gives for several numbers: a list of them, one alone, or a text such as "1,8"."""
 
 
 def bench(
     connection: Connection,
     model: str,
-    sweep: Sweep,
+    inputs: object = None,
     *,
-    infer: Infer | None = None,
+    clients: Several,
+    batches: Several,
+    seconds: float | str,
     told: Callable[[Point, float], object] = lambda _point, _share: None,
 ) -> Bench:
-    """Measure *model* at the server of *connection*.
+    """Measure *model* at the server of *connection*: each of *batches* from each of *clients*.
 
-    With *infer* the model is asked by that function, in this process, and not over the wire.
-    *told* is called with each point, and the share of the sweep that is done.
+    Without *batches*, requests are of the *inputs* as they are; without these, an example is made.
+    Each load lasts so many *seconds*, or longer if answers take their time. *told* is called with
+    each point, and the share of all that is done.
 
-    Raises ``ModelNotFound``, ``InvalidRequest`` for inputs that the model does not take,
-    ``MemoryExhausted`` if it finds no room, ``ServerNotRunning``, ``UsageError``, and as a load
-    does.
+    Raises ``UsageError``, ``ServerNotRunning``, and what a first request to the model raises.
     """
-    given = Inputs(connection, model, sweep.inputs)
-    _try_once(connection, model, given.of(sweep.batches[0]))
-    target: Target = Wire(connection, model) if infer is None else InProcess(infer)
+    counts = several("clients", clients)
+    sizes: list[int | None] = [*several("batches", batches)] or [None]
+    period_s = parse_seconds(seconds, "seconds")
+    if not counts or not all(1 <= count <= _MOST_CLIENTS for count in counts):
+        raise UsageError(f"clients are numbers from 1 to {_MOST_CLIENTS}")
+    if not all(size is None or size >= 1 for size in sizes):
+        raise UsageError("a batch has at least one element")
+    if period_s > _LONGEST_S:
+        raise UsageError(f"a load lasts up to {_LONGEST_S:.0f} seconds, not {period_s:g}")
+    given = Inputs(connection, model, inputs)
+    connection.infer(model, given.of(sizes[0]))
     points: list[Point] = []
-    with closing(target), Configurations(connection, model) as configurations:
-        for point in measured(sweep, target, given, configurations):
-            points.append(point)
-            told(point, len(points) / len(sweep))
+    for size in sizes:
+        request = connection.request(Question(model, given.of(size)))
+        for count in counts:
+            points.append(Point(given.count(size), count, measured(request, count, period_s)))
+            told(points[-1], len(points) / (len(sizes) * len(counts)))
     return Bench(model, connection.url, tuple(points))
 
 
-def _try_once(connection: Connection, model: str, inputs: object) -> None:
-    """Raise what is wrong with the *inputs* or the budget; other failures are measured."""
+def several(name: str, values: Several) -> list[int]:
+    """The numbers that a person gives for *name*. Raises ``UsageError``."""
+    listed = values.split(",") if isinstance(values, str) else values
     try:
-        connection.infer(model, inputs)
-    except (InvalidRequest, MemoryExhausted, ModelNotFound):
-        raise
-    except WorkbenchError as error:
-        _log.debug("the first request to %s failed: %s", model, error)
+        each = listed if isinstance(listed, Iterable) else [listed]
+        return [_whole_number(value) for value in each if value != ""]
+    except (ValueError, TypeError):
+        raise UsageError(f"{name}: {values!r} is not a list such as 1,2,4") from None
 
 
-def bench_shown(
-    connection: Connection, model: str, sweep: Sweep, infer: Infer | None = None
-) -> Bench:
-    """As ``bench``, with progress in the cell that asked for it; the connection is closed."""
-    with connection, Progress() as progress:
-        told = partial(show_point, progress)
-        return bench(connection, model, sweep, infer=infer, told=told)
+def _whole_number(value: str | SupportsIndex) -> int:
+    return int(value) if isinstance(value, str) else index(value)

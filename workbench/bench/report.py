@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from workbench.bench.sweep import Point, best
-from workbench.seconds import parse_seconds
+from workbench.bench.point import Point
 from workbench.views.colours import INK
 from workbench.views.table import answer_html, answer_text
 from workbench.views.times import show_seconds
 
 if TYPE_CHECKING:
     from workbench.views.picture import Picture
-    from workbench.views.progress import Progress
 
 _COLOURS = ("#1f77b4", "#f28e2b", "#59a14f", "#b07aa1", "#76b7b2", "#9c755f")
-HEADS = ("configuration", "batch", "load", "elements/s", "p50", "p90", "p99", "")
-_NUMBERS = {1, 3, 4, 5, 6}  # columns
+HEADS = ("batch", "load", "elements/s", "p50", "p90", "p99", "")
+_NUMBERS = {0, 2, 3, 4, 5}  # columns
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,27 +28,19 @@ class Bench:
     url: str
     points: tuple[Point, ...]
 
-    def best(self, p99_s: float | str) -> Point | None:
-        """The point of most elements a second within a p99 of *p99_s*; ``None`` if none is.
-
-        *p99_s* is in seconds, or a text such as ``"20ms"``.
-        """
-        return best(self.points, parse_seconds(p99_s, "p99_s") if isinstance(p99_s, str) else p99_s)
-
     @property
     def sentence(self) -> str:
         served = [point for point in self.points if point.load.answers]
         if not served:
-            why = self.points[0].load.failure if self.points else "nothing was measured"
-            return f"{self.model} answered no request: {why}"
+            return f"{self.model} answered no request: {self.points[0].load.failure}"
         most = max(served, key=lambda point: point.throughput)
         return (
             f"{self.model} answers up to {most.throughput:,.0f} elements a second "
-            f"({most.asked}, {most.variant}), with a p99 of {show_seconds(most.load.p99_s)}"
+            f"({most.asked}), with a p99 of {show_seconds(most.load.p99_s)}"
         )
 
     def figure(self) -> Picture:
-        """Latency against throughput: a line a configuration, from the first load to the last."""
+        """Latency against throughput: p50 as lines, p99 as dashes, a colour a batch."""
         return figure(self.points)
 
     def __repr__(self) -> str:
@@ -75,7 +65,6 @@ def row(point: Point) -> tuple[str, ...]:
     """The cells of *point*, as ``HEADS`` names them."""
     load = point.load
     return (
-        str(point.variant),
         str(point.batch),
         point.asked,
         f"{point.throughput:,.0f}",
@@ -84,11 +73,6 @@ def row(point: Point) -> tuple[str, ...]:
         show_seconds(load.p99_s),
         "; ".join(point.notes),
     )
-
-
-def show_point(progress: Progress, point: Point, share: float) -> None:
-    """Show which load was measured last, and the *share* that is done."""
-    progress.show(share, f"{point.variant}, {point.asked}")
 
 
 def text(sentence: str, points: Sequence[Point]) -> str:
@@ -103,7 +87,7 @@ def html(sentence: str, points: Sequence[Point]) -> str:
 
 
 def figure(points: Sequence[Point]) -> Picture:
-    """Latency against throughput: p50 as lines, p99 as dashes, a colour a configuration."""
+    """See ``Bench.figure``."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     from workbench.views.picture import Picture, draw_in_ink  # matplotlib takes its time
@@ -111,22 +95,18 @@ def figure(points: Sequence[Point]) -> Picture:
     drawn = Picture(figsize=(9.5, 3.8), layout="constrained")
     axes = drawn.add_subplot()
     served = [point for point in points if point.load.answers]
-    many = len({point.batch for point in served}) > 1
-    lines = groupby(served, key=lambda each: (each.variant, each.batch, each.rate is not None))
-    for number, ((variant, batch, at_rate), group) in enumerate(lines):
+    for number, (batch, group) in enumerate(groupby(served, key=lambda each: each.batch)):
         line = list(group)
         colour = _COLOURS[number % len(_COLOURS)]
-        label = f"{variant}{f', batches of {batch}' if many else ''}"
         across = [point.throughput for point in line]
         p50, p99 = ([getattr(p.load, name) * 1e3 for p in line] for name in ("p50_s", "p99_s"))
-        label += ", at fixed rates" if at_rate else ""
-        axes.plot(across, p50, "o-", color=colour, label=label, markersize=4)
+        axes.plot(across, p50, "o-", color=colour, label=f"batches of {batch}", markersize=4)
         axes.plot(across, p99, "o--", color=colour, markersize=3)
         for point, x, y in zip(line, across, p50, strict=True):
-            name = f"{point.rate:g}/s" if point.rate else str(point.clients)
             axes.annotate(
-                name, (x, y), xytext=(3, -11), textcoords="offset points", color=INK, fontsize=8
-            )
+                str(point.clients), (x, y), xytext=(3, -11), textcoords="offset points",
+                color=INK, fontsize=8,
+            )  # fmt: skip
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")

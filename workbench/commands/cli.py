@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ from workbench.host.logs import LogRing
 from workbench.nbytes import parse_nbytes, show_nbytes
 from workbench.removed import no_more_option, no_more_verb
 from workbench.running import find_token, running_servers
-from workbench.seconds import show_duration
+from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import declared, variable_name
 from workbench.spelling import no_folder
 from workbench.version import __version__
@@ -40,7 +39,7 @@ from workbench.views.text import repository_faults
 
 if TYPE_CHECKING:
     from workbench.asking.connection import Connection
-    from workbench.bench.sweep import Point, Sweep
+    from workbench.bench.point import Point
 
 _PORT = "8000"  # what clients of other servers try first
 _EXIT_TIMEOUT = "25s"  # Kubernetes and SageMaker end a container 30 s after SIGTERM
@@ -65,34 +64,6 @@ def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _MAGICS = ("start", "restart")  # verbs of notebooks only, which the shell has as "serve"
-_CONFIGURED = "as configured"
-_LOADS = (
-    ("clients", "1,2,4,8,16,32,64", True, "how many ask at a time"),
-    ("rates", "", "none", "requests a second, such as 50,100, at random times"),
-    ("batches", "", "those of the inputs", "elements of a request, such as 1,8"),
-    ("batching", "", _CONFIGURED, "dynamic batching: off,on"),
-    ("instances", "", _CONFIGURED, "runs at once, such as 1,2"),
-    ("threads", "", _CONFIGURED, "threads of a run, such as 1,4"),
-    ("seconds", "0.5", True, "of a period; three must agree"),
-)
-"""What a benchmark tries: options, their defaults, how these are shown, and their help."""
-
-
-def _reads_loads(command: Callable[..., None]) -> Callable[..., None]:
-    """Give *command* the sweep that its options tell, over its *inputs*."""
-
-    @wraps(command)
-    def reading(*, inputs: Any, **given: Any) -> None:
-        from workbench.bench.sweep import sweep_of
-
-        told = {name: given.pop(name) for name, *_ in _LOADS}
-        sweep = sweep_of(inputs=inputs, **{name: text for name, text in told.items() if text})
-        command(sweep=sweep, **given)
-
-    for name, default, shown, text in reversed(_LOADS):
-        option = click.option(f"--{name}", default=default, show_default=shown, help=text)
-        reading = option(reading)
-    return reading
 
 
 class _Commands(click.Group):
@@ -320,7 +291,7 @@ def _elsewhere(verb: str) -> click.Command:
     return told
 
 
-for _verb in ("budget", "pin", "plan", "save", "tune", "unpin"):
+for _verb in ("budget", "pin", "plan", "save", "unpin"):
     main.add_command(_elsewhere(_verb))
 
 
@@ -394,24 +365,49 @@ def pack(
     click.echo(f"{out} ({show_nbytes(nbytes)}): workbench pack --check {out}")
 
 
+def _numbers(_: click.Context, option: click.Parameter, text: str) -> list[int]:
+    from workbench.bench.benchmark import several
+
+    return several(option.name or "", text)
+
+
 @main.command()
 @click.argument("model")
 @reads_inputs(required=False)
-@_reads_loads
+@click.option(
+    "--clients",
+    default="1,2,4,8,16,32,64",
+    show_default=True,
+    callback=_numbers,
+    help="how many ask at a time",
+)
+@click.option(
+    "--batches",
+    default="",
+    show_default="those of the inputs",
+    callback=_numbers,
+    help="elements of a request, such as 1,8",
+)
+@click.option(
+    "--seconds",
+    default="1.5",
+    show_default=True,
+    callback=lambda _, option, text: parse_seconds(text, option.name),
+    help="how long each load is measured",
+)
 @on_server
-def bench(connection: Connection, model: str, *, sweep: Sweep) -> None:
+def bench(connection: Connection, model: str, **given: Any) -> None:
     """Measure how fast MODEL is, at any server of the V2 protocol.
 
     Without inputs, an example is made of what the server tells of the model. Each measurement is
-    printed as it ends, then a table of all. With --batching, --instances or --threads the model is
-    loaded with each configuration in turn; at the end it gets its own again.
+    printed as it ends, then a table of all.
     """
     from workbench.bench import benchmark, report
 
     def told(point: Point, _share: float) -> None:
         click.echo("  ".join(report.row(point)).rstrip(), err=True)
 
-    click.echo(benchmark.bench(connection, model, sweep, told=told))
+    click.echo(benchmark.bench(connection, model, told=told, **given))
 
 
 @main.command()

@@ -73,17 +73,13 @@ _HELP = {
         "[FILE] [OPTIONS]",
         (
             "how much memory the last requests need, or those of a FILE (a saved trace, or an "
-            "access log as CSV): --warm 99%, --p99 200ms, --evict cost,lfu"
+            "access log as CSV): --warm 99%, --evict cost,lfu"
         ),
     ),
     "bench": (
         "MODEL [OPTIONS]",
-        (
-            "how fast it is: --clients 1,8 --rates 50 --batches 1,8 --batching off,on "
-            "--instances 1,2 --threads 1,2 --seconds 0.5 --wire http|python"
-        ),
+        "how fast it is: --clients 1,8 --batches 1,8 --seconds 1.5",
     ),
-    "tune": ("MODEL --p99 20ms", "write the configuration that serves most within a p99"),
     "samples": ("[FOLDER]", "write the sample models (sample_models)"),
     "doctor": ("", "what is wrong with this installation, and its cure"),
     "models": ("", "every model, loaded or not"),
@@ -290,9 +286,8 @@ class Verbs:
         print((self.server or self.running()).logs or "nothing was logged")  # noqa: T201
 
 
-_PASSED_ON = ("load", "unload", "pin", "unpin", "dashboard", "plan", "bench", "tune", "save")
+_PASSED_ON = ("load", "unload", "pin", "unpin", "dashboard", "plan", "bench", "save")
 """Verbs that are methods of the running server, with the same arguments."""
-_LOADS = ("--clients", "--rates", "--batches", "--batching", "--instances", "--threads")
 _SETTINGS: dict[str, dict[str, Any]] = {
     f"--{option.name.replace('_', '-')}": {} for option in declared()
 }
@@ -303,7 +298,7 @@ _WORD: dict[str, dict[str, Any]] = {"words": {"nargs": "*"}}
 _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
     "start": {"repository": {"nargs": "*"}, **_SETTINGS},
     "restart": {"repository": {"nargs": "*"}, **_SETTINGS},
-    "plan": {"trace": {"nargs": "?"}, "--warm": {}, "--p99": {}, "--evict": {}},
+    "plan": {"trace": {"nargs": "?"}, "--warm": {}, "--evict": {}},
     **dict.fromkeys(("load", "unload", "pin", "unpin"), _MODEL),
     **dict.fromkeys(("budget", "evict", "keep-alive"), _WORD),
     "save": {"model": {}, "to": {"metavar": "folder"}},
@@ -313,13 +308,7 @@ _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {}, "--version": {"type": _number}, "--output": {}, "--timeout": {},
         "--raw": {"action": "store_true"},
     },
-    "bench": {
-        "model": {}, **{flag: {} for flag in _LOADS}, "--seconds": {},
-        "--wire": {"choices": ("http", "python")},
-    },
-    "tune": {
-        "model": {}, "--p99": {"required": True}, "--batch": {"type": _number}, "--seconds": {},
-    },
+    "bench": {"model": {}, "--clients": {}, "--batches": {}, "--seconds": {}},
 }  # fmt: skip
 _WORDS = {
     "evict": tuple(POLICIES),

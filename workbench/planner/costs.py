@@ -17,8 +17,7 @@ class ModelCost:
     """The measured memory and times of a model.
 
     *nbytes* once loaded; *claim_nbytes* while loading, if that is more; the seconds of a load, of a
-    run, and of freeing the memory. *plain_load_s*: of a load before the model was prepared, if
-    *load_s* are of one after that; else 0.0.
+    run, and of freeing the memory.
     """
 
     nbytes: int
@@ -26,7 +25,6 @@ class ModelCost:
     claim_nbytes: int = 0
     run_s: float = 0.0
     unload_s: float = 0.0
-    plain_load_s: float = 0.0
 
     @property
     def need_nbytes(self) -> int:
@@ -72,7 +70,6 @@ def measured(log: Iterable[Entry]) -> dict[ModelId, ModelCost]:
             nbytes,
             statistics.median(fast.get(model) or slow[model]),
             claims.get(model, nbytes),
-            plain_load_s=statistics.median(slow[model]) if model in fast and model in slow else 0.0,
         )
         for model, nbytes in sizes.items()
     }

@@ -27,8 +27,6 @@ def walk(wb: Connection) -> dict[str, Any]:
         "list": lambda: wb.infer("twice", ROWS.tolist()).tolist(),
         "named": lambda: wb.infer("twice", x=ROWS).tolist(),
         "models": lambda: {model.id.name: model.state.value for model in wb.models},
-        "card": lambda: repr(wb["twice"]).splitlines()[0],
-        "called": lambda: wb["twice"](x=ROWS).tolist(),
         "unknown": lambda: wb.infer("nobody", x=ROWS),
         "misfit": lambda: wb.infer("twice", x=ROWS[:, :2]),
         "unload": lambda: wb.unload("twice"),

@@ -27,7 +27,6 @@ from workbench.contracts.sagemaker.endpoint.refusals import check_headers
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport, TargetStatistics
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore, StoredArtifact
 from workbench.contracts.sagemaker.layouts import wrapper_of
-from workbench.contracts.sagemaker.names import core_name
 from workbench.errors import (
     ContainerRefused,
     DiskFull,
@@ -36,7 +35,6 @@ from workbench.errors import (
     WaitedTooLong,
 )
 from workbench.events import EndpointMeasured, EndpointWarned, Event
-from workbench.model import ModelId
 
 T = TypeVar("T")
 
@@ -486,13 +484,6 @@ class Endpoint:
         with self._changed:
             count = sum(each.ready.done() for each in self._models.values())
         self._tell(model.artifact, "LoadedModelCount", count=count)
-
-    @property
-    def targets(self) -> dict[str, ModelId]:
-        """What the server calls the model of each target that was asked for."""
-        with self._changed:
-            current = dict(self._current)
-        return {target: ModelId(core_name(name), 1) for target, name in current.items()}
 
     @property
     def report(self) -> EndpointReport:
