@@ -203,7 +203,7 @@ class ModelNotPrepared(Event, Struct, frozen=True, gc=False):
 
 
 class OptionIgnored(Event, Struct, frozen=True, gc=False):
-    """The model runs without an *option* of its configuration or folder; *reason* is why."""
+    """The model runs without an *option* of its configuration, folder or load; *reason* is why."""
 
     kind = "ignored"
     model: ModelId

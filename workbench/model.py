@@ -281,7 +281,7 @@ class Step:
 class Ensemble:
     """The *steps* that a request to an ensemble goes through; other models run them.
 
-    A step runs as soon as its input tensors are known. No step waits for itself.
+    A step runs after those whose tensors it takes. No step waits for itself.
     """
 
     steps: tuple[Step, ...]
@@ -329,7 +329,7 @@ class ModelConfig:
     *inputs*, *outputs*: empty if only the model file declares them; their shapes have the batch
     dimension if *max_batch_size* is above 0. *labels*: the classes of an output, in order, read
     from its file in *label_filenames*. *parameters*: options of ``image_forms``, ``tier``, those
-    in *engine*, and any others; *ignored* names the parameters and fields that have no effect.
+    in *engine*, and any others; *ignored* names the fields and parameters that have no effect.
     *warm_up*: samples that run before the model is READY. *instances*: how many runs go on at
     once, 0 for the server's choice. *placed*: the wanted device, ``"CPU"``, ``"GPU"`` or "".
     *metric_tags*: further labels of the model's metrics. *pinned_memory*: whether inputs and

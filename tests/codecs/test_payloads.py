@@ -331,6 +331,18 @@ def test_cells_that_are_no_values(datatype: str, body: str) -> None:
         ("application/json", '"text"', "is not a number"),
         ("application/json", '{"instances": []}', "no list of rows"),
         ("application/json", '{"instances": 7}', "no list of rows"),
+        ("application/json", '{"instances": [[1, 2]], "more": 1}', "no member 'more' beside"),
+        ("application/json", '{"inputs": [[1, 2]], "more": 1}', "no member 'more' beside"),
+        (
+            "application/json",
+            '{"dataframe_split": {"data": [[1, 2]]}, "params": {}}',
+            "no member 'params' beside 'dataframe_split'",
+        ),
+        (
+            "application/json",
+            '{"dataframe_records": [{"x": [1, 2]}], "params": {}}',
+            "no member 'params' beside",
+        ),
         ("application/json", '{"instances": [{"x": [1, 2]}, 3]}', "not all objects"),
         ("application/json", "[[1, 2], [3]]", "different lengths"),
         ("application/json", "[[1, 2], [3], [4, 5, 6]]", "different lengths"),

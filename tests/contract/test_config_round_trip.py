@@ -227,7 +227,9 @@ def test_a_field_without_effect_is_told(tmp_path: Path) -> None:
         config.write("response_cache { enable: true }")
     with served(tmp_path) as (workbench, triton):
         triton.load_model("m")
-        told = OptionIgnored(ModelId("m", 1), "response_cache", "it has no effect here")
+        told = OptionIgnored(
+            ModelId("m", 1), "field 'response_cache.enable'", "it has no effect here"
+        )
         assert told in ignored(workbench)
 
 

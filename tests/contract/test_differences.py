@@ -101,15 +101,6 @@ def test_deep_json(server: Workbench, path: str, text: str) -> None:
     assert "400, everywhere" in ROWS["JSON that nests deep"]
 
 
-def test_many_pieces(server: Workbench) -> None:
-    """A chunked body may come in more pieces than Triton takes."""
-    text = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1],"data":[1]}]}'
-    pieces = [*(b" " for _ in range(66_000)), text]
-    reply = httpx.post(f"{server.url}/v2/models/there/infer", content=iter(pieces), timeout=60)
-    assert reply.status_code == 200
-    assert "200" in ROWS["a chunked body in many pieces"]
-
-
 def test_several_requests_on_one_stream(server: Workbench) -> None:
     """The answers to a request come after those to the request before."""
     answers: queue.Queue[Any] = queue.Queue()

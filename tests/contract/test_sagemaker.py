@@ -81,6 +81,16 @@ def refused(response: httpx.Response, status: int) -> str:
 # ── GET /ping ───────────────────────────────────────────────────────────────
 
 
+def test_a_load_with_another_member(
+    server: Workbench, container: httpx.Client, artifact: Path
+) -> None:
+    """A member that the contract does not have does not stop the platform; an event names it."""
+    body = {"model_name": "more", "url": str(artifact), "more": 1}
+    assert container.post("/models", json=body).status_code == 200
+    (told,) = (str(each.event) for each in server.events if each.event.kind == "ignored")
+    assert told == "more runs without member 'more': a load has url and model_name"
+
+
 def test_ping(container: httpx.Client) -> None:
     """The server is healthy while it serves."""
     response = container.get("/ping")

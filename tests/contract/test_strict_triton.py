@@ -1,12 +1,10 @@
 """The statuses of a strict Triton (2.51, measured): its JSON library's are 500, its own are 400."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from onnx_models import identity
 
 from workbench import Workbench
 
@@ -78,65 +76,6 @@ def test_a_large_body_is_400_in_triton(servers: tuple[str, str]) -> None:
     content = b" " * (2**20 + 1)
     replies = [httpx.post(f"{url}/v2/models/digits/infer", content=content) for url in servers]
     assert [reply.status_code for reply in replies] == [400, 413]
-
-
-DIFFERENCES = Path(__file__).parents[2] / "docs" / "differences.md"
-INFER, LOAD = "/v2/models/{}/infer", "/v2/repository/models/{}/load"
-
-
-def loading(**parameters: object) -> object:
-    return {"parameters": parameters}
-
-
-def taking(datatype: str, data: list[object]) -> object:
-    entry = {"name": "x", "shape": [1], "datatype": datatype, "data": data}
-    return {"inputs": [entry]}
-
-
-OTHERS: dict[str, tuple[str, object]] = {
-    "null for a float": (INFER.format("fp32"), taking("FP32", [None])),
-    "true as 1": (INFER.format("bool"), taking("BOOL", [1])),
-    "index: ready is a number": ("/v2/repository/index", {"ready": 1}),
-    "load: no such model": (LOAD.format("nobody"), {}),
-    "load: unknown parameter": (LOAD.format("fp32"), loading(foo=1)),
-    "load: config is a number": (LOAD.format("fp32"), loading(config=1)),
-    "load: config is no JSON": (LOAD.format("fp32"), loading(config="{")),
-    "load: config with an unknown field": (LOAD.format("fp32"), loading(config='{"no": 1}')),
-    "load: file without config": (
-        LOAD.format("fp32"), {"parameters": {"file:1/model.onnx": "AA=="}},
-    ),
-    "load: file outside the folder": (
-        LOAD.format("fp32"), {"parameters": {"config": "{}", "file:../model.onnx": "AA=="}},
-    ),
-    "load: config.pbtxt does not parse": (LOAD.format("broken"), {}),
-    "load: config.pbtxt with another name": (LOAD.format("misnamed"), {}),
-    "shared memory: no such object": (
-        "/v2/systemsharedmemory/region/r/register", {"key": "/no", "offset": 0, "byte_size": 1},
-    ),
-    "FP16 as numbers": (INFER.format("fp16"), taking("FP16", [1.5])),
-    "BF16 as numbers": (INFER.format("bf16"), taking("BF16", [1.5])),
-    "BF16 as a text": (INFER.format("bf16"), taking("BF16", ["a"])),
-    "300 for INT8": (INFER.format("int8"), taking("INT8", [300])),
-}  # fmt: skip
-
-
-def test_the_documentation_lists_the_statuses_that_differ(tmp_path: Path) -> None:
-    """What strict_triton leaves different is in the tables of the documentation, and no more."""
-    for name, config in (("broken", "no: 1"), ("misnamed", 'name: "other"')):
-        identity(tmp_path / name / "1" / "model.onnx")
-        (tmp_path / name / "config.pbtxt").write_text(config)
-    for datatype in ("FP32", "FP16", "BF16", "BOOL", "INT8"):
-        identity(tmp_path / f"{datatype.lower()}.onnx", datatype)
-    section = DIFFERENCES.read_text("utf-8").partition("## Statuses with `strict_triton`")[2]
-    told = dict(re.findall(r"^\| (.+) \| ([0-9]{3}) \|$", section, re.MULTILINE))
-    with Workbench(
-        tmp_path, device="cpu", strict_triton="on", shared_memory="on", token="off"
-    ) as workbench:
-        found = {
-            name: str(httpx.post(workbench.url + path, json=body).status_code)
-            for name, (path, body) in OTHERS.items()
-        }
-    assert found == told
 
 
 def test_an_unknown_coding_is_501_in_triton(servers: tuple[str, str]) -> None:

@@ -3,10 +3,12 @@
 import re
 import shutil
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from ensemble_texts import declared, ensemble_text
 
 from doubles import FixedPace
 from workbench.core import ServerCore
-from workbench.core.inference.execution import _StepJob
+from workbench.core.inference.ensembles import Execution
 from workbench.core.leases import Leases
 from workbench.errors import (
     GroupClosed,
@@ -169,22 +171,20 @@ def test_a_chain(rig: Rig) -> None:
     assert not leases(core)
 
 
-@pytest.mark.parametrize("submits", [False, True])
-def test_independent_steps_run_side_by_side(rig: Rig, submits: bool) -> None:
-    """Both are under way at once; what takes both waits for both."""
+def test_steps_run_in_order(rig: Rig) -> None:
+    """Of steps that do not wait for each other the first one is run first, and then the other."""
     rig.function("a", gated=True)
     rig.function("b", gated=True)
     rig.function("sum", lambda x, z: x + z, inputs=("x", "z"))
-    rig.ensemble("e", "a x=in y=t", "b x=in y=u", "sum x=t z=u y=out")
+    rig.ensemble("e", "sum x=t z=u y=out", "a x=in y=t", "b x=in y=u")
     core = rig.open()
-    coming = submit(core) if submits else rig.begin(ask, core)
-    rig.entered("a", "b")
-    rig.gates["b"].release()
-    rig.gates["a"].release()
-    answer = coming.result(30)
-    array = answer.outputs["out"].array if submits else answer
-    assert array.tolist() == [4.0, 6.0]
-    assert rig.ran[-1] == "sum"
+    coming = submit(core)
+    for name in ("a", "b"):
+        rig.entered(name)
+        assert rig.ran[-1] == name
+        rig.gates[name].release()
+    assert coming.result(30).outputs["out"].array.tolist() == [4.0, 6.0]
+    assert rig.ran == ["a", "b", "sum"]
 
 
 def test_only_what_is_wanted_runs(rig: Rig) -> None:
@@ -266,6 +266,39 @@ def test_parts_that_batch(rig: Rig) -> None:
     assert answers == [2.0 * (n + 1) for n in range(50)]
     assert sum(sizes) == 50
     assert len(sizes) < 25
+
+
+def test_tensors_go_with_the_last_step_that_takes_them(rig: Rig) -> None:
+    """A tensor between steps is kept while a step is to take it, or it is wanted, and no longer."""
+    given: list[weakref.ref[np.ndarray]] = []
+
+    def track(x: np.ndarray) -> np.ndarray:
+        given.append(weakref.ref(x if x.base is None else x.base))
+        alive.append([each() is not None for each in given[1:]])
+        return x + np.float32(1)
+
+    alive: list[list[bool]] = []
+    rig.function("a", track)
+    rig.ensemble("e", *(f"a x={x} y={y}" for x, y in pairwise(("in", "t", "u", "out"))))
+    core = rig.open()
+    assert ask(core).tolist() == [4.0, 5.0]
+    assert alive == [[], [True], [False, True]]
+
+
+def test_an_input_that_is_left_out(rig: Rig) -> None:
+    """A step runs without an input that the request left out, if its model lets it."""
+    rig.function("a", lambda *given: given[0] * np.float32(len(given)), inputs=("x", "z"))
+    made = rig.functions["a"]
+    specs = (made.inputs[0], replace(made.inputs[1], optional=True))
+    rig.functions["a"] = replace(made, inputs=specs)
+    ports = 'input { name: "maybe" data_type: TYPE_FP32 dims: [-1] optional: true }'
+    ports += declared("out")
+    rig.ensemble("e", "a x=in z=maybe y=out", ports=ports)
+    core = rig.open()
+    assert ask(core).tolist() == [1.0, 2.0]
+    both = request(x=X)
+    both.inputs["maybe"] = both.inputs["in"]
+    assert core.infer(both).outputs["out"].array.tolist() == [2.0, 4.0]
 
 
 def test_what_is_counted(rig: Rig) -> None:
@@ -424,7 +457,7 @@ def test_a_request_that_is_stopped_just_when_it_asks_for_its_parts(
 @pytest.mark.parametrize("begun", [0, 1])
 def test_a_step_that_gets_no_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch, begun: int) -> None:
     """The request is told so, not that the server stops; the next one is answered."""
-    rig.function("a")
+    rig.function("a", schedule=Schedule(1))
     rig.function("both", lambda x, z: x + z, inputs=("x", "z"))
     rig.ensemble("e", "a x=in y=t", "a x=in y=u", "both x=t z=u y=out")
     core = rig.open("e")
@@ -584,25 +617,20 @@ def test_pins_hold_the_parts_too(pair: Rig) -> None:
 
 @pytest.mark.parametrize("submits", [False, True])
 def test_a_step_that_fails(rig: Rig, submits: bool) -> None:
-    """Its place is named; steps beside it end first, and those after it never begin."""
-    rig.function("a", gated=True)
+    """Its place is named, and those after it never begin."""
+    rig.function("a")
 
     def fail(x: np.ndarray) -> np.ndarray:
         raise ValueError("on purpose")
 
-    rig.function("b", fail, gated=True)
+    rig.function("b", fail)
     rig.function("sum", lambda x, z: x + z, inputs=("x", "z"))
     rig.ensemble("e", "a x=in y=t", "b x=in y=u", "sum x=t z=u y=out")
     core = rig.open()
     coming = submit(core) if submits else rig.begin(ask, core)
-    rig.entered("a", "b")
-    rig.gates["b"].release()
-    inside.until(lambda: core.status("b").requests.failed > 0)
-    assert not coming.done()
-    rig.gates["a"].release()
     with pytest.raises(RunFailed, match=r"^e:1, step 2 \(b\): b:1 raised ValueError: on purpose$"):
         coming.result(30)
-    assert "sum" not in rig.ran
+    assert rig.ran == ["a", "b"]
     assert core.status("e").requests.failures == {FailureReason.BACKEND: 1}
     assert not leases(core)
 
@@ -691,7 +719,7 @@ def test_a_request_that_is_stopped_just_when_it_needs_a_thread(
     do = threads.do
 
     def stop_and_do(job: Job) -> None:
-        if isinstance(job, _StepJob):
+        if isinstance(job, Execution):
             stop.set(RequestStopped("scripted"))
         do(job)
 
@@ -700,29 +728,6 @@ def test_a_request_that_is_stopped_just_when_it_needs_a_thread(
         submit(core, stop=stop).result(30)
     inside.until(lambda: not leases(core))
     assert core.status("a").state is ModelState.UNAVAILABLE
-
-
-def test_a_step_that_fails_beside_one_that_waits(rig: Rig) -> None:
-    """The answer is its error, not that of the step whose wait ends for it."""
-
-    def fail(x: np.ndarray) -> np.ndarray:
-        raise ValueError("on purpose")
-
-    rig.function("a", gated=True, schedule=Schedule(1))
-    rig.function("b", fail, gated=True)
-    rig.function("sum", lambda x, z: x + z, inputs=("x", "z"))
-    rig.ensemble("e", "a x=in y=t", "b x=in y=u", "sum x=t z=u y=out")
-    core = rig.open()
-    first = inside.submit(core, InferRequest("a", {"x": Tensor.of(X)}))
-    rig.entered("a")
-    coming = submit(core)
-    rig.entered("b")
-    inside.until(lambda: inside.queued(core, "a") == 1)
-    rig.gates["b"].release()
-    with pytest.raises(RunFailed, match="on purpose"):
-        coming.result(30)
-    rig.gates["a"].release()
-    first.result(30)
 
 
 def test_a_step_that_is_refused_waits_no_more(rig: Rig) -> None:

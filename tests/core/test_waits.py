@@ -17,7 +17,7 @@ from inside import submit
 from doubles import Clock, FakeLoader, FakeSession, FixedPace, fake_core
 from workbench.core import ServerCore
 from workbench.core.inference.call import Call
-from workbench.core.inference.execution import _StepTurn
+from workbench.core.inference.ensembles import Execution
 from workbench.core.inference.waits import Waits
 from workbench.core.lifecycle import loads
 from workbench.core.lifecycle.replacing import Replacing
@@ -328,7 +328,7 @@ def test_a_step_that_waits_for_a_turn(rig: Rig, clock: Clock) -> None:
     running.result(30)
 
 
-@pytest.mark.parametrize("kind", [Call, _StepTurn])
+@pytest.mark.parametrize("kind", [Call, Execution])
 def test_a_wait_that_ends_just_in_time(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, kind: type[Any]
 ) -> None:
@@ -343,7 +343,7 @@ def test_a_wait_that_ends_just_in_time(
         turn.expire(None)
 
     monkeypatch.setattr(kind, "begun", late)
-    asked = to_ensemble("e") if kind is _StepTurn else request("slow")
+    asked = to_ensemble("e") if kind is Execution else request("slow")
     answer = inside.submit(core, asked)
     rig.gate.set()
     assert answer.result(30).outputs

@@ -29,3 +29,11 @@ def test_a_number_that_is_none(client: httpx.Client, after: str) -> None:
     answer = client.get("/events", params={"after": after})
     assert answer.status_code == 400
     assert "'after' is the number of an event" in answer.json()["error"]
+
+
+def test_another_parameter(client: httpx.Client) -> None:
+    """A parameter in the query that there is not is refused by its name."""
+    answer = client.get("/events", params={"after": "0", "since": "1"})
+    assert answer.status_code == 400
+    told = "there is no query parameter 'since' in this request; available: after"
+    assert answer.json() == {"error": told}

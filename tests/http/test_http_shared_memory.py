@@ -77,7 +77,7 @@ def test_system_regions(regions: NoGpu) -> None:
     """A region is registered, told and forgotten; what succeeds has an empty body."""
     done = Reply(200, (), ())
     assert rows(ask(HANDLERS["system_region"], regions, None)) == []
-    part = {"key": KEY, "offset": 16, "byte_size": 48, "more": [1]}
+    part = {"key": KEY, "offset": 16, "byte_size": 48}
     assert ask(http._register_system, regions, "b", part) == done
     assert ask(http._register_system, regions, "a", {"key": KEY, "byte_size": 8}) == done
     a = {"name": "a", "key": KEY, "offset": 0, "byte_size": 8}
@@ -109,6 +109,8 @@ def test_cuda_regions(regions: NoGpu) -> None:
     [
         ([], "the body is not a JSON object"),
         ({"byte_size": 8}, "'key' must be a string, not missing"),
+        ({"key": KEY, "byte_size": 8, "more": 1},
+         "there is no member 'more' in this request; available: key, offset, byte_size"),
         ({"key": 7, "byte_size": 8}, "'key' must be a string, not 7"),
         ({"key": {}, "byte_size": 8}, "'key' must be a string, not an object"),
         ({"key": KEY}, "'byte_size' must be a whole number, not missing"),
@@ -135,6 +137,7 @@ def test_bad_system_requests(regions: NoGpu, message: object, told: str) -> None
     [
         ([], "the body is not a JSON object"),
         ({"raw_handle": HANDLE}, "'raw_handle' is not a JSON object"),
+        ({"offset": 0}, "there is no member 'offset' in this request"),
         ({"raw_handle": {}}, "'b64' must be a string, not missing"),
         ({"raw_handle": {"b64": "a"}}, "'b64' is not base64: "),
         ({"raw_handle": {"b64": "ab!="}}, "'b64' is not base64: "),

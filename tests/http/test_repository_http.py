@@ -57,9 +57,9 @@ def test_index_rows(http: httpx.Client) -> None:
     assert list(states(rows)) == ["diabetes", *digits, "wine"]
 
 
-@pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"ready": false, "more": 1}'])
+@pytest.mark.parametrize("body", [b"", b"  ", b"{}", b'{"ready": false}'])
 def test_index_bodies(http: httpx.Client, body: bytes) -> None:
-    """An empty body is an empty object, and other keys than "ready" are ignored."""
+    """An empty body is an empty object."""
     assert len(http.post(INDEX, content=body).json()) == 7
 
 
@@ -134,11 +134,23 @@ def test_load(http: httpx.Client, explicit: Workbench) -> None:
         assert [model.id.name for model in explicit.snapshot().models] == ["wine"]
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"parameters": {}}', b'{"parameters": null, "x": 1}'])
+@pytest.mark.parametrize("body", [b"{}", b'{"parameters": {}}', b'{"parameters": null}'])
 def test_load_bodies(http: httpx.Client, body: bytes) -> None:
     """The body may be an object without parameters, of any Content-Type."""
     headers = {"content-type": "application/x-www-form-urlencoded"}
     assert http.post(f"{WINE}/load", content=body, headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "known"),
+    [(INDEX, "ready"), (f"{WINE}/load", "parameters"), (f"{WINE}/unload", "parameters")],
+)
+def test_unknown_members(http: httpx.Client, path: str, known: str) -> None:
+    """A member that the extension does not have is refused by its name."""
+    reply = http.post(path, json={known: None, "more": 1})
+    assert reply.status_code == 400
+    told = f"there is no member 'more' in this request; available: {known}"
+    assert reply.json() == {"error": told}
 
 
 @pytest.mark.parametrize("name", ["größe 1%", "a+b", "load", "models"])

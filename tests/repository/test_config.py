@@ -140,7 +140,7 @@ def test_what_only_triton_serves(folder: Path, text: str, name: str, what: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "ignored"), [("{ }", ()), ("{ enable: true }", ("response_cache",))]
+    ("text", "ignored"), [("{ }", ()), ("{ enable: true }", ("field 'response_cache.enable'",))]
 )
 def test_response_cache(folder: Path, text: str, ignored: tuple[str, ...]) -> None:
     """A model that asks for Triton's response cache is served without, and that is told."""
@@ -395,6 +395,20 @@ def test_parameters_that_are_not_known(folder: Path, name: str) -> None:
     config = read(folder, f"{parameter('image_order', 'RGB')} {parameter(name, 'x')}")
     assert config.parameters == {"image_order": "RGB", name: "x"}
     assert config.ignored == (f"parameter {name!r}",)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("instance_group { count: 2 kind: KIND_GPU gpus: [ 0, 1 ] }", ["instance_group.gpus"]),
+        ("instance_group { gpus: 0 } instance_group { gpus: 1 }", ["instance_group.gpus"]),
+        ('instance_group { count: 2 name: "m_0" gpus: [ ] }', []),
+        ("optimization { input_pinned_memory { enable: true } }", []),
+    ],
+)  # fmt: skip
+def test_fields_without_effect(folder: Path, text: str, names: list[str]) -> None:
+    """A field that changes nothing is among the ignored, once, unless each Triton prints it."""
+    assert read(folder, text).ignored == tuple(f"field {name!r}" for name in names)
 
 
 @pytest.mark.parametrize("value", ["auto", "plain", "prepared", "mapped"])

@@ -1,6 +1,6 @@
 """Ensembles, models made of other models: their signature, and whether their parts fit together.
 
-Its steps run on leases of its parts (``core/inference/execution.py``).
+Its steps run on leases of its parts (``core/inference/ensembles.py``).
 """
 
 from __future__ import annotations

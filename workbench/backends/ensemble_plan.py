@@ -13,12 +13,11 @@ from workbench.model import Ensemble, Step
 class Plan:
     """The *steps* that compute the *wanted* outputs, each after the steps that it waits for.
 
-    By the number of a step: *awaited*, its inputs from other steps, and *outputs*, the outputs of
-    its model that are used. *uses*: how often each tensor is taken.
+    *outputs*: by the number of a step, the outputs of its model that are used. *uses*: how often
+    each tensor is taken.
     """
 
     steps: tuple[Step, ...]
-    awaited: Mapping[int, frozenset[str]]
     outputs: Mapping[int, tuple[str, ...]]
     uses: Mapping[str, int]
 
@@ -29,12 +28,11 @@ class Plan:
         uses = Counter(wanted)
         for step in steps:
             uses.update(set(step.inputs.values()))
-        awaited = {s.number: frozenset(givers).intersection(s.inputs.values()) for s in steps}
         outputs = {
             step.number: tuple(name for name, tensor in step.outputs.items() if uses[tensor])
             for step in steps
         }
-        return cls(steps, awaited, outputs, uses)
+        return cls(steps, outputs, uses)
 
 
 def _needed(givers: Mapping[str, Step], wanted: Collection[str]) -> tuple[Step, ...]:

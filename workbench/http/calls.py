@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +19,8 @@ from workbench.http.paths import read_version
 from workbench.nbytes import show_nbytes
 
 T = TypeVar("T")
+
+_LONG = 40
 
 
 async def _never() -> None:
@@ -72,15 +74,20 @@ class HttpCall:
         values = parse_qs(self.query, keep_blank_values=True).get(name)
         return values[0] if values else None
 
+    def check_query(self, *known: str) -> None:
+        """Raise ``InvalidRequest`` for a parameter in the query that is not *known*."""
+        check_known("query parameter", parse_qs(self.query, keep_blank_values=True), known)
+
     def inflated(self) -> bytes:
         """The body, decompressed. Raises as ``inflate`` does."""
         coding = self.header(b"content-encoding")
         return inflate(self.body, coding, self.limit_nbytes, self.limited_by)
 
-    def message(self) -> dict[str, Any]:
+    def message(self, *known: str) -> dict[str, Any]:
         """The body's JSON object, as plain values; an empty body is an empty one.
 
-        Raises ``InvalidRequest``, and as ``inflate`` does.
+        If members are *known*, any other is refused. Raises ``InvalidRequest``, and as ``inflate``
+        does.
         """
         body = self.inflated()
         if not body.strip():
@@ -88,7 +95,17 @@ class HttpCall:
         message = v2_json.plain(v2_json.parse(body, self.max_nesting))
         if not isinstance(message, dict):
             raise MalformedRequest("the body is not a JSON object")
+        if known:
+            check_known("member", message, known)
         return message
+
+
+def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ``InvalidRequest`` if a name that is *given* is not *known*; *what* they name."""
+    for name in given:
+        if name not in known:
+            told = f"there is no {what} {name[:_LONG]!r} in this request"
+            raise InvalidRequest(f"{told}; available: {', '.join(known)}")
 
 
 async def in_thread(core: ServerCore, work: Callable[[], T], *, waits: bool = False) -> T:

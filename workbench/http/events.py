@@ -15,6 +15,7 @@ _DIGITS = 18  # digits of the highest number that any log reaches
 
 def _events(core: ServerCore, call: HttpCall) -> Json:
     """The events numbered above ``after``; a log keeps only the last ones."""
+    call.check_query("after")
     after = call.argument("after") or "0"
     if not (after.isascii() and after.isdigit() and len(after) <= _DIGITS):
         raise InvalidRequest(f"'after' is the number of an event, not {after[:40]!r}")

@@ -30,7 +30,7 @@ from workbench.http.shapes import (
 
 def _index(core: ServerCore, call: HttpCall) -> list[Mapping[str, str]]:
     """The index has all models, also if a repository is named, as in Triton."""
-    ready = call.message().get("ready", False)
+    ready = call.message("ready").get("ready", False)
     if not isinstance(ready, bool):
         raise InvalidRequest(
             f"Invalid value for 'ready': expected a boolean, not {v2_json.shown(ready)}"
@@ -44,7 +44,7 @@ def _refuse_repository(parameters: Mapping[str, str]) -> None:
 
 def _parameters(call: HttpCall) -> Iterator[tuple[str, object]]:
     """The parameters, read only once the load or unload is known to be allowed."""
-    parameters = call.message().get("parameters")
+    parameters = call.message("parameters").get("parameters")
     if parameters is None:
         return
     if not isinstance(parameters, dict):
@@ -68,7 +68,7 @@ def _load_parameters(call: HttpCall) -> Iterator[tuple[str, object]]:
 
 
 _SCHEMAS: Json = {
-    "index_request": obj({}, {"ready": FLAG}),
+    "index_request": obj({}, {"ready": FLAG}, closed=True),
     "index": listed(
         obj(
             {
@@ -78,9 +78,9 @@ _SCHEMAS: Json = {
             {"version": {**TEXT, "pattern": "^[1-9][0-9]*$"}, "reason": TEXT},
         )
     ),
-    "load_request": obj({}, {"parameters": maybe(obj({}, closed=True))}),
+    "load_request": obj({}, {"parameters": maybe(obj({}, closed=True))}, closed=True),
     "unload_request": obj(
-        {}, {"parameters": maybe(obj({}, {"unload_dependents": FLAG}, closed=True))}
+        {}, {"parameters": maybe(obj({}, {"unload_dependents": FLAG}, closed=True))}, closed=True
     ),
 }
 

@@ -14,6 +14,7 @@ from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.paging import PAGE, page_of
 from workbench.contracts.sagemaker.refusals import Refusal
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
+from workbench.events import OptionIgnored
 from workbench.http import v2
 from workbench.http.access import joined
 from workbench.http.calls import HttpCall, authorize_run, in_thread
@@ -32,6 +33,7 @@ from workbench.http.invocations import (
 from workbench.http.reply import Reply
 from workbench.http.route import ErrorEncoder, Group, Route, RunsOn
 from workbench.http.shapes import TEXT, WHOLE, Json, answer, body, listed, obj, ref
+from workbench.model import ModelId
 
 T = TypeVar("T")
 
@@ -40,6 +42,7 @@ _NOT_IN_QUERY = (  # where multi-model-server takes it too
     ' SageMaker sends it in the body, not in the query: {"model_name": "NAME", "url": "FOLDER"}'
 )
 _LONG = 40
+_UNKNOWN = "a load has url and model_name"
 
 
 def _ping(plane: DataPlane, call: HttpCall) -> Reply:
@@ -69,6 +72,9 @@ def _load(plane: DataPlane, call: HttpCall) -> Reply:
     elsewhere = _NOT_IN_QUERY if call.query else ""
     url, model_name = (_text(message, key, elsewhere) for key in ("url", "model_name"))
     plane.container.load(model_name, url, target_of(call))
+    for member in message.keys() - {"url", "model_name"}:  # the platform may send more one day
+        ignored = OptionIgnored(ModelId(core_name(model_name), 1), f"member {member!r}", _UNKNOWN)
+        plane.core.events.append(ignored)
     return v2.json({"status": "Workers scaled"})
 
 

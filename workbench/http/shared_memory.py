@@ -34,7 +34,7 @@ def _register_system(core: ServerCore, call: HttpCall) -> None:
 
     Raises as ``Regions.register_system`` does.
     """
-    regions, asked = core.regions, call.message()
+    regions, asked = core.regions, call.message("key", "offset", "byte_size")
     key = _text(asked, "key")
     offset = _whole(asked, "offset", 0)
     regions.register_system(call.parameters["region"], key, offset, _whole(asked, "byte_size"))
@@ -45,7 +45,7 @@ def _register_cuda(core: ServerCore, call: HttpCall) -> None:
 
     Raises as ``Regions.register_cuda`` does.
     """
-    regions, asked = core.regions, call.message()
+    regions, asked = core.regions, call.message("raw_handle", "device_id", "byte_size")
     handle = asked.get("raw_handle")
     if not isinstance(handle, dict):
         raise InvalidRequest("'raw_handle' is not a JSON object")
@@ -85,6 +85,7 @@ _SCHEMAS: Json = {
     "system_region": obj(
         {"key": {**TEXT, "description": "That of shm_open."}, "byte_size": _NBYTES},
         {"offset": maybe(COUNT)},
+        closed=True,
     ),
     "cuda_regions": listed(obj({"name": TEXT, "device_id": COUNT, "byte_size": _NBYTES})),
     "cuda_region": obj(
@@ -92,7 +93,8 @@ _SCHEMAS: Json = {
             "raw_handle": obj({"b64": {**TEXT, "format": "byte"}}),
             "device_id": COUNT,
             "byte_size": _NBYTES,
-        }
+        },
+        closed=True,
     ),
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ _TENSOR = dict.fromkeys(("name", "data_type", "dims", "reshape"))
 # the honoured fields, and the fields of messages; None: all of them
 _HONOURED_OF_ENSEMBLE: dict[str, Any] = {
     **dict.fromkeys(("name", "platform", "max_batch_size", "version_policy", "parameters")),
-    **dict.fromkeys(("metric_tags", "response_cache")),
+    "metric_tags": None,
+    "response_cache": {"enable": None},
     "input": _TENSOR | dict.fromkeys(("format", "optional")),
     "output": _TENSOR | {"label_filename": None},
     "ensemble_scheduling": {
@@ -54,6 +55,17 @@ _HONOURED: dict[str, Any] = {
     },
     "instance_group": dict.fromkeys(("name", "count", "kind", "gpus")),
 }
+NO_EFFECT = {
+    "instance_group.gpus": True,
+    "instance_group.name": False,
+    "optimization.input_pinned_memory": False,
+    "optimization.output_pinned_memory": False,
+    "response_cache.enable": True,
+}
+"""Fields that are read and change nothing here, and whether the event ``ignored`` names them.
+
+It does not name those that a Triton prints in each configuration.
+"""
 _NOT_SERVED = {
     **dict.fromkeys(("allow_ragged_batch", "batch_input", "batch_output"), "ragged batches"),
     "decoupled": "models that give several answers, or none, to one request",
@@ -189,14 +201,16 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
     """
     ensemble = message.platform == _ENSEMBLE or message.HasField("ensemble_scheduling")
     if ensemble:
-        _check_honoured(message, _HONOURED_OF_ENSEMBLE, "in an ensemble")
+        found = _check_honoured(message, _HONOURED_OF_ENSEMBLE, "in an ensemble")
     else:
-        _check_honoured(message, _HONOURED, "here")
+        found = _check_honoured(message, _HONOURED, "here")
+    ignored = [f"field {name!r}" for name, told in NO_EFFECT.items() if told and name in found]
     _check(message, name, ensemble=ensemble)
     batched = message.max_batch_size > 0
     parameters = {name: each.string_value for name, each in message.parameters.items()}
     _check_parameters(parameters)
     honoured = PARAMETERS if ensemble else _PARAMETERS
+    ignored += [f"parameter {name!r}" for name in sorted(set(parameters).difference(honoured))]
     batching = None
     if message.HasField("dynamic_batching") or _completes_batching(message):
         batching = batching_of(message.dynamic_batching, message.max_batch_size)
@@ -216,17 +230,9 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
         *instances_of(message.instance_group),
         _ensemble(message) if ensemble else None,
         _metric_tags(message.metric_tags),
-        tuple(_ignored(message, honoured)),
+        tuple(ignored),
         _pinned_memory(message.optimization),
     )
-
-
-def _ignored(message: Any, honoured: Collection[str]) -> Iterator[str]:
-    """The parts of a configuration that have no effect: parameters not *honoured*, and fields."""
-    for name in sorted(set(message.parameters).difference(honoured)):
-        yield f"parameter {name!r}"
-    if message.response_cache.enable:
-        yield "response_cache"
 
 
 def _completes_batching(message: Any) -> bool:
@@ -256,11 +262,15 @@ def _ensemble(message: Any) -> Ensemble:
     return ensemble_of(message.ensemble_scheduling, inputs, outputs)
 
 
-def _check_honoured(message: Any, honoured: Mapping[str, Any], where: str, place: str = "") -> None:
-    """Raise ``ValueError`` for a field that is set in *message* and not *honoured*.
+def _check_honoured(
+    message: Any, honoured: Mapping[str, Any], where: str, place: str = ""
+) -> set[str]:
+    """The names of the fields that are set in *message*, below *place*.
 
-    Of what Triton serves and this server does not, ``ModelNotSupported``.
+    Raises ``ValueError`` for a field that is not *honoured*, and ``ModelNotSupported`` for what
+    Triton serves and this server does not.
     """
+    found: set[str] = set()
     for descriptor, value in message.ListFields():
         name = place + descriptor.name
         if descriptor.name not in honoured and descriptor.name in _NOT_SERVED:
@@ -268,10 +278,12 @@ def _check_honoured(message: Any, honoured: Mapping[str, Any], where: str, place
             raise ModelNotSupported(f"field {name!r} is not honoured {where}: no {what} here")
         if descriptor.name not in honoured:
             raise ValueError(f"field {name!r} is not honoured {where}: leave it out")
+        found.add(name)
         within = honoured[descriptor.name]
         if within is not None:
             for each in value if descriptor.is_repeated else (value,):
-                _check_honoured(each, within, where, f"{name}.")
+                found |= _check_honoured(each, within, where, f"{name}.")
+    return found
 
 
 def _check(message: Any, name: str, *, ensemble: bool) -> None:

@@ -27,6 +27,8 @@ Json = Any
 # datatypes whose arrays orjson writes as they are; it writes FP16 with fewer digits
 _AS_THEY_ARE = DATATYPES.keys() - {"BOOL", "BYTES", "FP16", "BF16"}
 ROWS = "instances"
+_SIGNATURE = "signature_name"  # which clients of TensorFlow Serving send; a model has one here
+_LONG = 40
 _RECORDS, _SPLIT = "dataframe_records", "dataframe_split"  # of MLflow
 _SPACE = rb"[ \t\r\n]*"
 _MEMBER = re.compile(  # an object with one array
@@ -64,10 +66,13 @@ def read_json(
     if members is not None:
         for name in (ROWS, _RECORDS):
             if name in members and name not in known:
+                _check_alone(name, members)
                 return _fitted(_rows(members[name], signature), signature), True
         if _SPLIT in members and _SPLIT not in known:
+            _check_alone(_SPLIT, members)
             return _fitted(_split(members[_SPLIT], signature), signature), True
         if "inputs" in members and "inputs" not in known:
+            _check_alone("inputs", members)
             value = members["inputs"]
             members = v2_json.members(value)
     if members is not None:
@@ -75,6 +80,13 @@ def read_json(
     are_records = v2_json.is_array(value) and len(value) and v2_json.members(value[0]) is not None
     inputs = _rows(value, signature) if are_records else _one(value, signature)
     return _fitted(inputs, signature), False
+
+
+def _check_alone(name: str, members: Mapping[str, Json]) -> None:
+    """Raise ``InvalidRequest`` for another member beside *name*, but TensorFlow's signature."""
+    others = members.keys() - {name, _SIGNATURE}
+    if others:
+        raise InvalidRequest(f"there is no member {min(others)[:_LONG]!r} beside {name!r}")
 
 
 def read_json_lines(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor]:

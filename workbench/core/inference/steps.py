@@ -1,16 +1,17 @@
-"""The steps of an ensemble: which can begin, their tensors, requests and answers; no threads."""
+"""The steps of an ensemble, one after the other: their requests and answers; no threads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from workbench.backends.base import Session
 from workbench.backends.ensemble import EnsembleSession, fitted
 from workbench.backends.ensemble import Part as Named
-from workbench.backends.ensemble_plan import Plan
 from workbench.backends.reshape import to_client, to_model
+from workbench.core.runs import Runs
 from workbench.errors import (
     InvalidRequest,
     LoadFailed,
@@ -19,10 +20,12 @@ from workbench.errors import (
     RunFailed,
     VersionNotFound,
 )
-from workbench.inference import InferRequest
+from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature, Step
-from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
+
+Steps = Generator[tuple[Step, InferRequest], InferResponse, InferResponse]
+"""Yields each step with its request, takes the answer to it, and returns that of the ensemble."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,9 @@ class Leased:
     models: Mapping[Named, ModelId]
     sessions: Mapping[ModelId, Session]
 
+    def model(self, step: Step) -> ModelId:
+        return self.models[step.part]
+
     def session(self, step: Step) -> Session:
         return self.sessions[self.models[step.part]]
 
@@ -39,47 +45,83 @@ class Leased:
         return self.session(step).signature
 
 
-class Flow:
-    """The tensors of a request with these *inputs*, as they pass through the steps of *plan*.
+def steps_of(
+    runs: Runs,
+    ensemble: ModelId,
+    session: EnsembleSession,
+    request: InferRequest,
+    *,
+    wanted: tuple[str, ...],
+    leased: Leased,
+) -> Steps:
+    """The steps of a *request* to the *ensemble*, in an order in which none waits for a later one.
 
-    A tensor is kept only until the last step that uses it has taken it. Steps do not wait for
-    inputs that the request left out: their models say whether they may be left out.
+    An error that is thrown in comes out with the place of the step. A tensor is kept only until the
+    last step that uses it has taken it. A step does without inputs that the request left out: its
+    model says whether they may be left out.
     """
-
-    def __init__(self, plan: Plan, inputs: Mapping[str, Tensor]) -> None:
-        self._plan = plan
-        self._waiting = {step.number: step for step in plan.steps if plan.awaited[step.number]}
-        self._there: set[str] = set()  # tensors that steps gave
-        self._uses = dict(plan.uses)  # how many steps will still use each tensor
-        self._tensors = {name: tensor for name, tensor in inputs.items() if name in plan.uses}
-
-    def first(self) -> list[Step]:
-        return [step for step in self._plan.steps if step.number not in self._waiting]
-
-    def take(self, step: Step) -> dict[str, Tensor]:
-        """The inputs of *step*, which begins now, by its model's names."""
-        tensors, uses = self._tensors, self._uses
+    signature, plan = session.signature, session.plan(wanted)
+    session.check(plan.steps, leased.signature)
+    begun_s, own_s, uses, specs = time.perf_counter(), 0.0, dict(plan.uses), signature.inputs
+    given = {name: tensor for name, tensor in request.inputs.items() if name in uses}
+    tensors = {name: to_model(specs[name], tensor) for name, tensor in given.items()}
+    del given
+    for step in plan.steps:
         taken = {name: tensors[t] for name, t in step.inputs.items() if t in tensors}
         for tensor in set(step.inputs.values()):
             uses[tensor] -= 1
             if not uses[tensor]:
                 tensors.pop(tensor, None)
-        return taken
+        with placed(ensemble, step):
+            asked = _asked(step, leased, taken, request, plan.outputs[step.number])
+            response = yield step, asked
+            own_s += runs.expected_s(response.model, leased.session(step), asked.nbytes)
+        tensors |= {step.outputs[name]: tensor for name, tensor in response.outputs.items()}
+        del taken, asked, response
+    outputs = {name: _output(ensemble, signature, name, tensors[name]) for name in wanted}
+    return runs.answer(ensemble, session, request, outputs, begun_s=begun_s, own_s=own_s)
 
-    def give(self, step: Step, outputs: Mapping[str, Tensor]) -> list[Step]:
-        """Take the *outputs* of *step*, by its model's names; returns steps that can begin now."""
-        for name, tensor in outputs.items():
-            self._tensors[step.outputs[name]] = tensor
-            self._there.add(step.outputs[name])
-        awaited = self._plan.awaited
-        begin = [s for s in self._waiting.values() if awaited[s.number] <= self._there]
-        for each in begin:
-            del self._waiting[each.number]
-        return begin
 
-    def result(self, name: str) -> Tensor:
-        """The wanted tensor *name*, when all steps are done."""
-        return self._tensors[name]
+def _asked(
+    step: Step,
+    leased: Leased,
+    taken: Mapping[str, Tensor],
+    request: InferRequest,
+    outputs: tuple[str, ...],
+) -> InferRequest:
+    """The request to the model of *step*: the tensors *taken* go in, *outputs* are wanted.
+
+    *request* is that to the ensemble.
+    """
+    signature = leased.signature(step)
+    specs, batched = signature.inputs, signature.max_batch_size > 0
+    return InferRequest(
+        step.model,
+        {name: fitted(specs[name], tensor, batched=batched) for name, tensor in taken.items()},
+        leased.model(step).version,
+        outputs,
+        request.id,
+        request.parameters,
+        stop=request.stop,
+        functions=request.functions,
+        headers=request.headers,
+    )
+
+
+def _output(ensemble: ModelId, signature: Signature, name: str, tensor: Tensor) -> Tensor:
+    """The output *name* of *ensemble*, from the *tensor* of a step.
+
+    Raises ``RunFailed`` if its shape is not the declared one.
+    """
+    declared = signature.outputs[name]
+    spec = declared.as_the_model_has_it
+    output = fitted(spec, tensor, batched=signature.max_batch_size > 0)
+    if not spec.accepts(output.shape):
+        raise RunFailed(
+            f"output {name!r} of {ensemble} has shape {list(tensor.shape)}, "
+            f"it declares {list(spec.shape)}"
+        )
+    return to_client(declared, output)
 
 
 def more_parts(
@@ -105,34 +147,6 @@ def more_parts(
             yield from more_parts(inner, plan.outputs[step.number], leased, (*parents, session))
 
 
-def asked_of(
-    step: Step,
-    leased: Leased,
-    taken: Mapping[str, Tensor],
-    request: InferRequest,
-    *,
-    outputs: tuple[str, ...],
-    stop: CancellationToken | None,
-) -> InferRequest:
-    """The request to the model of *step*: the tensors *taken* go in, *outputs* are wanted.
-
-    *request* is that to the ensemble.
-    """
-    signature = leased.session(step).signature
-    specs, batched = signature.inputs, signature.max_batch_size > 0
-    return InferRequest(
-        step.model,
-        {n: fitted(specs[n], tensor, batched=batched) for n, tensor in taken.items()},
-        leased.models[step.part].version,
-        outputs,
-        request.id,
-        request.parameters,
-        stop=stop,
-        functions=request.functions,
-        headers=request.headers,
-    )
-
-
 @contextmanager
 def needing(ensemble: ModelId) -> Iterator[None]:
     """Name the *ensemble* in errors about parts that cannot be found or loaded."""
@@ -153,25 +167,3 @@ def placed(ensemble: ModelId, step: Step) -> Iterator[None]:
         if type(error) not in (InvalidRequest, RunFailed):
             raise
         raise type(error)(f"{ensemble}, {step}: {error}") from error
-
-
-def inputs_of(signature: Signature, request: InferRequest) -> dict[str, Tensor]:
-    """The inputs of a *request* to an ensemble, in the shapes that its steps expect."""
-    specs = signature.inputs
-    return {name: to_model(specs[name], tensor) for name, tensor in request.inputs.items()}
-
-
-def output_of(ensemble: ModelId, signature: Signature, name: str, tensor: Tensor) -> Tensor:
-    """The output *name* of *ensemble*, from the *tensor* of a step.
-
-    Raises ``RunFailed`` if its shape is not the declared one.
-    """
-    declared = signature.outputs[name]
-    spec = declared.as_the_model_has_it
-    output = fitted(spec, tensor, batched=signature.max_batch_size > 0)
-    if not spec.accepts(output.shape):
-        raise RunFailed(
-            f"output {name!r} of {ensemble} has shape {list(tensor.shape)}, "
-            f"it declares {list(spec.shape)}"
-        )
-    return to_client(declared, output)
