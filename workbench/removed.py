@@ -29,12 +29,13 @@ REMOVED: dict[str, str] = {
     "response_cache": "leave it out: each request runs its model; keep answers where you ask",
     "trace_file": "wb.trace has the last requests, the statistics their times; a profiler has more",
     "wb.save_journal": "wb.events tells each decision about memory, with its reason",
-    "workbench replay": "wb.events tells each decision about memory, with its reason",
     **_argument("p99", "plan", cure="the table has the p99 of the wait with each of the budgets"),
     **_argument("rates", "bench", cure="say clients=: each waits for its answer"),
     **_argument("threads", "bench", cure=_CONFIG),
     **_argument("wire", "bench", cure="requests go over HTTP; time wb.infer for what that costs"),
     "wb.tune": f"wb.bench measures a model; {_CONFIG}",
+    "workbench replay": "workbench events tells each decision about memory, with its reason",
+    "workbench top": "open the address of the server in a browser, or ask workbench models",
 }
 """The names, in alphabetical order; a cure is one line without a full stop."""
 

@@ -1,8 +1,7 @@
-"""``workbench ps``, ``models``, ``infer``, ``load``, ``unload``, ``events`` and ``top``."""
+"""``workbench ps``, ``models``, ``infer``, ``load``, ``unload`` and ``events``."""
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -17,11 +16,9 @@ from click.testing import CliRunner, Result
 from onnx_models import identity
 
 from workbench import Workbench
-from workbench.asking.connection import Connection
 from workbench.commands.cli import main
-from workbench.core.lifecycle import progress
 from workbench.core.lifecycle.sources import Sources
-from workbench.errors import LoadFailed, NotSupported
+from workbench.errors import LoadFailed
 from workbench.running import announce
 
 Run = Callable[..., Result]
@@ -88,7 +85,6 @@ def test_a_token_that_is_not_found(
         ("load", "wine"): "loaded wine",
         ("unload", "wine"): "unloaded wine",
         ("events",): "unload",
-        ("top", "--once", "--every", "0"): "wine",
     }
     for command, told in asked.items():
         assert run(*command, "--url", wb.url).exit_code != 0
@@ -114,53 +110,6 @@ def test_models_that_are_broken(tmp_path: Path, run: Run) -> None:
     assert rows[2][:3] == ["nonsense", "1", "broken"]
     assert rows[3][:2] == ["odd", "broken"]
     assert "is not an ONNX model" in " ".join(rows[2])
-
-
-def test_top_shows_what_cannot_be_read(tmp_path: Path, run: Run) -> None:
-    """A model whose configuration cannot be parsed is broken, until it is loaded again."""
-    identity(tmp_path / "odd" / "1" / "model.onnx")
-    config = tmp_path / "odd" / "config.pbtxt"
-    with Workbench(tmp_path, device="cpu") as workbench:
-        for _ in range(2):
-            config.write_text("max_batch_size: many")
-            with pytest.raises(LoadFailed):
-                workbench.load("odd")
-            told = run("top", "--once", "--every", "0.1", "--url", workbench.url).output
-            assert re.search(r"^odd +broken ", told, re.MULTILINE)
-            assert "odd broken: " in told
-            config.unlink()
-            workbench.load("odd")
-            told = run("top", "--once", "--every", "0.1", "--url", workbench.url).output
-            assert not re.search(r"^odd +broken ", told, re.MULTILINE)
-            assert re.search(r"^odd:1 +ready ", told, re.MULTILINE)
-
-
-def test_top_lists_broken_models_that_nobody_asked_for(tmp_path: Path, run: Run) -> None:
-    """The first five with the reason of some; the others are counted."""
-    identity(tmp_path / "good" / "1" / "model.onnx")
-    for number in range(7):
-        identity(tmp_path / f"odd{number}" / "1" / "model.onnx")
-        (tmp_path / f"odd{number}" / "config.pbtxt").write_text("max_batch_size: many")
-    with Workbench(tmp_path, device="cpu") as workbench:
-        workbench.load("good")
-        told = run("top", "--once", "--every", "0.1", "--url", workbench.url).output
-    rows = re.findall(r"^(\w+)(?::1)? +(broken|ready) ", told, re.MULTILINE)
-    assert rows == [*((f"odd{number}", "broken") for number in range(5)), ("good", "ready")]
-    assert "odd0 broken: " in told
-    assert "\n2 more models\n" in told
-
-
-def test_top_shows_a_server_that_lists_no_models(
-    wb: Workbench, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its metrics are enough."""
-
-    def refuse(_: object) -> None:
-        raise NotSupported("the server lists no models")
-
-    monkeypatch.setattr(Connection, "_index", refuse)
-    wb.load("wine")
-    assert "wine:1" in run("top").output
 
 
 def test_how_a_server_is_stopped(wb: Workbench, run: Run) -> None:
@@ -306,11 +255,11 @@ def test_no_server(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             ("infer", "m", "--json"),
             "Option '--json' requires an argument: inputs as JSON, or a file of it, or - for st",
         ),
-        (("top", "--once=1"), "Option '--once' does not take a value: print once; always so"),
+        (
+            ("events", "--follow=1"),
+            "Option '--follow' does not take a value: go on with those that come",
+        ),
         (("infer", "m", "--jso", "1"), "No such option '--jso'. Did you mean '--json'? See main "),
-        (("top", "--every", "x"), "Invalid value for '--every'"),
-        (("top", "--every", "inf"), "Invalid value for '--every': inf is not in the range"),
-        (("top", "--every", "-1"), "Invalid value for '--every': -1.0 is not in the range"),
     ],
 )
 def test_a_wrong_option_is_told_first(
@@ -336,45 +285,10 @@ def test_servers_that_cannot_be_listed(
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     why = f"servers cannot be listed in {cache}/workbench/servers, as this user cannot write there"
     assert run("ps").output == f"{why}\n"
-    for command in ("models", "top", "events", "token"):
+    for command in ("models", "events", "token"):
         told = run(command)
         assert told.exit_code == 2
         assert told.output.endswith(f"{why}: give the address of one with --url\n")
-
-
-def test_top_looks_once_without_a_terminal(wb: Workbench, run: Run) -> None:
-    """``top`` shows memory, models and events; a server that is not there is one line."""
-    wb.load("wine")
-    told = run("top")
-    assert told.exit_code == 0
-    for words in (wb.url, "budget", "wine:1", "ready", "requests/s"):
-        assert words in told.output
-    told = run("top", "--url", "http://127.0.0.1:9")
-    assert told.exit_code == 2
-    assert told.output.startswith("workbench: no server answers at http://127.0.0.1:9")
-
-
-def test_top_shows_the_step_of_a_load(
-    wb: Workbench, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """While a model loads, a line below the table tells what its load does."""
-    gate, begun = threading.Event(), threading.Event()
-
-    def warm_up(*_: object) -> None:
-        begun.set()
-        gate.wait(30)
-
-    monkeypatch.setattr(Sources, "_run_samples", warm_up)
-    monkeypatch.setattr(progress, "_LONG_S", 0.0)
-    wb.unload("wine")
-    loading = threading.Thread(target=wb.load, args=("wine",))
-    loading.start()
-    assert begun.wait(30)
-    told = run("top").output
-    gate.set()
-    loading.join(30)
-    assert "wine:1 loading: warming up" in told
-    assert "warming up" not in run("top").output
 
 
 def test_a_terminal_shows_how_far_a_load_is(

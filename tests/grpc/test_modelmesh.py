@@ -188,7 +188,6 @@ def test_a_version_that_nobody_has(rig: Rig, method: str, metadata: bool) -> Non
 
 OTHER_NAMES = {
     "RepositoryModelLoad": {"model_name": "nobody"},
-    "TraceSetting": {"model_name": "nobody"},
     "SystemSharedMemoryUnregister": {"name": "nobody"},
 }
 

@@ -22,6 +22,7 @@ from workbench.asking.question import Question
 from workbench.asking.replies import (
     HEADER_SIZE,
     about,
+    absences,
     checked,
     counted_rows,
     event_entries,
@@ -42,7 +43,6 @@ from workbench.running import find_token
 from workbench.spelling import meant
 from workbench.tensor import Tensor, has_missing
 from workbench.views.objects import EventList, Model, ModelList
-from workbench.views.scraped import absences
 
 T = TypeVar("T")
 
@@ -256,10 +256,6 @@ class Connection(Asks):
         return EventList(
             self._told("events", event_entries, "GET", "events", params={"after": number})
         )
-
-    def metrics(self) -> str:
-        """The figures of the server, in Prometheus's text format."""
-        return self._ask("GET", "metrics").text
 
     def close(self) -> None:
         """Close the connection; the server runs on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,13 +13,31 @@ from workbench import errors
 from workbench.codecs import v2_binary, v2_json
 from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import InvalidRequest, NotSupported, WorkbenchError
-from workbench.events import Entry, ToldEvent
+from workbench.events import (
+    Entry,
+    MemoryRefused,
+    ModelEvicted,
+    ModelExpired,
+    ModelLoadCancelled,
+    ModelLoadFailed,
+    ModelUnloaded,
+    ToldEvent,
+)
 from workbench.model import ModelId, ModelState, TensorSpec
 from workbench.residency import Absence, AbsenceKind
 from workbench.statistics import FailureReason, RequestCounts
 from workbench.tensor import Tensor
 from workbench.views.text import cut
 from workbench.views.times import clock_time
+
+_ABSENCES = {
+    ModelUnloaded.kind: AbsenceKind.UNLOADED,
+    ModelExpired.kind: AbsenceKind.UNLOADED,
+    ModelEvicted.kind: AbsenceKind.EVICTED,
+    ModelLoadCancelled.kind: AbsenceKind.CANCELLED,
+    MemoryRefused.kind: AbsenceKind.REFUSED,
+    ModelLoadFailed.kind: AbsenceKind.FAILED,
+}
 
 HEADER_SIZE = "inference-header-content-length"
 _SAID_AGAIN = re.compile(
@@ -94,6 +112,18 @@ def options_of(config: Mapping[str, Any]) -> tuple[set[str], dict[str, str]]:
     optional = {row["name"] for row in config["input"] if row.get("optional")}
     parameters = config.get("parameters") or {}
     return optional, {key: each["string_value"] for key, each in parameters.items()}
+
+
+def absences(entries: Iterable[Entry]) -> dict[ModelId, Absence]:
+    """How models left memory, or did not come into it, by *entries*, oldest first."""
+    found = {}
+    for entry in entries:
+        kind = _ABSENCES.get(entry.event.kind)
+        model: ModelId | None = getattr(entry.event, "model", None)
+        if kind is not None and model is not None:
+            reason = str(entry.event).removeprefix(f"{model}: ")
+            found[model.plain] = Absence(kind, reason, entry.at_s)
+    return found
 
 
 def model_status(

@@ -1,4 +1,4 @@
-"""The commands that ask a server that runs: which do, models, inference, loads, events, top."""
+"""The commands that ask a server that runs: which do, models, inference, loads, events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,15 +26,10 @@ from workbench.views.text import aligned, event_row
 from workbench.views.times import show_age
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from workbench.asking.connection import Connection
-    from workbench.core.status.snapshot import ModelStatus, Snapshot
 
 _POLL_S = 0.5
-_LONGEST_S = 3600.0  # between two looks
-_TOP_EVENTS = 8  # models of which it shows the last event
-_TOP_KEPT = 200  # events
+_ANEW = "\r\x1b[K"  # to a terminal: the line begins again
 
 _JSON_WORDS = ("true", "false", "null")
 _NUMPYS = DATATYPES.keys() - {"BF16"}  # the datatypes of numpy
@@ -154,13 +148,12 @@ def _load(wb: Connection, model: str) -> None:
     if not sys.stderr.isatty():
         wb.load(model)
         return
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"loading {model}") as shown:
-        loading = ThreadPool(1, "load").submit(wb.load, model)
-        while wait((loading,), _POLL_S).not_done:
-            shown.update(f"loading {model}: {wb.step_of_load(model)}".removesuffix(": "))
-        loading.result()
+    loading = ThreadPool(1, "load").submit(wb.load, model)
+    while wait((loading,), _POLL_S).not_done:
+        step = f"loading {model}: {wb.step_of_load(model)}".removesuffix(": ")
+        click.echo(f"{_ANEW}{step}", nl=False, err=True)
+    click.echo(_ANEW, nl=False, err=True)
+    loading.result()
 
 
 @click.command()
@@ -188,76 +181,6 @@ def events(wb: Connection, *, follow: bool) -> None:
             time.sleep(_POLL_S)
     except KeyboardInterrupt:
         click.echo("")
-
-
-@click.command()
-@click.option(
-    "--every",
-    type=click.FloatRange(0, _LONGEST_S),
-    default=1.0,
-    show_default=True,
-    help="seconds between two looks",
-)
-@click.option("--once", is_flag=True, help="print once; always so where there is no terminal")
-@on_server
-def top(wb: Connection, *, every: float, once: bool) -> None:
-    """Show a server's memory, models and events, live until Ctrl-C."""
-    try:
-        _watch(wb, max(0.1, every), once=once)
-    except KeyboardInterrupt:
-        click.echo("")
-
-
-def _watch(wb: Connection, every_s: float, *, once: bool) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    from workbench.views.board import with_broken
-    from workbench.views.history import History
-    from workbench.views.scraped import Scrapes
-    from workbench.views.terminal import screen
-
-    scrapes, history, console = Scrapes(), History(), Console()
-    seen: list[Any] = []
-    broken = _broken(wb)
-
-    def look() -> RenderableType:
-        fresh = wb.events_after(seen[-1].number if seen else 0)
-        seen[:] = [*seen, *fresh][-_TOP_KEPT:]
-        scrapes.tell(fresh)
-        now = _with_steps(wb, scrapes.snapshot(wb.metrics(), time.time()))
-        history.add(now)
-        rows = max(3, console.height - len(now.devices) - _TOP_EVENTS - 3)
-        return screen(wb.url, with_broken(now, broken), history, seen, rows)
-
-    if once or not console.is_terminal:
-        look()  # rates are of the time between two looks
-        time.sleep(every_s)
-        console.print(look())
-        return
-    with Live(look(), console=console, screen=True, auto_refresh=False) as live:
-        while True:
-            time.sleep(every_s)
-            live.update(look(), refresh=True)
-
-
-def _broken(wb: Connection) -> Mapping[str, ModelStatus]:
-    """The models of which no version can be read, by name, as the server lists them."""
-    try:
-        return {model.name: model for model in wb.models if model.reason and not model.version}
-    except WorkbenchError:  # it lists none, or not to everybody; its metrics are another matter
-        return {}
-
-
-def _with_steps(wb: Connection, now: Snapshot) -> Snapshot:
-    """*now* with the step of each load, which the metrics do not tell."""
-    models = tuple(
-        replace(model, reason=wb.step_of_load(model.id.name))
-        if model.state is ModelState.LOADING
-        else model
-        for model in now.models
-    )
-    return replace(now, models=models)
 
 
 def event_line(entry: Any) -> str:
@@ -361,4 +284,4 @@ def _without_bytes(value: Any) -> Any:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-COMMANDS = (ps, models, infer, load, unload, events, top)
+COMMANDS = (ps, models, infer, load, unload, events)

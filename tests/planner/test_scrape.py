@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.scrape import samples
+from workbench.planner.scrape import samples
 
 
 @pytest.mark.parametrize(
