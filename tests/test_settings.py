@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import SettingError
-from workbench.settings import Settings, Share, declared, variable_name
+from workbench.settings import Settings, Share, declared, default_accept, script_name, variable_name
 
 OPTIONS = (
     "budget", "evict", "keep_alive", "load", "watch_every", "reload", "follow_links", "name",
@@ -19,8 +19,7 @@ OPTIONS = (
     "allow_hosts", "allow_origins", "restrict", "threads", "cache", "wait",
     "exit_timeout", "max_waiting", "max_request", "max_image", "max_nesting", "max_elements",
     "strict_triton",
-    "strict_readiness", "shared_memory", "default_accept", "artifacts",
-    "artifact_code", "artifact_script", "endpoints", "model_cache", "container",
+    "strict_readiness", "shared_memory", "artifacts", "artifact_code", "endpoints",
 )  # fmt: skip
 
 
@@ -48,13 +47,9 @@ def test_defaults() -> None:
         strict_triton=False,
         strict_readiness=True,
         shared_memory=False,
-        default_accept=None,
         artifacts=None,
         artifact_code=False,
-        artifact_script="inference.py",
         endpoints=(),
-        model_cache="enabled",
-        container=None,
     )
 
 
@@ -71,13 +66,10 @@ def test_sagemakers_variables_change_defaults() -> None:
     ("variable", "text", "name", "value"),
     [
         ("SAGEMAKER_BIND_TO_PORT", "8123", "port", 8123),
-        ("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "text/csv", "default_accept", "text/csv"),
         ("SAGEMAKER_MAX_REQUEST_SIZE", "6553500", "max_request", 6553500),
         ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "7", "max_request", 7 * 2**20),
         ("SAGEMAKER_MODEL_JOB_QUEUE_SIZE", "5", "max_waiting", 5),
         ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "30", "wait", 30.0),
-        ("SAGEMAKER_PROGRAM", "serve-it.py", "artifact_script", "serve-it.py"),
-        ("SAGEMAKER_PROGRAM", "serve", "artifact_script", "serve.py"),
         ("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "31", "wait", 31.0),
     ],
 )
@@ -90,7 +82,6 @@ def test_sagemakers_variables(variable: str, text: str, name: str, value: object
         with pytest.raises(SettingError, match=f"{variable}: "):
             Settings.of(environ={variable: wrong})
     own = {"port": 1, "wait": 1, "max_request": 1, "max_waiting": 1}
-    own |= {"default_accept": "a/b", "artifact_script": "own.py"}
     environ = {variable: text, variable_name(name): str(own[name])}
     assert getattr(Settings.of(environ=environ), name) == own[name]
 
@@ -115,19 +106,21 @@ def test_artifacts_are_a_folder(value: object) -> None:
         Settings.of(environ={}, artifacts=value)
 
 
-@pytest.mark.parametrize("value", ["", 7, "a/b.py", "..", ".py", "a b"])
-def test_a_script_is_a_file_name(value: object) -> None:
-    """The script of artifacts is the name of a Python file, in no other folder."""
-    with pytest.raises(SettingError, match="artifact_script: "):
-        Settings.of(environ={}, artifact_script=value)
+@pytest.mark.parametrize("value", ["a/b.py", "..", ".py", "a b"])
+def test_a_script_is_a_file_name(value: str) -> None:
+    """SAGEMAKER_PROGRAM is the name of a Python file, in no other folder; its suffix may lack."""
+    assert script_name({}) == script_name({"SAGEMAKER_PROGRAM": ""}) == "inference.py"
+    assert script_name({"SAGEMAKER_PROGRAM": "serve-it"}) == "serve-it.py"
+    with pytest.raises(SettingError, match="SAGEMAKER_PROGRAM: "):
+        script_name({"SAGEMAKER_PROGRAM": value})
 
 
-@pytest.mark.parametrize("value", ["localhost:8080", "ftp://a", "http://a/path", "", 1])
-def test_a_container_is_a_url(value: object) -> None:
-    """The container of an endpoint is at a URL of HTTP, without a path."""
-    assert Settings.of(environ={}, container="http://a:80/").container == "http://a:80"
-    with pytest.raises(SettingError, match="container: "):
-        Settings.of(environ={}, container=value)
+def test_the_default_accept_is_a_media_type() -> None:
+    """SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT is one media type, or nothing."""
+    name = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
+    assert [default_accept(given) for given in ({}, {name: " a/b "})] == ["", "a/b"]
+    with pytest.raises(SettingError, match=f"{name}: "):
+        default_accept({name: "no media type"})
 
 
 def test_the_help_says_the_default() -> None:
@@ -172,7 +165,6 @@ def test_choices_are_readable() -> None:
         "strict_readiness": ("on", "off"),
         "shared_memory": ("on", "off"),
         "artifact_code": ("on", "off"),
-        "model_cache": ("enabled", "disabled"),
     }
 
 

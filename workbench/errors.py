@@ -271,12 +271,13 @@ class GroupClosed(AccessDenied):
 class ContainerRefused(WorkbenchError):
     """The container of an endpoint answered with an error, whose body is the message.
 
-    *code* is its status; 0 if it did not answer.
+    *code* is its status, and *told* what the body says.
     """
 
-    def __init__(self, message: str, code: int = 0) -> None:
+    def __init__(self, message: str, code: int = 500, told: str = "") -> None:
         super().__init__(message)
         self.code = code
+        self.told = told
 
 
 class RequestStopped(WorkbenchError):

@@ -18,6 +18,8 @@ def _argument(name: str, *verbs: str, cure: str) -> dict[str, str]:
 
 REMOVED: dict[str, str] = {
     **_argument("batching", "bench", cure=_CONFIG),
+    "artifact_script": "set the variable SAGEMAKER_PROGRAM, or call the file inference.py",
+    "container": "this server runs the endpoint's models; ask another container itself",
     **_argument(
         "convert",
         *_VERBS_OF_OBJECTS,
@@ -36,6 +38,8 @@ REMOVED: dict[str, str] = {
     "wb.tune": f"wb.bench measures a model; {_CONFIG}",
     "workbench replay": "workbench events tells each decision about memory, with its reason",
     "workbench top": "open the address of the server in a browser, or ask workbench models",
+    "default_accept": "set the variable SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT, or send Accept",
+    "model_cache": "models stay while there is room; keep_alive unloads those that are idle",
 }
 """The names, in alphabetical order; a cure is one line without a full stop."""
 

@@ -273,29 +273,6 @@ def test_other_threads_run_meanwhile(body: str, kind: str, datatype: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "row", ["1,2,{}3", '1,"2",{}""', '"a,b",{}c', "{},", "1,{}x", "1", '"2",3']
-)
-@pytest.mark.parametrize("newline", ["\n", "\r", "\r\n"])
-@pytest.mark.parametrize("datatype", ["FP32", "INT64", "BYTES"])
-def test_long_rows(row: str, newline: str, datatype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are read in pieces have the values, and the errors, of rows that are not."""
-    row = row.format("4," * 20)
-    rows = (row, "", row, row.replace("4", "5"))
-    body, media_type = newline.join(rows).encode(), parse_media_type("text/csv")
-
-    def result() -> object:
-        try:
-            return repr(tables.read_csv(body, media_type, datatype).tolist())  # with NaN
-        except InvalidRequest as error:
-            return str(error)
-
-    whole = result()
-    monkeypatch.setattr(tables, "_PIECE", 8)
-    monkeypatch.setattr(tables, "_MANY", 3)
-    assert result() == whole
-
-
-@pytest.mark.parametrize(
     ("datatype", "body"),
     [
         ("INT8", "300,2"),

@@ -247,7 +247,6 @@ def test_every_option_says_its_default() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["endpoint", ".", "--container", "nowhere"], "is not the URL of a container"),
         (["endpoint", ".", "--artifacts", "."], "PREFIX is the folder of the artifacts: leave out"),
         (["serve", "nowhere"], "does not exist; workbench samples --out FOLDER makes one"),
         (["serve", "modles"], "/modles' does not exist; did you mean '"),

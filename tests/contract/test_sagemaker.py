@@ -477,14 +477,15 @@ def test_several_accept_headers_are_one_list(container: httpx.Client, artifact: 
             assert answer.headers["content-type"] == "text/csv", answer.text
 
 
-def test_code_of_another_name(tmp_path: Path) -> None:
-    """The file that the settings name is run, and only that one."""
+def test_code_of_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that SAGEMAKER_PROGRAM names is run, and only that one."""
+    monkeypatch.setenv("SAGEMAKER_PROGRAM", "serve.py")
     hooks = "def model_fn(d): ...\ndef predict_fn(x, m): return x * 2"
     named = fill(
         tmp_path / "a", {"code/serve.py": hooks, "code/inference.py": "raise RuntimeError"}
     )
     with (
-        Workbench(device="cpu", artifact_code="on", artifact_script="serve.py") as workbench,
+        Workbench(device="cpu", artifact_code="on") as workbench,
         httpx.Client(base_url=workbench.url) as client,
     ):
         load(client, "a", named).raise_for_status()
@@ -1005,16 +1006,19 @@ def test_content_types_both_ways(container: httpx.Client, artifact: Path) -> Non
 
 
 @pytest.mark.parametrize("accept", [None, "", "*/*"])
-def test_the_default_media_type(tmp_path: Path, artifact: Path, accept: str | None) -> None:
-    """``default_accept`` is the media type of answers if a request accepts any, and none else.
+def test_the_default_media_type(
+    tmp_path: Path, artifact: Path, accept: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variable's media type is that of answers if a request accepts any, and of no others.
 
     An answer that cannot have it is JSON.
     """
     two = tmp_path / "two" / "model.onnx"
     written(two, "(float[n] x) => (float[n] y, float[n] z) { y = Neg(x) z = Identity(x) }")
     headers = {} if accept is None else {"accept": accept}
+    monkeypatch.setenv("SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT", "application/x-npy")
     with (
-        Workbench(device="cpu", default_accept="application/x-npy") as server,
+        Workbench(device="cpu") as server,
         httpx.Client(base_url=server.url, headers={"accept": ""}) as client,
     ):
         for name, folder in (("a", artifact), ("two", two.parent)):

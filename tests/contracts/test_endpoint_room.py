@@ -1,4 +1,4 @@
-"""Room for models: in the container's memory, and for copies on the disk."""
+"""Room for the models of an endpoint: in memory, beside the core's evictions, and on the disk."""
 
 import errno
 import io
@@ -7,457 +7,228 @@ import shutil
 import tarfile
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from inside import until
+from onnx_models import identity
 
-from workbench.contracts.sagemaker.endpoint import store as store_module
+from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint import unpack as unpack_module
-from workbench.contracts.sagemaker.endpoint.containers import ContainerReply
-from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint, ModelClaim
-from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
-from workbench.errors import ContainerRefused, DiskFull, ThreadsExhausted
-from workbench.events import EndpointMeasured, EndpointWarned, Event
+from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
+from workbench.core import ServerCore
+from workbench.errors import (
+    ContainerRefused,
+    DiskFull,
+    MemoryExhausted,
+    ModelNotFound,
+    ThreadsExhausted,
+)
+from workbench.events import EndpointMeasured
+from workbench.settings import Settings
+
+_CODE = b"def model_fn(folder): ...\ndef predict_fn(data, model): return data\n"
+_FULL = ContainerRefused("no room", 507)
 
 
-class Room:
-    """A container with memory for *room* models, which they take when their loads begin."""
-
-    outlives_us = False
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-        self.taken: list[str] = []  # targets
-        self.begun: Callable[[str], object] = lambda target: None
-        self.refused: Callable[[str], object] = lambda target: None
-        self._lock = threading.Lock()
-
-    def load(self, model_name: str, url: str, target: str) -> ContainerReply:
-        with self._lock:
-            fits = len(self.taken) < self.room
-            if fits:
-                self.taken.append(target)
-        if not fits:
-            self.refused(target)
-            return ContainerReply(507, b"full")
-        self.begun(target)
-        return ContainerReply(200)
-
-    def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
-        with self._lock:
-            self.taken.remove(target)
-        return ContainerReply(200)
-
-    def has(self, model_name: str, target: str) -> bool:
-        return target in self.taken
+def packed(archive: Path, members: dict[str, bytes]) -> None:
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, content in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
 
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    """Four artifacts, ``a``, ``b``, ``c`` and ``d``."""
+    """Archives of models, ``a`` to ``d``, and of code, ``x`` to ``z``; a ``folder``."""
+    root = tmp_path / "prefix"
+    (root / "folder").mkdir(parents=True)
+    onnx = identity(root / "folder" / "model.onnx").read_bytes()
     for name in "abcd":
-        with tarfile.open(tmp_path / f"{name}.tgz", "w:gz") as tar:
-            info = tarfile.TarInfo("model.onnx")
-            info.size = 3
-            tar.addfile(info, io.BytesIO(b"abc"))
-    return tmp_path
+        packed(root / f"{name}.tgz", {"model.onnx": onnx})
+    for name in "xyz":
+        packed(root / f"{name}.tgz", {"code/inference.py": _CODE, "weights.bin": bytes(2**22)})
+    return root
 
 
-Started = Callable[[Any], Endpoint]
+Started = Callable[..., Endpoint]
 
 
 @pytest.fixture
 def started(prefix: Path) -> Iterator[Started]:
-    """Starts an endpoint on a container, with threads of its own."""
-    with ThreadPoolExecutor(8) as pool:
-        made: list[Endpoint] = []
+    """Starts an endpoint on a core of its own."""
+    made: list[Endpoint] = []
 
-        def start(container: Any) -> Endpoint:
-            store = ArtifactStore(prefix)
-            made.append(Endpoint(store, container, submit=pool.submit, log=lambda event: None))
-            return made[-1]
+    def start(**given: Any) -> Endpoint:
+        options = {"device": "cpu", "cache": "off", "artifact_code": True, "artifacts": prefix}
+        core = ServerCore(Settings.of(environ={}, **options | given))
+        core.open()
+        made.append(Endpoint(Container(core, {})))
+        return made[-1]
 
-        yield start
-        for endpoint in made:
-            endpoint.close()
-
-
-def use(endpoint: Endpoint, target: str) -> None:
-    """One request to the model of *target*, which is loaded if need be."""
-    done(endpoint, endpoint.claim(f"{target}.tgz"))
+    yield start
+    for endpoint in made:
+        endpoint.close()
+        endpoint._core.close()
 
 
-def done(endpoint: Endpoint, claim: ModelClaim) -> None:
-    try:
-        claim.ready.result(30)
-    finally:
-        endpoint.release(claim)
+def use(endpoint: Endpoint, *targets: str) -> None:
+    """One request to each of *targets*, which are loaded if need be."""
+    for target in targets:
+        wanted = endpoint.find(target if target == "folder" else f"{target}.tgz")
+        if wanted.ready is not None:
+            wanted.ready.result(30)
 
 
-def together(endpoint: Endpoint, targets: str) -> list[BaseException | None]:
-    """The errors of requests for *targets* that come at once."""
-    with ThreadPoolExecutor(len(targets)) as pool:
-        return [each.exception(30) for each in [pool.submit(use, endpoint, t) for t in targets]]
-
-
-def waits(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Set once a load at *endpoint* waits for others."""
-    waits, wait = threading.Event(), endpoint._changed.wait
-
-    def waiting(timeout_s: float) -> bool:
-        waits.set()
-        return wait(timeout_s)
-
-    monkeypatch.setattr(endpoint._changed, "wait", waiting)
-    return waits
+def states(endpoint: Endpoint) -> dict[str, str]:
+    return {name.removesuffix(".tgz"): state for name, state in endpoint.report.states.items()}
 
 
 # ── memory ──
 
 
-def test_a_load_waits_for_another_load(started: Started) -> None:
-    """A model without room waits until one that is loading can leave."""
-    container, begun, refused = Room(1), threading.Event(), threading.Event()
-
-    def begin(target: str) -> None:
-        begun.set()
-        if target == "a.tgz":
-            refused.wait(30)
-
-    container.begun = begin
-    container.refused = lambda target: refused.set()
-    endpoint = started(container)
-    first = endpoint.claim("a.tgz")
-    begun.wait(30)
-    second = endpoint.claim("b.tgz")
-    done(endpoint, first)
-    done(endpoint, second)
-    assert container.taken == ["b.tgz"]
+@pytest.mark.parametrize(
+    ("given", "targets"),
+    [
+        ({"budget": "12MiB"}, "xyxz"),  # code, which the core cannot evict
+        ({"budget": "12MiB", "evict": "never"}, "xyxz"),
+    ],
+)
+def test_what_the_core_may_not_evict(started: Started, given: Any, targets: str) -> None:
+    """Where a load finds no room, the model that was asked for longest ago leaves."""
+    endpoint = started(**given)
+    use(endpoint, *targets)
+    assert states(endpoint) == {"x": "loaded", "y": "on disk", "z": "loaded"}
+    told = endpoint.report.statistics
+    assert [told[f"{name}.tgz"].unloads for name in "xyz"] == [0, 1, 0]
 
 
-def test_a_load_waits_for_an_unload(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model without room waits until one that is leaving has left."""
-    begun = threading.Event()
+def test_a_model_in_use_stays(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An idle model leaves before one that was asked for longer ago and still runs."""
+    endpoint = started(budget="12MiB")
+    use(endpoint, "x", "y")
+    core = endpoint._core
+    status = core.status
 
-    class Slow(Room):
-        """Frees no memory before a model waits for it."""
+    def patched(name: str) -> Any:
+        found = status(name)
+        return replace(found, leases=1) if "/x-" in name else found
 
-        def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
-            begun.set()
-            load_waits.wait(20)
-            return super().unload(model_name, target, timeout_s)
+    monkeypatch.setattr(core, "status", patched)
+    use(endpoint, "z")
+    assert states(endpoint) == {"x": "loaded", "y": "on disk", "z": "loaded"}
 
-    container = Slow(1)
-    endpoint = started(container)
-    use(endpoint, "a")
-    load_waits = waits(endpoint, monkeypatch)
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(endpoint.empty)
-        begun.wait(30)
+
+def test_a_model_that_never_fits(started: Started, prefix: Path) -> None:
+    """It is refused, and no other model leaves for it; its copy stays."""
+    packed(prefix / "b.tgz", {"code/inference.py": _CODE, "weights.bin": bytes(2**24)})
+    endpoint = started(budget="12MiB")
+    use(endpoint, "x", "y")
+    with pytest.raises(ContainerRefused, match="507") as caught:
         use(endpoint, "b")
-    assert container.taken == ["b.tgz"]
+    assert caught.value.code == 507
+    assert states(endpoint) == {"x": "loaded", "y": "loaded", "b": "on disk"}
 
 
-def test_loads_that_refuse_each_other(started: Started) -> None:
+def test_loads_at_once(started: Started) -> None:
     """Models that find no room at the same time are loaded one after another."""
-    barrier, tried = threading.Barrier(3), set[str]()
-
-    class Crowded(Room):
-        """Refuses each model once, when all have been asked for."""
-
-        def load(self, model_name: str, url: str, target: str) -> ContainerReply:
-            if target in tried:
-                return super().load(model_name, url, target)
-            tried.add(target)
-            barrier.wait(30)
-            return ContainerReply(507, b"full")
-
-    container = Crowded(1)
-    assert together(started(container), "abc") == [None] * 3
-    assert len(container.taken) == 1
+    endpoint = started(budget="6MiB")
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(use, endpoint, name) for name in "xyz"]:
+            done.exception(30)
+    use(endpoint, "x")
+    assert sorted(states(endpoint).values()) == ["loaded", "on disk", "on disk"]
 
 
-def test_loads_that_never_fit(started: Started) -> None:
-    """Models that are too large end with the refusal, and do not wait for each other."""
-    endpoint = started(Room(0))
-    for error in together(endpoint, "abc"):
-        assert isinstance(error, ContainerRefused)
-    assert endpoint.report.states == dict.fromkeys(("a.tgz", "b.tgz", "c.tgz"), "on disk")
+def test_a_run_without_room(started: Started) -> None:
+    """By 507 for a run the model asked for longest ago leaves memory, a folder's too; copies stay.
+
+    Where no other is left, nothing recovers.
+    """
+    endpoint = started()
+    use(endpoint, "folder", "b")
+    wanted = endpoint.find("a.tgz")
+    assert wanted.ready is not None
+    wanted.ready.result(30)
+    assert endpoint.recovers(wanted, _FULL)
+    assert endpoint.recovers(wanted, _FULL)
+    assert states(endpoint) == {"a": "loaded", "b": "on disk"}
+    assert not endpoint.recovers(wanted, _FULL)
 
 
-def test_a_load_that_cannot_begin(prefix: Path) -> None:
+def test_a_model_that_has_left(started: Started) -> None:
+    """A request that finds its model gone asks again, and loads it; an answer of 404 is no loss."""
+    endpoint = started()
+    use(endpoint, "a")
+    wanted, lost = endpoint.find("a.tgz"), ContainerRefused("lost", 404)
+    assert wanted.ready is None
+    assert not endpoint.recovers(wanted, lost)
+    endpoint._container.unload(wanted.artifact.model_name)
+    assert endpoint.recovers(wanted, lost)
+    use(endpoint, "a")
+    assert states(endpoint) == {"a": "loaded"}
+
+
+def test_a_load_that_cannot_begin(started: Started, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a thread for its load a model is not ready, and the next request tries again."""
-    threads = [False, True]
 
-    def submit(work: Callable[[], Any]) -> Future[Any]:
-        if not threads.pop(0):
-            raise ThreadsExhausted("no thread")
-        work()
-        return Future()
+    def none(*_: object, **__: object) -> Future[Any]:
+        raise ThreadsExhausted("no thread")
 
-    endpoint = Endpoint(ArtifactStore(prefix), Room(1), submit=submit, log=lambda event: None)
-    with pytest.raises(ThreadsExhausted):
-        use(endpoint, "a")
+    endpoint = started()
+    with monkeypatch.context() as patched:
+        patched.setattr(endpoint._core, "soon", none)
+        with pytest.raises(ThreadsExhausted):
+            use(endpoint, "a")
     use(endpoint, "a")
-    endpoint.close()
+    assert states(endpoint) == {"a": "loaded"}
 
 
-def test_an_unload_that_comes_late(prefix: Path) -> None:
-    """An unload that runs when its model has left spares the one that was loaded since."""
-    jobs: list[Callable[[], Any]] = []
-
-    def submit(work: Callable[[], Any]) -> Future[Any]:
-        jobs.append(work)
-        return Future()
-
-    container, store = Room(1), ArtifactStore(prefix)
-    endpoint = Endpoint(store, container, submit=submit, log=lambda event: None, keeps=False)
-    claim = endpoint.claim("a.tgz")
-    jobs.pop()()
-    endpoint.release(claim)
-    endpoint.release(endpoint.claim("a.tgz"))
-    unload, late = jobs
-    unload()
-    claim = endpoint.claim("a.tgz")
-    jobs.pop()()
-    late()
-    assert container.taken == ["a.tgz"]
-    assert endpoint.report.loaded_model_count == 1
-    endpoint.close()
-
-
-def test_the_copy_of_an_older_content(prefix: Path) -> None:
-    """The copy of what an artifact was before leaves with its model, whoever unloads that."""
-    jobs: list[Callable[[], Any]] = []
-
-    def submit(work: Callable[[], Any]) -> Future[Any]:
-        jobs.append(work)
-        return Future()
-
-    store = ArtifactStore(prefix)
-    endpoint = Endpoint(store, Room(2), submit=submit, log=lambda event: None)
-    older = endpoint.claim("a.tgz")
-    jobs.pop()()
-    os.utime(prefix / "a.tgz", (0, 0))
-    endpoint.release(endpoint.claim("a.tgz"))
-    jobs.pop(0)()
-    endpoint.release(older)  # its unload is among the jobs
-    endpoint.release(endpoint.claim("b.tgz"))
-    jobs.pop()()  # which has no room beside both
-    assert sorted(store.copies.values()) == ["a.tgz", "b.tgz"]
-    endpoint.close()
-
-
-def test_a_load_that_is_repeated(started: Started) -> None:
-    """It has another name, for multi-model-server may still be ending workers of the first one."""
-    names: list[str] = []
-
-    class Named(Room):
-        """Keeps the names of loads."""
-
-        def load(self, model_name: str, url: str, target: str) -> ContainerReply:
-            names.append(model_name)
-            return super().load(model_name, url, target)
-
-    endpoint = started(Named(1))
-    use(endpoint, "a")
-    use(endpoint, "b")
-    assert len(names) == len(set(names)) > 2
-
-
-def test_a_model_that_is_there_already(started: Started) -> None:
-    """By 409 the container has the model, as after a load whose answer was lost."""
-
-    class Kept(Room):
-        """Has kept its models."""
-
-        def load(self, model_name: str, url: str, target: str) -> ContainerReply:
-            super().load(model_name, url, target)
-            return ContainerReply(409, b"taken")
-
-    endpoint = started(Kept(1))
-    use(endpoint, "a")
-    assert endpoint.report.states == {"a.tgz": "loaded"}
-
-
-def test_a_folder_makes_room_too(started: Started, prefix: Path) -> None:
-    """A model leaves memory for another one, also if its artifact is a folder, without a copy."""
-    (prefix / "folder").mkdir()
-    (prefix / "folder" / "model.onnx").write_bytes(b"abc")
-    container = Room(1)
-    endpoint = started(container)
-    done(endpoint, endpoint.claim("folder"))
-    use(endpoint, "a")
-    assert container.taken == ["a.tgz"]
-
-
-def test_a_model_in_use_stays(started: Started) -> None:
-    """An idle model leaves before one that was used longer ago and still is in use."""
-    container = Room(2)
-    endpoint = started(container)
-    claim = endpoint.claim("a.tgz")
-    claim.ready.result(30)
-    use(endpoint, "b")
-    use(endpoint, "c")
-    assert container.taken == ["a.tgz", "c.tgz"]
-    endpoint.release(claim)
-
-
-def test_a_run_without_room(started: Started, prefix: Path) -> None:
-    """By 507 for a run the model used longest ago leaves memory, a folder's too; copies stay."""
-    (prefix / "folder").mkdir()
-    (prefix / "folder" / "model.onnx").write_bytes(b"abc")
-    container = Room(3)
-    endpoint, full = started(container), ContainerReply(507)
-    done(endpoint, endpoint.claim("folder"))
-    use(endpoint, "b")
-    claim = endpoint.claim("a.tgz")
-    claim.ready.result(30)
-    assert endpoint.recovers(claim, full)
-    assert container.taken == ["b.tgz", "a.tgz"]
-    assert endpoint.recovers(claim, full)
-    assert container.taken == ["a.tgz"]
-    assert endpoint.report.states == {"a.tgz": "loaded", "b.tgz": "on disk"}
-    endpoint.release(claim)
-
-
-def test_a_run_without_room_does_not_wait(started: Started) -> None:
-    """By 507 for a run beside a model that is in use, nothing recovers, and it is told at once."""
-    endpoint = started(Room(2))
-    claims = [endpoint.claim(target) for target in ("a.tgz", "b.tgz")]
-    for claim in claims:
-        claim.ready.result(30)
-    assert not endpoint.recovers(claims[0], ContainerReply(507))
-    for claim in claims:
-        endpoint.release(claim)
-
-
-def test_a_model_that_the_container_has_lost(started: Started) -> None:
-    """Each request that is told so asks again; the model is loaded once for all of them."""
-    container = Room(2)
-    endpoint = started(container)
-    claims = [endpoint.claim("a.tgz") for _ in range(2)]
-    claims[0].ready.result(20)
-    container.taken.clear()
-    lost = ContainerReply(404)
-    assert endpoint.recovers(claims[0], lost)
-    use(endpoint, "a")
-    assert endpoint.recovers(claims[1], lost)
-    for claim in claims:
-        endpoint.release(claim)
-    use(endpoint, "a")
-    assert container.taken == ["a.tgz"]
-
-
-def test_what_is_told_of_loads_and_unloads(prefix: Path) -> None:
+def test_what_is_told_of_loads_and_unloads(started: Started, prefix: Path) -> None:
     """Each step is an event with CloudWatch's name, and counts in what the report says."""
-    events: list[Event] = []
-    states: list[dict[str, str]] = []
-
-    def submit(work: Callable[[], Any]) -> Future[Any]:
-        work()
-        return Future()
-
-    container, store = Room(1), ArtifactStore(prefix)
-    container.begun = lambda target: states.append(endpoint.report.states)
-    endpoint = Endpoint(store, container, submit=submit, log=events.append)
-    since_s = time.monotonic()
-    use(endpoint, "a")
-    before = endpoint.report
-    use(endpoint, "b")
-    most_s = time.monotonic() - since_s
-    assert list(before.statistics) == ["a.tgz"]
-    measured = [each for each in events if isinstance(each, EndpointMeasured)]
+    endpoint = started(budget="6MiB")
+    use(endpoint, "x", "y")
+    measured = [e.event for e in endpoint._core.events.since(0)]
+    measured = [each for each in measured if isinstance(each, EndpointMeasured)]
     assert [(each.metric, each.target_model, each.count) for each in measured] == [
-        ("ModelCacheHit", "a.tgz", 0),
-        ("ModelDownloadingTime", "a.tgz", None),
-        ("ModelLoadingTime", "a.tgz", None),
-        ("LoadedModelCount", "a.tgz", 1),
-        ("ModelCacheHit", "b.tgz", 0),
-        ("ModelDownloadingTime", "b.tgz", None),
-        ("ModelLoadingTime", "b.tgz", None),  # which the container refused
-        ("ModelUnloadingTime", "a.tgz", None),
-        ("LoadedModelCount", "a.tgz", 0),
-        ("ModelLoadingTime", "b.tgz", None),
-        ("LoadedModelCount", "b.tgz", 1),
+        ("ModelCacheHit", "x.tgz", 0),
+        ("ModelDownloadingTime", "x.tgz", None),
+        ("ModelLoadingTime", "x.tgz", None),
+        ("LoadedModelCount", "x.tgz", 1),
+        ("ModelCacheHit", "y.tgz", 0),
+        ("ModelDownloadingTime", "y.tgz", None),
+        ("ModelUnloadingTime", "x.tgz", None),
+        ("LoadedModelCount", "x.tgz", 0),
+        ("ModelLoadingTime", "y.tgz", None),
+        ("LoadedModelCount", "y.tgz", 1),
     ]
     for each in measured:
         size = (prefix / each.target_model).stat().st_size
-        assert (each.nbytes, each.seconds is None) == (
-            (size, False) if each.count is None else (0, True)
-        )
-    assert sum(each.seconds or 0 for each in measured) <= most_s
-    assert states == [{"a.tgz": "loading"}, {"a.tgz": "on disk", "b.tgz": "loading"}]
-    told = endpoint.report.statistics["a.tgz"]
+        timed = each.count is None
+        assert (each.nbytes, each.seconds is None) == ((size, False) if timed else (0, True))
+    told = endpoint.report.statistics["x.tgz"]
     assert (told.hits, told.misses, told.loads, told.unloads) == (0, 1, 1, 1)
     assert min(told.downloading_s, told.loading_s, told.unloading_s) > 0
     assert told.waiting_s == 0
-    endpoint.close()
-
-
-@pytest.mark.parametrize(
-    ("status", "told"),
-    [(200, []), (404, []), (500, ["the container did not unload it (500): stuck"])],
-)
-def test_an_unload_that_fails(prefix: Path, status: int, told: list[str]) -> None:
-    """It is told, with what the container said, unless that is 404; the endpoint goes on."""
-
-    class Stuck(Room):
-        """Frees the memory, and answers *status* all the same."""
-
-        def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
-            super().unload(model_name, target, timeout_s)
-            return ContainerReply(status, b"stuck")
-
-    events: list[Event] = []
-    with ThreadPoolExecutor(1) as pool:
-        store = ArtifactStore(prefix)
-        endpoint = Endpoint(store, Stuck(1), submit=pool.submit, log=events.append)
-        use(endpoint, "a")
-        use(endpoint, "b")
-    endpoint.close()
-    warned = [event for event in events if isinstance(event, EndpointWarned)]
-    assert warned == [EndpointWarned("a.tgz", reason) for reason in told]
-
-
-def test_the_time_to_empty_an_endpoint(started: Started) -> None:
-    """Each unload of the stop may take what is left of ten seconds."""
-    times_s: list[float] = []
-
-    class Noting(Room):
-        """Notes how long its unloads may take."""
-
-        def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
-            times_s.append(timeout_s)
-            return super().unload(model_name, target, timeout_s)
-
-    endpoint = started(Noting(2))
-    use(endpoint, "a")
-    use(endpoint, "b")
-    endpoint.empty()
-    first_s, second_s = times_s
-    assert 10 >= first_s >= second_s > 0.1
 
 
 # ── the disk ──
 
 
-@pytest.fixture(params=[1])
-def small_disk(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
-) -> Path:
-    """The temporary folder, on a disk with room for one copy, or as many as a test says."""
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The temporary folder, on a disk with room for one copy."""
     place = tmp_path / "tmp"
     place.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(place))
 
     def copy(source: Any, target: Any, nbytes: int) -> None:
-        if len(copies(place)) > request.param:
+        if len(copies(place)) > 1:
             raise OSError(errno.ENOSPC, "No space left on device")
         shutil.copyfileobj(source, target, nbytes)
 
@@ -469,60 +240,23 @@ def copies(place: Path) -> list[str]:
     return [path.name.rpartition("-")[0] for path in place.glob("*/*")]
 
 
-def test_idle_models_leave_a_full_disk(started: Started, small_disk: Path) -> None:
-    """An idle model is unloaded where its copy is in the way; one that is in use is not."""
-    container = Room(3)
-    endpoint = started(container)
-    use(endpoint, "a")
-    use(endpoint, "b")
-    assert container.taken == ["b.tgz"]
+def test_copies_leave_a_full_disk(started: Started, small_disk: Path) -> None:
+    """A model whose copy is in the way is unloaded; a folder has none, so its model stays."""
+    endpoint = started()
+    use(endpoint, "folder", "a", "b")
     assert copies(small_disk) == ["b"]
-    assert together(endpoint, "abc") == [None] * 3
-    assert len(copies(small_disk)) == 1
+    assert states(endpoint) == {"folder": "loaded", "b": "loaded"}
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(use, endpoint, name) for name in "acd"]:
+            done.exception(30)
+    assert len(copies(small_disk)) <= 1
 
 
 def test_copies_stay_on_a_disk_with_room(started: Started) -> None:
     """The copy of a model that left memory stays while others are unpacked."""
-    endpoint = started(Room(1))
-    for target in "abc":
-        use(endpoint, target)
-    assert endpoint.report.states == {"a.tgz": "on disk", "b.tgz": "on disk", "c.tgz": "loaded"}
-
-
-def test_a_folder_makes_no_room_on_a_disk(started: Started, small_disk: Path, prefix: Path) -> None:
-    """A model whose artifact is a folder has no copy, so it stays when the disk is full."""
-    (prefix / "folder").mkdir()
-    (prefix / "folder" / "model.onnx").write_bytes(b"abc")
-    container = Room(3)
-    endpoint = started(container)
-    done(endpoint, endpoint.claim("folder"))
-    use(endpoint, "a")
-    use(endpoint, "b")
-    assert container.taken == ["folder", "b.tgz"]
-
-
-@pytest.mark.parametrize("small_disk", [2], indirect=True)
-def test_a_turn_on_a_full_disk(
-    started: Started, small_disk: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A model that waits for another one's turn goes on once that has its copy, not its load."""
-    both_load = threading.Barrier(2)
-
-    class Slow(Room):
-        """Frees no memory before one model waits for its turn."""
-
-        def unload(self, model_name: str, target: str, timeout_s: float) -> ContainerReply:
-            assert one_waits.wait(20)
-            return super().unload(model_name, target, timeout_s)
-
-    container = Slow(4)
-    endpoint = started(container)
-    use(endpoint, "a")
-    use(endpoint, "b")
-    one_waits = waits(endpoint, monkeypatch)
-    container.begun = lambda target: both_load.wait(20)
-    assert together(endpoint, "cd") == [None] * 2
-    assert sorted(copies(small_disk)) == ["c", "d"]
+    endpoint = started(budget="6MiB")
+    use(endpoint, "x", "y", "z")
+    assert states(endpoint) == {"x": "on disk", "y": "on disk", "z": "loaded"}
 
 
 def test_a_disk_that_stays_full(started: Started, small_disk: Path) -> None:
@@ -530,74 +264,88 @@ def test_a_disk_that_stays_full(started: Started, small_disk: Path) -> None:
     (small_disk / "other").mkdir()
     (small_disk / "other" / "file-1").touch()
     with pytest.raises(DiskFull):
-        use(started(Room(3)), "a")
+        use(started(), "a")
 
 
-def test_a_copy_that_leaves_is_wanted(
-    started: Started, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_model_that_is_leaving_is_wanted(
+    started: Started, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model is unpacked anew only when its old copy is gone."""
-    endpoint = started(Room(1))
+    """A request that comes meanwhile waits until it has left, finds it gone, and loads it anew."""
+    endpoint = started()
     use(endpoint, "a")
-    endpoint.empty()  # its copy stays
-    wanted: list[ModelClaim] = []
-    settled = threading.Event()
-    wait_for, rmtree = endpoint._changed.wait_for, shutil.rmtree
+    begun, asked = threading.Event(), threading.Event()
+    unload = endpoint._container.unload
 
-    def waiting(until: Callable[[], bool], timeout_s: float) -> bool:
-        if not until():
-            settled.set()
-        return wait_for(until, timeout_s)
+    def slow(name: str) -> None:
+        begun.set()
+        assert asked.wait(30)
+        unload(name)
 
-    def slow(path: Path, **options: Any) -> None:
-        if path.name.startswith("a-") and not wanted:
-            wanted.append(endpoint.claim("a.tgz"))
-            endpoint.release(wanted[0])  # its load goes on
-            wanted[0].ready.add_done_callback(lambda it: settled.set())
-            settled.wait(30)
-        rmtree(path, **options)
-
-    monkeypatch.setattr(endpoint._changed, "wait_for", waiting)
-    monkeypatch.setattr(store_module.shutil, "rmtree", slow)
-    use(endpoint, "b")
-    wanted[0].ready.result(30)
+    monkeypatch.setattr(endpoint._container, "unload", slow)
+    with ThreadPoolExecutor(1) as pool:
+        emptied = pool.submit(endpoint.empty)
+        assert begun.wait(30)
+        wanted = endpoint.find("a.tgz")
+        asked.set()
+        emptied.result(30)
+    assert wanted.ready is not None
+    wanted.ready.result(30)
+    assert endpoint.recovers(wanted, ContainerRefused("lost", 404))
+    use(endpoint, "a")
 
 
-@pytest.mark.parametrize(("status", "stays"), [(0, True), (507, True), (400, False), (500, False)])
+@pytest.mark.parametrize(
+    ("error", "stays"),
+    [(MemoryExhausted("full"), True), (ModelNotFound("gone"), False), (ValueError("odd"), False)],
+)
 def test_copies_of_models_that_do_not_load(
-    started: Started, small_disk: Path, status: int, stays: bool
+    started: Started,
+    small_disk: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    stays: bool,
 ) -> None:
-    """A copy stays where the container gave no answer or had no room: its files may be right."""
+    """A copy stays where there was no room: its files may be right."""
 
-    class Refusing(Room):
-        def load(self, model_name: str, url: str, target: str) -> ContainerReply:
-            return ContainerReply(status, b"no")
+    def load(*_: object) -> None:
+        raise error
 
-    endpoint = started(Refusing(1))
+    endpoint = started()
+    monkeypatch.setattr(endpoint._container, "load", load)
     with pytest.raises(ContainerRefused):
         use(endpoint, "a")
     assert copies(small_disk) == ["a"] * stays
 
 
-def test_an_older_content_that_is_in_use(started: Started, prefix: Path) -> None:
-    """Its model and its copy leave once its last request is answered."""
-    container = Room(2)
-    endpoint = started(container)
-    claim = endpoint.claim("a.tgz")
-    claim.ready.result(20)
-    os.utime(prefix / "a.tgz", (1, 1))
-    use(endpoint, "a")
-    assert container.taken == ["a.tgz"] * 2
-    endpoint.release(claim)
-    until(lambda: container.taken == ["a.tgz"] and len(endpoint._store.copies) == 1)
-
-
 def test_copies_of_older_contents(started: Started, prefix: Path) -> None:
     """They leave when a new one is fetched, also if their model has left memory before."""
-    endpoint = started(Room(1))
+    endpoint = started(budget="6MiB")
     for number in range(3):
-        os.utime(prefix / "a.tgz", (number, number))
-        use(endpoint, "a")
-        use(endpoint, "b")
+        os.utime(prefix / "x.tgz", (number, number))
+        use(endpoint, "x", "y")
     assert endpoint._store is not None
-    assert sorted(endpoint._store.copies.values()) == ["a.tgz", "b.tgz"]
+    assert sorted(endpoint._store.copies.values()) == ["x.tgz", "y.tgz"]
+
+
+def test_a_content_that_changes_during_its_load(
+    started: Started, prefix: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model of the older content leaves once its load ends."""
+    endpoint = started()
+    begun, goes_on = threading.Event(), threading.Event()
+    load = endpoint._container.load
+
+    def slow(name: str, url: str) -> None:
+        if not begun.is_set():
+            begun.set()
+            assert goes_on.wait(30)
+        load(name, url)
+
+    monkeypatch.setattr(endpoint._container, "load", slow)
+    endpoint.find("a.tgz")
+    assert begun.wait(30)
+    os.utime(prefix / "a.tgz", (1, 1))
+    use(endpoint, "a")
+    goes_on.set()
+    until(lambda: len(endpoint._artifacts) == len(endpoint._container.models()) == 1)
+    assert states(endpoint) == {"a": "loaded"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.contracts.sagemaker.container import Container
-from workbench.contracts.sagemaker.endpoint.setup import endpoint_of
+from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
 from workbench.core import ServerCore
 from workbench.errors import ModelNotFound, ServerNotRunning
@@ -48,9 +48,9 @@ def test_an_endpoint_unpacks_nothing_for_a_server_that_stops(tmp_path: Path) -> 
     packed(tmp_path)
     core = ServerCore(Settings.of(environ={}, artifacts=str(tmp_path), device="cpu"))
     core.open()
-    endpoint = endpoint_of(core, Container(core))
+    endpoint = Endpoint(Container(core))
     core.drain()
     with pytest.raises(ServerNotRunning, match=r"^the server is stopping$"):
-        endpoint.claim("a.tgz").ready.result(30)
+        endpoint.find("a.tgz").ready.result(30)
     endpoint.close()
     core.close()

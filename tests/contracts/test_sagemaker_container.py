@@ -1,11 +1,10 @@
 """The container of an endpoint, over a loader that is a double."""
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -13,7 +12,6 @@ from inside import opened, until
 
 from doubles import FakeLoader, fake_core
 from workbench.contracts.sagemaker.container import Asked, Container, Invocation
-from workbench.contracts.sagemaker.endpoint.containers import Invoke, OwnContainer
 from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore
 from workbench.errors import (
@@ -133,18 +131,6 @@ def test_where_models_of_the_repository_answer(tmp_path: Path, names: str, told:
     core = fake_core(tmp_path, FakeLoader(dict.fromkeys(names, 10)))
     with opened(core), pytest.raises(InvalidRequest, match=told):
         Container(core).only()
-
-
-@pytest.mark.parametrize("end", [Future.cancel, lambda it: it.set_exception(KeyboardInterrupt())])
-def test_a_request_that_is_ended_from_outside(
-    core: ServerCore, monkeypatch: pytest.MonkeyPatch, end: Callable[[Future[Any]], object]
-) -> None:
-    """One that is cancelled, or interrupted, is answered: the platform asks again."""
-    running: Future[Any] = Future()
-    monkeypatch.setattr(core, "start", lambda *_, **__: running)
-    answer = OwnContainer(Container(core)).run("own", "own", Invoke(""))
-    end(running)
-    assert (answer.result(0).status, answer.result(0).text) == (503, "the request was ended")
 
 
 @pytest.mark.parametrize(("nbytes", "is_small"), [(2**16, True), (2**16 + 1, False)])

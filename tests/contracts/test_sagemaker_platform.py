@@ -26,7 +26,7 @@ def test_the_model_of_an_endpoint(tmp_path: Path) -> None:
     with pytest.raises(LoadFailed):
         single_artifacts(environ)
     (tmp_path / "model" / "code" / "own.py").touch()
-    assert single_artifacts(environ, "own.py") == str(tmp_path)
+    assert single_artifacts(environ | {"SAGEMAKER_PROGRAM": "own.py"}) == str(tmp_path)
     (tmp_path / "model" / "model.onnx").touch()
     assert single_artifacts(environ) == str(tmp_path)
 

@@ -225,23 +225,6 @@ def test_where_code_failed_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert "KeyError" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("code", "body", "status", "message"),
-    [
-        (0, "no answer", 500, "no answer"),
-        (404, '{"message": "gone"}', 404, "gone"),
-        (500, '{"message": 5}', 500, '{"message": 5}'),
-        (500, "[1,\n 2]", 500, "[1, 2]"),
-        (500, "[" * 100_000, 500, "[" * 4000 + "..."),
-        (500, "half \ud800", 500, "half \\ud800"),
-    ],
-    ids=["none", "a message", "no text", "a list", "too deep", "half a pair"],
-)
-def test_what_another_container_refused(code: int, body: str, status: int, message: str) -> None:
-    """Its status and its message; its whole body where that has none, as JSON can carry it."""
-    assert refusal_of(errors.ContainerRefused(body, code)) == Refusal(status, message)
-
-
 def test_what_code_is_told_of_a_request() -> None:
     """Its headers, but neither its token nor its cookies, nor how long the raw body is."""
     told = request_text(

@@ -161,7 +161,7 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
     _let_requests_finish(settings)
     with _until_interrupted():
         if on_platform and not repository:
-            single = single_artifacts(os.environ, settings["artifact_script"])
+            single = single_artifacts(os.environ)
             settings["artifacts"] = settings["artifacts"] or single
         if os.environ.get("MODEL_INIT_MODE") == "async":  # KServe's, where a container brings them
             _wait_for(repository)
@@ -177,7 +177,7 @@ def serve(repository: tuple[Path, ...], **settings: str | None) -> None:
 def endpoint(prefix: Path, **settings: str | None) -> None:
     """Serve a SageMaker multi-model endpoint of the artifacts below PREFIX until Ctrl-C.
 
-    Its models run in this process, or in the container that --container names.
+    Its models run in this process.
     """
     if wrong := no_folder(prefix):
         raise UsageError(f"the folder {str(prefix)!r} {wrong}")

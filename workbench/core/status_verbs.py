@@ -173,6 +173,12 @@ class StatusVerbs(Lifetime):
         residents = self._running().residency.snapshot().residents
         return frozenset(m.name for m, r in residents.items() if r.state is ModelState.READY)
 
+    def is_loaded(self, name: str) -> bool:
+        """Whether the version that answers requests is READY; reads no file."""
+        model = self._names.known(name, None)
+        state = self._running().residency.state
+        return model is not None and state(model) is ModelState.READY
+
     @property
     def is_ready(self) -> bool:
         return not self.not_ready_because()

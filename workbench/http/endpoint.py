@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import uuid
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from workbench.codecs import v2_json
-from workbench.codecs.payloads.formats import READ
-from workbench.contracts.sagemaker.endpoint.containers import ContainerReply, Invoke
-from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint, ModelClaim
+from workbench.codecs.payloads.formats import READ, Payload
+from workbench.contracts.sagemaker.endpoint.endpoint import (
+    Endpoint,
+    Wanted,
+    refused_by_container,
+)
 from workbench.contracts.sagemaker.endpoint.refusals import (
     VARIANT,
     EndpointRefusal,
+    check_headers,
     endpoint_refusal,
 )
-from workbench.contracts.sagemaker.names import core_name
 from workbench.errors import ContainerRefused, InvalidRequest
 from workbench.http import v2
 from workbench.http.access import joined
 from workbench.http.calls import HttpCall, authorize_run, in_thread
 from workbench.http.infer import DataPlane, unless
-from workbench.http.invocations import TARGET
+from workbench.http.invocations import TARGET, invoked, payload_reply
 from workbench.http.reply import Reply, json_reply
 from workbench.http.route import ErrorEncoder, Group, PathParameter, Route
 from workbench.http.shapes import TEXT, WHOLE, Json, obj
@@ -35,7 +37,10 @@ from workbench.settings import Settings
 _NAME = "endpoint_name"
 _PATH = f"/endpoints/{{{_NAME}}}"
 _ATTRIBUTES = b"x-amzn-sagemaker-custom-attributes"
-_PLATFORMS = re.compile(rb"x-amzn-sagemaker-[a-z-]+").fullmatch
+_PASSED_ON = (
+    b"content-type", b"accept", _ATTRIBUTES, b"x-amzn-sagemaker-inference-id", TARGET
+)  # fmt: skip  # the headers of a request that reach the container
+_MOST_NBYTES = 4000  # of an error that a model answered
 _MOST_TRIES = 3
 _STREAMING = "invoke_endpoint, or Triton's generate_stream if the model gives several answers"
 
@@ -45,16 +50,21 @@ async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
 
     Without that header, of the model that the endpoint is called after.
     """
-    request = await _read(plane, call, target_of(call))
-    plane.endpoint.check(call.parameters[_NAME], request)
-    if request.target:
-        answer = await unless(call.gone, _answered(plane, call, request))
+    endpoint, name, target = plane.endpoint, call.parameters[_NAME], target_of(call)
+    inner = await _passed_on(plane, call)
+    check_headers(name, {key.decode(): _text(value) for key, value in call.headers})
+    if target:
+        endpoint.check(name, target)
+        payload = await unless(call.gone, _answered(plane, call, inner, target))
     else:
-        answer = await unless(call.gone, _single(plane, call.parameters[_NAME], request))
-    if answer.status >= 400 or not answer.status:
-        raise ContainerRefused(answer.text, answer.status)
+        await in_thread(plane.core, partial(endpoint.check, name, target))
+        payload = await _run(plane, inner, name, name)
+    if payload.status >= 400:
+        body = b"".join(map(bytes, payload.parts))
+        raise ContainerRefused(_text(body[:_MOST_NBYTES]), payload.status)
+    reply = payload_reply(payload)
     variant = (b"x-amzn-invoked-production-variant", VARIANT.encode())
-    return Reply(200, (*_headers(answer), variant, _request_id()), (answer.body,))
+    return Reply(200, (*reply.headers, variant, _request_id()), reply.parts)
 
 
 def _own_model(call: HttpCall) -> str | None:
@@ -64,102 +74,71 @@ def _own_model(call: HttpCall) -> str | None:
 
 async def invoke_target(plane: DataPlane, call: HttpCall, target: str) -> Reply:
     """What the container answers to *call* of the model *target*, which is loaded if need be."""
-    request = await _read(plane, call, target)
-    answer = await unless(call.gone, _answered(plane, call, request))
-    if not answer.status:
-        raise ContainerRefused(answer.text, answer.status)
-    return Reply(answer.status, _headers(answer), (answer.body,))
-
-
-async def _single(plane: DataPlane, endpoint: str, request: Invoke) -> ContainerReply:
-    invoke = partial(plane.endpoint.invoke_single, endpoint, request)
-    return await asyncio.wrap_future(await in_thread(plane.core, invoke))
-
-
-def _headers(answer: ContainerReply) -> tuple[tuple[bytes, bytes], ...]:
-    kind = (b"content-type", answer.content_type.encode("latin-1"))
-    if not answer.custom_attributes:
-        return (kind,)
-    attributes = answer.custom_attributes.encode("latin-1", "replace")
-    return (kind, (_ATTRIBUTES, attributes))
+    inner = await _passed_on(plane, call)
+    return payload_reply(await unless(call.gone, _answered(plane, call, inner, target)))
 
 
 def target_of(call: HttpCall) -> str:
     """The model that the header X-Amzn-SageMaker-Target-Model names; nothing if it is not there."""
-    return call.header(TARGET).decode("utf-8", "replace")
+    return _text(call.header(TARGET))
 
 
-async def _read(plane: DataPlane, call: HttpCall, target: str) -> Invoke:
-    def said(name: bytes) -> str:
-        return call.header(name).decode("utf-8", "replace")
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
 
-    platforms = {name.decode(): said(name) for name, _ in call.headers if _PLATFORMS(name)}
+
+async def _passed_on(plane: DataPlane, call: HttpCall) -> HttpCall:
+    """The *call* as the container gets it: unpacked, without the headers that AWS keeps."""
     is_packed = call.header(b"content-encoding")
-    return Invoke(
-        target,
-        await in_thread(plane.core, call.inflated) if is_packed else call.body,
-        said(b"content-type"),
-        joined(call.headers, b"accept").decode("utf-8", "replace"),
-        platforms,
-        call.functions,
-    )
+    text = await in_thread(plane.core, call.inflated) if is_packed else call.body
+    given = {name: call.header(name) for name in _PASSED_ON}
+    given[b"accept"] = joined(call.headers, b"accept")
+    headers = tuple((name, value) for name, value in given.items() if value)
+    return replace(call, body=text, headers=headers)
 
 
-async def _answered(plane: DataPlane, call: HttpCall, request: Invoke) -> ContainerReply:
+async def _run(plane: DataPlane, inner: HttpCall, name: str, model_name: str) -> Payload:
+    """The answer of the core's model *name*. Raises ``ContainerRefused``, by *model_name*."""
+    try:
+        payload = await invoked(plane.container, inner, name)
+    except Exception as error:  # it is the platform that is told
+        raise refused_by_container(error, model_name) from error
+    attributes = tuple(each for each in payload.headers if each[0] == _ATTRIBUTES)
+    return payload._replace(headers=attributes)
+
+
+async def _answered(plane: DataPlane, call: HttpCall, inner: HttpCall, target: str) -> Payload:
     endpoint = plane.endpoint
     if not (call.may_run or call.functions):  # it may run neither models nor code
         call.authorize("")  # which tells that the server's token is needed
-    for tries in range(1, _MOST_TRIES + 1):
-        claim = await _claimed(plane, partial(endpoint.claim, request.target))
+    for left in reversed(range(_MOST_TRIES)):
+        wanted = await in_thread(plane.core, partial(endpoint.find, target))
+        await _held(endpoint, wanted)
+        await authorize_run(plane.core, call, wanted.name)
         try:
-            await _held(endpoint, claim)
-            await authorize_run(plane.core, call, core_name(claim.model.container_name))
-            answer = await asyncio.wrap_future(endpoint.invoke(claim, request))
-            if answer.status not in (404, 507) or tries == _MOST_TRIES:
-                return answer
-            recovers = partial(endpoint.recovers, claim, answer)
-            if not await in_thread(plane.core, recovers, waits=True):
-                return answer
-        finally:
-            endpoint.release(claim)
+            return await _run(plane, inner, wanted.name, wanted.artifact.model_name)
+        except ContainerRefused as error:
+            recovers = partial(endpoint.recovers, wanted, error)
+            if not left or not await in_thread(plane.core, recovers, waits=True):
+                raise
     raise AssertionError("the last try has an answer")
 
 
-async def _claimed(plane: DataPlane, make: Callable[[], ModelClaim]) -> ModelClaim:
-    """The claim that *make* makes; it is given back if nobody waits for it any more."""
-    claiming = plane.core.soon(make)
-    try:
-        return await asyncio.wrap_future(claiming)
-    except asyncio.CancelledError:
-        claiming.add_done_callback(partial(_released, plane.endpoint))
-        raise
-
-
-def _released(endpoint: Endpoint, claiming: Future[ModelClaim]) -> None:
-    if not claiming.cancelled() and claiming.exception() is None:
-        endpoint.release(claiming.result())
-
-
-async def _held(endpoint: Endpoint, claim: ModelClaim) -> None:
+async def _held(endpoint: Endpoint, wanted: Wanted) -> None:
     """Wait for the model, as long as a request is held. Raises ``WaitedTooLong``."""
-    if claim.hit:
+    if wanted.ready is None:
         return
-    ready = asyncio.wrap_future(claim.ready)  # which is all requests': it is not cancelled
+    ready = asyncio.wrap_future(wanted.ready)  # which is all requests': it is not cancelled
     ready.add_done_callback(lambda it: it.exception())  # also where this request waits no longer
     done, _ = await asyncio.wait([ready], timeout=endpoint.hold_s)
     if not done:
-        raise endpoint.not_ready(claim)
+        raise endpoint.not_ready(wanted)
     ready.result()
-    endpoint.waited(claim)
+    endpoint.waited(wanted)
 
 
 async def _refuse(what: str, cure: str, plane: DataPlane, call: HttpCall) -> Reply:
     name = call.parameters[_NAME]
-    is_single = name in await in_thread(plane.core, plane.core.names)
-    if plane.endpoint.is_multi_model and not is_single:
-        raise InvalidRequest(
-            f"Endpoint {name} is a multi-model endpoint, which does not support {what}."
-        )
     raise InvalidRequest(f"Endpoint {name} does not support {what}: use {cure}.")
 
 

@@ -21,7 +21,7 @@ from workbench.codecs import v2 as codec
 from workbench.codecs.v2_known import Decoded, KnownTexts, Stack
 from workbench.codecs.v2_parameters import RegionSpan
 from workbench.contracts.sagemaker.container import Container
-from workbench.contracts.sagemaker.endpoint.setup import endpoint_of
+from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
 from workbench.core import AnyRequest, Describe, ServerCore, Soon
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
@@ -113,7 +113,7 @@ class DataPlane:
         self._arrivals: Arrivals[Reply] | None = None
         self._histories: dict[Target, RequestHistory] = {}
         self.container = Container(core)
-        self.endpoint = endpoint_of(core, self.container)
+        self.endpoint = Endpoint(self.container)
 
     def read_head(self, target: Target, headers: Sequence[tuple[bytes, bytes]]) -> InferHead:
         """The head of a request to *target* with *headers*, whose names are in lower case.

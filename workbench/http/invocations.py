@@ -16,7 +16,9 @@ from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.refusals import refusal_of
 from workbench.core import Describe
 from workbench.errors import ModelNotFound
-from workbench.http.access import Headers
+from workbench.http.access import Headers, joined
+from workbench.http.calls import HttpCall, in_thread
+from workbench.http.infer import unless
 from workbench.http.inline import InlineCall
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
@@ -36,8 +38,7 @@ PARAMETERS = {NAME: PathParameter(b"[^/]+", "model", ModelNotFound, TEXT, exampl
 _ANY = ("", "*/*")  # of an Accept header
 _PATTERN = PathPattern.of(INVOKE, PARAMETERS)
 _BY_HEADER = INVOCATIONS.encode()
-_MOST_HEADS = 1024  # that are remembered
-_LONG = 1024  # bytes of one that is not
+_LONG = 1024  # characters of what is asked for, beyond which it is not remembered
 _LONG_WAY = (b"content-encoding", b"inference-header-content-length")
 
 
@@ -48,7 +49,23 @@ def asked_for(
     wanted = accept.decode("latin-1")
     if wanted.strip() in _ANY:
         wanted = container.accepts
-    return Asked(name, container.limits, kind.decode("latin-1"), wanted, functions=functions)
+    is_long = len(name) + len(kind) + len(wanted) > _LONG
+    find = container.new_asked if is_long else container.asked
+    return find(name, kind.decode("latin-1"), wanted, functions)
+
+
+async def invoked(container: Container, call: HttpCall, name: str) -> Payload:
+    """What the core's model *name* answers to *call*."""
+    text = call.body
+    if call.header(b"content-encoding"):
+        text = await unless(call.gone, in_thread(container.core, call.inflated, waits=True))
+    kind, accept = call.header(b"content-type"), joined(call.headers, b"accept")
+    asked = asked_for(container, name, kind, accept, functions=call.functions)
+    invocation = Invocation(asked, text, call.headers)
+    payload = container.invoke_now(invocation)
+    if payload is not None:
+        return payload
+    return await unless(call.gone, asyncio.wrap_future(container.invoke(invocation)))
 
 
 def payload_reply(payload: Payload) -> Reply:
@@ -98,7 +115,6 @@ class Invocations:
     def __init__(self, container: Container, *, loads: bool) -> None:
         self._container = container
         self._loads = loads
-        self._asked_for = lru_cache(_MOST_HEADS)(self._read_asked)
 
     def read_head(self, url: bytes, headers: Headers) -> InvokeHead | None:
         """The head of an invocation; ``None`` for any other request.
@@ -122,21 +138,12 @@ class Invocations:
             target = b""
         elif self._loads or not target:
             return None
-        accept = b", ".join(accepts)
-        is_long = len(url) + len(target) + len(kind) + len(accept) > _LONG
-        find = self._read_asked if is_long else self._asked_for
-        parameters, asked = find(url, target, kind, accept)
-        return None if asked is None else InvokeHead(parameters, asked, request_id, headers)
-
-    def _read_asked(
-        self, url: bytes, target: bytes, kind: bytes, accept: bytes
-    ) -> tuple[Mapping[str, str], Asked | None]:
-        """The parameters of the path, and what is asked for there, or by the header *target*."""
         found = {} if target else _PATTERN.match(url)
         if found is None:
-            return {}, None
-        name = found[NAME] if found else target.decode("utf-8", "replace")
-        return found, asked_for(self._container, core_name(name), kind, accept)
+            return None
+        model_name = found[NAME] if found else target.decode("utf-8", "replace")
+        asked = asked_for(self._container, core_name(model_name), kind, b", ".join(accepts))
+        return InvokeHead(found, asked, request_id, headers)
 
     def call(self, head: InvokeHead, body: bytes) -> InlineCall | None:
         """The invocation, if it may be answered at once."""

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from workbench.codecs import v2_json
-from workbench.contracts.sagemaker.container import Container, Invocation
 from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.paging import PAGE, page_of
 from workbench.contracts.sagemaker.refusals import Refusal
 from workbench.errors import InvalidRequest, ModelNotFound, ServerNotRunning
 from workbench.events import OptionIgnored
 from workbench.http import v2
-from workbench.http.access import joined
 from workbench.http.calls import HttpCall, authorize_run, in_thread
 from workbench.http.endpoint import PAYLOAD, invoke_target, target_of
 from workbench.http.infer import DataPlane, unless
@@ -26,7 +23,7 @@ from workbench.http.invocations import (
     MODEL,
     NAME,
     PARAMETERS,
-    asked_for,
+    invoked,
     payload_reply,
     refused,
 )
@@ -34,8 +31,6 @@ from workbench.http.reply import Reply
 from workbench.http.route import ErrorEncoder, Group, Route, RunsOn
 from workbench.http.shapes import TEXT, WHOLE, Json, answer, body, listed, obj, ref
 from workbench.model import ModelId
-
-T = TypeVar("T")
 
 _TRAILING_COMMA = re.compile(rb",\s*\}\s*$")  # as AWS' own page prints the body of a load
 _NOT_IN_QUERY = (  # where multi-model-server takes it too
@@ -107,7 +102,7 @@ def _unknown(call: HttpCall) -> None:
 
 
 async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
-    return await _invoked(plane.container, call, _named(call))
+    return payload_reply(await invoked(plane.container, call, _named(call)))
 
 
 async def _invocations(plane: DataPlane, call: HttpCall) -> Reply:
@@ -116,31 +111,16 @@ async def _invocations(plane: DataPlane, call: HttpCall) -> Reply:
     A model below the setting ``artifacts`` is loaded if need be, as the platform would.
     """
     container, target = plane.container, target_of(call) or call.argument("model_name")
-    name = core_name(target) if target else await _waited(container, call, container.only)
+    if target:
+        name = core_name(target)
+    else:  # it may wait for a load
+        name = await unless(call.gone, in_thread(container.core, container.only, waits=True))
     if target and not container.core.is_added(name):
         if not plane.endpoint.is_multi_model:
             raise ModelNotFound(f"Model not found: {target}")
         return await invoke_target(plane, call, target)
     await authorize_run(container.core, call, name)
-    return await _invoked(container, call, name)
-
-
-async def _invoked(container: Container, call: HttpCall, name: str) -> Reply:
-    text = call.body
-    if call.header(b"content-encoding"):
-        text = await _waited(container, call, call.inflated)
-    kind, accept = call.header(b"content-type"), joined(call.headers, b"accept")
-    asked = asked_for(container, name, kind, accept, functions=call.functions)
-    invocation = Invocation(asked, text, call.headers)
-    payload = container.invoke_now(invocation)
-    if payload is None:
-        payload = await unless(call.gone, asyncio.wrap_future(container.invoke(invocation)))
-    return payload_reply(payload)
-
-
-async def _waited(container: Container, call: HttpCall, work: Callable[[], T]) -> T:
-    """What *work* gives, which may wait for a load, in a thread."""
-    return await unless(call.gone, in_thread(container.core, work, waits=True))
+    return payload_reply(await invoked(container, call, name))
 
 
 # ── errors ──

@@ -28,8 +28,6 @@ GROUPS = ("model-repository", "shared-memory", "functions")
 """The groups of requests that the setting ``restrict`` may close."""
 
 _HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
-_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
-_SCRIPT = re.compile(r"\w[\w-]*(\.py)?")
 _ENDPOINT = re.compile(r"on|port:[0-9]{1,5}|unix:.+")
 _ORIGIN = re.compile(
     r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
@@ -106,21 +104,6 @@ def endpoint(value: object) -> str:
     if not isinstance(value, str) or not _ENDPOINT.fullmatch(value):
         raise SettingError(f"{value!r} is neither port:NUMBER, unix:PATH, on nor off")
     return value
-
-
-def media_type(value: object) -> str:
-    """A media type without parameters."""
-    if not isinstance(value, str) or not _MEDIA_TYPE.fullmatch(value.strip()):
-        raise SettingError(f"{value!r} is not a media type, such as text/csv")
-    return value.strip()
-
-
-def script(value: object) -> str:
-    """The name of a Python file, also without its suffix, as SageMaker's toolkit takes it."""
-    name = str(value)
-    if not isinstance(value, str) or not _SCRIPT.fullmatch(name):
-        raise SettingError(f"{value!r} is not the name of a Python file, such as inference.py")
-    return f"{name.removesuffix('.py')}.py"
 
 
 def _listed(value: object, what: str) -> tuple[str, ...]:
@@ -265,17 +248,6 @@ def model_name(value: object) -> str:
         if isinstance(value, str) and "\\" not in value and not value.startswith((".", "__")):
             return check_name(value)
     raise SettingError(f"{value!r} cannot be the name of a model")
-
-
-def url(value: object) -> str:
-    """The URL of a server, without a path."""
-    if not isinstance(value, str) or not _ORIGIN.fullmatch(value.lower().removesuffix("/")):
-        raise SettingError(
-            f"{value!r} is not the URL of a container, such as http://127.0.0.1:8080"
-        )
-    if not value.lower().startswith(("http://", "https://")):
-        raise SettingError(f"{value!r} is neither http:// nor https://")
-    return value.removesuffix("/")
 
 
 def path(value: object) -> Path:

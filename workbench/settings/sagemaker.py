@@ -9,18 +9,20 @@ from workbench.errors import SettingError
 
 _MIB = 2**20
 _MULTI_MODEL = "SAGEMAKER_MULTI_MODEL"
+_ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
+_PROGRAM = "SAGEMAKER_PROGRAM"
 _SAFE_PORTS = "SAGEMAKER_SAFE_PORT_RANGE"
 _PORT_RANGE = re.compile(r"([0-9]{1,5})-([0-9]{1,5})")
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+", re.ASCII)
+_SCRIPT = re.compile(r"\w[\w-]*(\.py)?")
 
 _VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
     "SAGEMAKER_BIND_TO_PORT": ("port", str),
-    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": ("default_accept", str),
     "SAGEMAKER_MAX_REQUEST_SIZE": ("max_request", str),
     "SAGEMAKER_MAX_PAYLOAD_IN_MB": ("max_request", lambda text: int(text) * _MIB),
     "SAGEMAKER_MODEL_JOB_QUEUE_SIZE": ("max_waiting", str),
     "SAGEMAKER_MODEL_SERVER_TIMEOUT": ("wait", str),
     "SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS": ("wait", str),
-    "SAGEMAKER_PROGRAM": ("artifact_script", str),
 }
 """SageMaker's variables, the option that each is the default of, and how it is read."""
 
@@ -28,6 +30,27 @@ _VARIABLES: Mapping[str, tuple[str, Callable[[str], object]]] = {
 def is_multi_model(environ: Mapping[str, str]) -> bool:
     """Whether this is a container of a multi-model endpoint."""
     return environ.get(_MULTI_MODEL, "").lower() == "true"
+
+
+def default_accept(environ: Mapping[str, str]) -> str:
+    """The media type of answers to requests that accept any; nothing if none is chosen.
+
+    Raises ``SettingError``.
+    """
+    text = environ.get(_ACCEPT, "").strip()
+    if text and not _MEDIA_TYPE.fullmatch(text):
+        raise SettingError(f"{_ACCEPT}: {text!r} is not a media type, such as text/csv")
+    return text
+
+
+def script_name(environ: Mapping[str, str]) -> str:
+    """The file in an artifact's folder code that has model_fn. Raises ``SettingError``."""
+    name = environ.get(_PROGRAM) or "inference.py"
+    if not _SCRIPT.fullmatch(name):
+        raise SettingError(
+            f"{_PROGRAM}: {name!r} is not the name of a Python file, such as inference.py"
+        )
+    return f"{name.removesuffix('.py')}.py"  # the toolkit takes it without its suffix, too
 
 
 def defaults(environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:

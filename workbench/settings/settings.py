@@ -216,12 +216,6 @@ class Settings:
         "whether clients on this machine may pass tensors in shared memory (default: off)",
         parsers.switch,
     )
-    default_accept: str | None = _option(
-        None,
-        "the media type of SageMaker's answers if a request accepts any, such as text/csv "
-        "(default: JSON, or the type of the request)",
-        parsers.media_type,
-    )
     artifacts: Path | None = _option(  # noqa: RUF009  # as all others are made
         None,
         "the folder of the artifacts that X-Amzn-SageMaker-Target-Model names, tar.gz or folders "
@@ -233,27 +227,10 @@ class Settings:
         "whether code in artifacts (code/inference.py) is run, in this process (default: off)",
         parsers.switch,
     )
-    artifact_script: str = _option(
-        "inference.py",
-        "the file in an artifact's folder code that has model_fn (default: inference.py)",
-        parsers.script,
-    )
     endpoints: tuple[str, ...] = _option(
         (),
         "the endpoint names that requests may use (default: any name)",
         parsers.names,
-    )
-    model_cache: str = _option(
-        "enabled",
-        "whether the endpoint keeps models for later requests: SageMaker's ModelCacheSetting "
-        "(default: enabled)",
-        parsers.one_of("enabled", "disabled"),
-    )
-    container: str | None = _option(
-        None,
-        "the URL of another container that runs the endpoint's models, such as "
-        "http://127.0.0.1:8080 (default: this server runs them)",
-        parsers.url,
     )
 
     @classmethod

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport
 from workbench.views.columns import Column, count_column, nbytes_column, said, seconds_column
 from workbench.views.table import heads_html, rows_html, short_words
@@ -48,8 +46,8 @@ def _requests(report: EndpointReport, target: str) -> int:
 def _line(report: EndpointReport) -> str:
     asked = sum(_requests(report, target) for target in report.statistics)
     if not asked:
-        return f"<small>on {escape(report.container)}: no requests yet</small>"
+        return "<small>on this server: no requests yet</small>"
     return (
-        f"<small>on {escape(report.container)}: {models_count(report.loaded_model_count)} loaded, "
+        f"<small>on this server: {models_count(report.loaded_model_count)} loaded, "
         f"{report.hit_ratio:.0%} of {asked} requests found theirs loaded</small>"
     )

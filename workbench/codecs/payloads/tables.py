@@ -6,9 +6,8 @@ import csv
 import io
 import re
 from array import array
-from collections.abc import Iterator, Mapping
-from itertools import chain
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -31,12 +30,10 @@ _OF_OTHERS = re.compile(rb"[\[\]]|\r(?!\n)|-0(?![.0-9])")
 _RANK = 2
 _ROOM = 16  # for the quotes and spaces around a name
 _BOOLS = {"true": True, "false": False, "1": True, "0": False}
+_OF_PYTHON = re.compile(r"[^\x00-\x5e\x60-\x7f]")  # digits of other scripts, and underscores
+_MANY = 2**12  # cells that are read in one step, during which no other thread runs
+_LONG = 2**15  # characters of a line that takes long to read
 _EXACT = 2**53  # below this, each whole number is a double
-_CELL = re.compile(r"\S+")
-# What is read in one step, during which no other thread runs: characters, at most twice as many,
-# and cells
-_PIECE = 2**15
-_MANY = 2**12
 
 
 def text_of(body: bytes, media_type: MediaType) -> str:
@@ -78,9 +75,77 @@ def _array(text: str, datatype: str) -> Array:
     if not text.strip():
         raise ValueError("it has no row")
     if datatype == "BYTES":
-        return _table(text, np.dtype(object))
+        cells = list(_even_rows(text))
+        found = np.empty((len(cells), len(cells[0])), object)
+        found[:] = cells
+        return found
     is_whole = "INT" in datatype
-    return _numbers(text, DATATYPES[datatype].dtype if is_whole else np.dtype(np.float64))
+    if len(text) < _LONG or "\n" in text[:_LONG]:  # numpy's reader lets others run between lines
+        lines = (line for line in io.StringIO(text, newline=None))
+        dtype = DATATYPES[datatype].dtype if is_whole else np.dtype(np.float64)
+        with suppress(ValueError):
+            return np.loadtxt(lines, dtype, comments=None, delimiter=",", ndmin=2, quotechar='"')
+    if not is_whole:
+        return _numbers(_even_rows(text), float, "d")
+    try:
+        return _numbers(_even_rows(text), int, "Q" if datatype == "UINT64" else "q")
+    except ValueError:
+        floats = _numbers(_even_rows(text), float, "d")  # such as 1.0
+        if np.isnan(floats).any():
+            raise
+        if np.abs(floats).max(initial=0) >= _EXACT:
+            raise ValueError("large whole numbers beside decimal points lose digits") from None
+        return floats
+
+
+def _even_rows(text: str) -> Iterator[list[str]]:
+    """The cells of each row that has any. Raises ``ValueError`` unless all have as many."""
+    width = number = 0
+    for row in filter(None, csv.reader(io.StringIO(text, newline=""))):
+        if number and len(row) != width:
+            raise ValueError(
+                f"the number of columns changed from {width} to {len(row)} at row {number + 1}"
+            )
+        width, number = len(row), number + 1
+        yield row
+
+
+def _numbers(
+    rows: Iterable[list[str]], kind: type[float], code: str, *, down: bool = False
+) -> Array:
+    """The cells of *rows* as numbers of this *kind*, whose arrays have that *code*.
+
+    An empty cell is NaN among floats. *down*: the one row is a column, for errors. Raises
+    ``ValueError``.
+    """
+    height = 0
+    found: array[Any] = array(code)
+    for height, row in enumerate(rows, 1):
+        for first in range(0, len(row), _MANY):  # between them other threads run
+            cells = row[first : first + _MANY]
+            before = len(found)
+            try:
+                if _OF_PYTHON.search("".join(cells)):
+                    raise ValueError
+                found.extend(map(kind, cells))
+            except (ValueError, OverflowError):
+                del found[before:]
+                for at, cell in enumerate(cells, first):
+                    place = (at, 0) if down else (height - 1, at)
+                    _add(found, cell, kind, *place)
+    return np.frombuffer(found, np.dtype(code)).reshape(height, -1)
+
+
+def _add(found: array[Any], cell: str, kind: type[float], row: int, column: int) -> None:
+    dtype = np.dtype(found.typecode)
+    try:
+        if not _OF_PYTHON.search(cell):
+            found.append(kind(cell if cell.strip() or kind is not float else "nan"))
+            return
+    except (ValueError, OverflowError):
+        pass
+    told = f"could not convert string {cell!r} to {dtype} at row {row}, column {column + 1}."
+    raise ValueError(told)
 
 
 def read_named_csv(
@@ -123,7 +188,10 @@ def without_empty(cells: Array) -> Array:
 
 
 def _may_be_number(cell: str) -> bool:
-    return _is_number(cell, np.dtype(np.float64))
+    try:
+        return bool(cell.strip()) and _numbers([[cell]], float, "d").size == 1
+    except ValueError:
+        return False
 
 
 def _as_column(cells: Array, spec: TensorSpec) -> Array:
@@ -141,9 +209,9 @@ def _as_column(cells: Array, spec: TensorSpec) -> Array:
             )
         return np.array(words, np.bool_)
     try:
-        dtype, rows = DATATYPES[spec.datatype].dtype, range(0, len(cells), _MANY)
-        steps = [_converted(cells[row : row + _MANY].tolist(), dtype, row, 1) for row in rows]
-        return np.concatenate(steps)
+        kind, code = (int, "q") if "INT" in spec.datatype else (float, "d")
+        code = "Q" if spec.datatype == "UINT64" else code
+        return _numbers([cells.tolist()], kind, code, down=True).reshape(-1)
     except ValueError as error:
         told = str(error).partition(", column")[0]
         raise ValueError(f"column {spec.name!r}: {told}") from None
@@ -174,126 +242,6 @@ def _after_header(text: str) -> str:
     return lines.read()
 
 
-def _numbers(text: str, dtype: np.dtype[Any]) -> Array:
-    try:
-        return _of_lines(text, dtype)
-    except ValueError:
-        if dtype.kind == "f":
-            return _table(text, dtype)  # for which an empty cell is NaN
-        floats = _numbers(text, np.dtype(np.float64))  # such as 1.0
-        if np.isnan(floats).any():
-            raise
-        if np.abs(floats).max(initial=0) >= _EXACT:
-            raise ValueError("large whole numbers beside decimal points lose digits") from None
-        return floats
-
-
-def _of_lines(text: str, dtype: np.dtype[Any]) -> Array:
-    """The numbers of *text*. numpy lets no other thread run until it asks Python for a line."""
-    pieces = _pieces(text)
-    if pieces is None:
-        return _table(text, dtype)
-    lines = chain.from_iterable(io.StringIO(piece, newline=None) for piece in pieces)
-    return np.loadtxt(lines, dtype, comments=None, delimiter=",", ndmin=2, quotechar='"')
-
-
-def _pieces(text: str) -> list[str] | None:
-    """*text*, cut after ends of lines; ``None`` where a line is too long for one step."""
-    pieces, start = [], 0
-    while len(text) - start > 2 * _PIECE:
-        end = text.find("\n", start + _PIECE, start + 2 * _PIECE) + 1
-        if not end:
-            return None
-        pieces.append(text[start:end])
-        start = end
-    return [*pieces, text[start:]]
-
-
-def _table(text: str, dtype: np.dtype[Any]) -> Array:
-    """The cells of *text* as *dtype*, some at a time, so that other threads run between them.
-
-    Raises ``ValueError`` for rows of different lengths, and for a cell that is no number.
-    """
-    found: list[Array] = []
-    waiting: list[str] = []
-    width = begun = done = rows = 0  # the cells of a row, of this one, and those before *waiting*
-    for cells, ends in _cells(text):
-        waiting += cells
-        begun += len(cells)
-        differs = ends and rows > 0 and begun != width
-        if len(waiting) >= _MANY or differs:
-            found.append(_converted(waiting, dtype, done, width))
-            done += len(waiting)
-            waiting = []
-        if differs:
-            raise ValueError(
-                f"the number of columns changed from {width} to {begun} at row {rows + 1}"
-            )
-        if ends:
-            width, begun, rows = begun, 0, rows + 1
-    if waiting:
-        found.append(_converted(waiting, dtype, done, width))
-    return np.concatenate(found).reshape(rows, width)
-
-
-def _cells(text: str) -> Iterator[tuple[list[str], bool]]:
-    """The cells of each row, of a long one some at a time, and whether they end the row."""
-    goes_on = False
-
-    def pieces() -> Iterator[str]:
-        nonlocal goes_on
-        for line in io.StringIO(text, newline=""):
-            start = 0
-            while end := line.find(",", start + _PIECE) + 1:
-                goes_on = True
-                yield line[start:end]
-                start = end
-            goes_on = False
-            yield line[start:]
-
-    went_on = False
-    for found in csv.reader(pieces()):
-        if goes_on:
-            found.pop()  # what follows the last comma is in the next piece
-        cells = found or ([""] if went_on else [])  # nothing follows it
-        if cells:
-            yield cells, not goes_on
-        went_on = goes_on
-
-
-def _converted(cells: list[str], dtype: np.dtype[Any], before: int, width: int) -> Array:
-    """*cells* as *dtype*; *before* them are others, in rows of *width* (0: all in one)."""
-    if dtype.kind == "O":
-        return np.array(cells, object)
-    if dtype.kind == "f":
-        cells = [cell if cell.strip() else "nan" for cell in cells]
-    try:
-        if "" not in map(str.strip, cells):  # numpy skips empty lines
-            array = _loaded(cells, dtype)
-            if array.shape == (len(cells), 1):
-                return array[:, 0]
-    except ValueError:
-        pass  # one of them is no such number: it is named below
-    for index, cell in enumerate(cells, before):
-        if not _is_number(cell, dtype):
-            row, column = divmod(index, width) if width else (0, index)
-            raise ValueError(
-                f"could not convert string {cell!r} to {dtype} at row {row}, column {column + 1}."
-            )
-    raise AssertionError("numbers by themselves are numbers together")
-
-
-def _is_number(cell: str, dtype: np.dtype[Any]) -> bool:
-    try:
-        return bool(cell.strip()) and _loaded([cell], dtype).shape == (1, 1)
-    except ValueError:
-        return False
-
-
-def _loaded(lines: list[str], dtype: np.dtype[Any]) -> Array:
-    return np.loadtxt(lines, dtype, comments=None, delimiter=",", ndmin=2)
-
-
 def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: int) -> Array:
     """Dense rows of *width* features, or, if that is below 1, of as many as an index says.
 
@@ -303,14 +251,13 @@ def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: in
     rows, indices, values = array("q"), array("q"), array("d")
     n_rows = 0
     for line in io.StringIO(text_of(body, media_type), newline=None):
-        cells = _split(line)
-        first = next(cells, "")
-        for cell in chain((first,), cells) if ":" in first else cells:
+        cells = line.split()
+        for cell in cells if ":" in "".join(cells[:1]) else cells[1:]:
             index, value = _entry(cell)
             rows.append(n_rows)
             indices.append(index)
             values.append(value)
-        n_rows += bool(first)
+        n_rows += bool(cells)
     if not n_rows:
         raise InvalidRequest("the LIBSVM text has no row")
     places = np.asarray(indices)
@@ -323,11 +270,6 @@ def read_libsvm(body: bytes, media_type: MediaType, width: int, limit_nbytes: in
     dense = np.zeros((n_rows, columns))
     dense[np.asarray(rows), places - first_index] = values
     return dense
-
-
-def _split(line: str) -> Iterator[str]:
-    """The cells of *line* between spaces; those of a long one are not split off all at once."""
-    return iter(line.split()) if len(line) <= _PIECE else map(itemgetter(0), _CELL.finditer(line))
 
 
 def _entry(cell: str) -> tuple[int, float]:

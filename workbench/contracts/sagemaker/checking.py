@@ -104,7 +104,7 @@ def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
     core = ServerCore(Settings.of(environ={}, artifact_code=run_code, **options))
     core.open()
     try:
-        yield from _loaded(Container(core), folder)
+        yield from _loaded(Container(core, {}), folder)
     finally:
         core.close()
 

@@ -7,10 +7,12 @@ none is: there is no room then, until the platform unloads one.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -32,23 +34,31 @@ from workbench.errors import (
 from workbench.events import TargetNamed
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
+from workbench.settings import default_accept, script_name
 
 _SINGLE = "model"
+_MOST_HEADS = 1024  # that are remembered
 _SMALL_NBYTES = 2**16  # a body that takes much less than a millisecond to read
 
 
 class Container:
-    """The models of *core* that the platform loaded, by the platform's names."""
+    """The models of *core* that the platform loaded, by the platform's names.
 
-    def __init__(self, core: ServerCore) -> None:
+    *environ* may have SageMaker's variables. Raises ``SettingError``.
+    """
+
+    def __init__(self, core: ServerCore, environ: Mapping[str, str] = os.environ) -> None:
         self.core = core
         settings = core.settings
         rules = RequestRules(settings.max_nesting, settings.max_elements)
         self.limits = Limits(rules, settings.max_request)
         """Those of requests."""
-        chosen = settings.default_accept
+        chosen = default_accept(environ)
         self.accepts = f"{chosen}, */*;q=0.1" if chosen else ""
-        """The Accept of requests that accept anything: first the media type of the settings."""
+        """The Accept of requests that accept anything: first the media type of the variable."""
+        self._script = script_name(environ)
+        self.asked = lru_cache(_MOST_HEADS)(self.new_asked)
+        """As ``new_asked``; that of the last heads is remembered, with what it has found out."""
         self._busy: set[str] = set()  # that are being loaded or unloaded, by the core's names
         self._free = threading.Condition()
 
@@ -68,7 +78,7 @@ class Container:
         with self._claimed(name, lambda: name in self.core.loaded(), taken):
             if target:
                 self.core.events.append(TargetNamed(ModelId(name, 1), target))
-            artifact = find_artifact(url, self.core.settings.artifact_script)
+            artifact = find_artifact(url, self._script)
             try:
                 self._serve(name, artifact, url)
             except BaseException as error:
@@ -183,6 +193,9 @@ class Container:
                 self.load(model_name, str(folder))
 
     # ── inference ──
+
+    def new_asked(self, name: str, content_type: str, accept: str, functions: bool) -> Asked:
+        return Asked(name, self.limits, content_type, accept, functions=functions)
 
     def invoke_now(self, invocation: Invocation) -> Payload | None:
         """The answer, if it takes no waiting and little time; else ``None``.

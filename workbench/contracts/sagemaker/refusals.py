@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 from dataclasses import dataclass
 
 from workbench import errors
@@ -80,8 +79,8 @@ class Refusal:
 
 def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
     """The answer to a request that ended with *error*, for the model that its path names."""
-    if isinstance(error, ContainerRefused) and error.code >= 400:
-        return Refusal(error.code, _shown(_message(str(error))))
+    if isinstance(error, ContainerRefused):
+        return Refusal(error.code, error.told)
     told = _shown(str(error) if isinstance(error, WorkbenchError) else class_and_line_of(error))
     if _is_short(error):
         return Refusal(507, told)
@@ -103,16 +102,6 @@ def _is_short(error: BaseException) -> bool:
             return True
         each = each.__cause__ or each.__context__
     return False
-
-
-def _message(body: str) -> str:
-    """The message in the *body* of a container's error; all of it, if there is none."""
-    try:
-        told = json.loads(body)
-    except (ValueError, RecursionError):
-        return " ".join(body.split())
-    message = told.get("message") if isinstance(told, dict) else None
-    return message if isinstance(message, str) else " ".join(body.split())
 
 
 def _shown(text: str) -> str:

@@ -31,7 +31,6 @@ class TargetStatistics:
 class EndpointReport:
     """The *states* and the *statistics* of all targets that were asked for, by name."""
 
-    container: str
     states: dict[str, str] = field(default_factory=dict)
     statistics: dict[str, TargetStatistics] = field(default_factory=dict)
 
@@ -48,7 +47,7 @@ class EndpointReport:
 
     def __str__(self) -> str:
         head = (
-            f"multi-model endpoint on {self.container}: LoadedModelCount "
+            f"multi-model endpoint on this server: LoadedModelCount "
             f"{self.loaded_model_count}, ModelCacheHit {self.hit_ratio:.0%}"
         )
         rows = [_COLUMNS, *(self._row(target) for target in sorted(self.statistics))]
