@@ -20,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from models import write_models
 from uvicorn.server import ServerState
 
 from workbench.codecs import v2
-from workbench.codecs.v2_known import Asked, Decoded, KnownTexts, Stack
+from workbench.codecs.v2_known import Decoded, KnownTexts
 from workbench.core import ServerCore
 from workbench.host.short_cut import protocol_class
 from workbench.http.access import Access
@@ -78,7 +78,6 @@ def main() -> None:
         try:
             if "--unknown" in sys.argv:
                 KnownTexts.decode = decode_unknown  # type: ignore[method-assign]
-                KnownTexts.read_all = read_none  # type: ignore[method-assign]
             asked = [key for key in sys.argv[1:] if key in CASES] or BODIES
             took_s = {
                 f"{key}_{clients}": asyncio.run(_overhead_s(core, key, clients))
@@ -96,11 +95,6 @@ def decode_unknown(
     """The request as a whole."""
     model, version = texts._model, texts._version  # noqa: SLF001
     return (*v2.decode_request(model, version, body, header_nbytes, rules), None)
-
-
-def read_none(_: KnownTexts, __: Sequence[Asked]) -> tuple[list[Stack], dict[int, Decoded]]:
-    """None is read together with others."""
-    return [], {}
 
 
 async def _overhead_s(core: ServerCore, key: str, clients: int) -> float:

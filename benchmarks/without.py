@@ -35,7 +35,6 @@ PLACES = {
     "known_head": SMALL,
     "round": SMALL,
     "look": SMALL,
-    "stack": SMALL,
     "linger": ONE,
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -26,14 +26,11 @@ Parameter = str | int | float | bool
 class Fit(Struct, eq=False):  # equal only to itself: comparing signatures takes long
     """A check that a request passed: the *signature* it fits, and the outputs *to_compute*.
 
-    It holds for all requests that differ in their elements and ids only. *nbytes* are those of
-    their inputs. *stacks*: those that come together can be run as ``StackedRequests``.
+    It holds for all requests that differ in their elements and ids only.
     """
 
     signature: Signature
     to_compute: tuple[str, ...]
-    nbytes: int
-    stacks: bool = False
 
 
 class InferRequest(Struct):  # as all that each request makes: see ``Tensor``
@@ -100,43 +97,6 @@ class InferResponse(Struct):
     final: bool = True
 
 
-class StackedRequests(Struct):
-    """Requests to a model that differ in their elements and ids only, with their inputs stacked.
-
-    The first dimension of each of *inputs* counts requests; what follows is the shape that the
-    input has in each. *ids* are theirs, *fit* is the check that all passed. They were made at
-    *made_s*, by ``time.perf_counter``.
-    """
-
-    inputs: Mapping[str, Tensor]
-    ids: Sequence[str]
-    fit: Fit
-    made_s: float = field(default_factory=time.perf_counter)
-
-    @property
-    def batch_size(self) -> int:
-        """That of each request: see ``InferRequest``."""
-        shapes = [tensor.shape[1:] for tensor in self.inputs.values()]
-        return max((shape[0] for shape in shapes if shape), default=1)
-
-
-class StackedResponses(Struct):
-    """The answers of *model* to the first of ``StackedRequests``, with their outputs stacked."""
-
-    model: ModelId
-    outputs: Mapping[str, Tensor]
-    ids: Sequence[str]
-
-    def each(self) -> Iterator[InferResponse]:
-        """The answers one by one."""
-        for place, id_ in enumerate(self.ids):
-            outputs = {
-                name: Tensor(tensor.datatype, tensor.array[place, ...])
-                for name, tensor in self.outputs.items()
-            }
-            yield InferResponse(self.model, outputs, id_)
-
-
 def check_request(model: ModelId, signature: Signature, request: InferRequest) -> Fit:
     """What *request* is to *signature*. Raises ``InvalidRequest`` if it does not fit."""
     inputs, specs = request.inputs, signature.inputs
@@ -155,8 +115,7 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
             raise InvalidRequest(
                 f"{model} has no output {name!r}; it has {_names(signature.outputs)}"
             )
-    to_compute = request.outputs or tuple(signature.outputs)
-    return Fit(signature, to_compute, request.nbytes)
+    return Fit(signature, request.outputs or tuple(signature.outputs))
 
 
 def check_texts(name: str, texts: Tensor) -> None:

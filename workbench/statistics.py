@@ -161,35 +161,6 @@ class RequestStatistics:
             with self._lock:
                 self._add_up()
 
-    def all_succeeded(
-        self,
-        total_s: Sequence[float],
-        infer_s: float,
-        output_s: float,
-        batch_size: int,
-        at_s: float,
-    ) -> None:
-        """Count successful requests that took *total_s*, each in a run of that batch size.
-
-        Of the sum of these seconds, all runs took *infer_s* and preparing all outputs *output_s*;
-        the rest are waits. They ended at *at_s*.
-        """
-        queue_s = sum(total_s) - infer_s - output_s
-        with self._lock:
-            self._add_up()
-            for each_s in total_s:
-                self._buckets[bisect_left(BUCKETS_S, each_s)] += 1
-            self._queue_s += queue_s
-            count, all_input_s, all_infer_s, all_output_s = self._batches.get(batch_size, _NO_RUNS)
-            self._batches[batch_size] = (
-                count + len(total_s),
-                all_input_s,
-                all_infer_s + infer_s,
-                all_output_s + output_s,
-            )
-            self._last_at_s = at_s
-            self._known = None
-
     def _add_up(self) -> None:
         """Add the recent requests to the sums. Called with the lock; requests append without it."""
         next_one, buckets, batches = self._recent.popleft, self._buckets, self._batches

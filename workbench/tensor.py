@@ -303,13 +303,6 @@ def aligned_like(array: Array) -> Array:
     return np.frombuffer(place, array.dtype).reshape(array.shape)
 
 
-def aligned_rows(array: Array, count: int) -> Array:
-    """As ``aligned_like`` *count* times, in an array of one more dimension."""
-    row_nbytes = -(-array.nbytes // ALIGNED_NBYTES) * ALIGNED_NBYTES
-    room = np.frombuffer(room_for(count * row_nbytes, 0), np.uint8).reshape(count, row_nbytes)
-    return room[:, : array.nbytes].view(array.dtype).reshape(count, *array.shape)
-
-
 def room_for(nbytes: int, head_nbytes: int) -> memoryview:
     """Memory for *nbytes*, whose address is a multiple of ``ALIGNED_NBYTES`` after the head."""
     room = np.empty(nbytes + ALIGNED_NBYTES, np.uint8)

@@ -21,14 +21,6 @@ def _read_whole(self: Any, body: Any, header_nbytes: int | None, rules: Any) -> 
     return (*decoded, None)
 
 
-def _read_none(_: Any, __: Any) -> Any:
-    return [], {}
-
-
-def _stack_none(_: Any, __: Any) -> None:
-    """All are read one by one."""
-
-
 def _write_whole(self: Any, response: Any) -> Any:
     return v2.encode_response(response, self._form)
 
@@ -45,18 +37,11 @@ def _end(self: Any) -> None:
 def without(place: str) -> None:
     """Take the *place* out of this process."""
     patches: dict[str, list[tuple[Any, str, Callable[..., Any]]]] = {
-        "known_text": [
-            (v2_known.KnownTexts, "decode", _read_whole),
-            (v2_known.KnownTexts, "read_all", _read_none),
-        ],
-        "known_reply": [
-            (v2_known_reply.KnownReply, "encode", _write_whole),
-            (v2_known_reply.KnownReply, "encode_stacked", _stack_none),
-        ],
+        "known_text": [(v2_known.KnownTexts, "decode", _read_whole)],
+        "known_reply": [(v2_known_reply.KnownReply, "encode", _write_whole)],
         "known_head": [(short_cut, "head_pieces", lambda _: None)],
         "round": [(round_.Round, "ask", _answer_alone)],
         "look": [(round_.Round, "_look", _end)],
-        "stack": [(v2_known.KnownText, "stack", _stack_none)],
         "linger": [(linger.Linger, "replied", lambda _: None)],
     }
     for owner, name, substitute in patches.get(place, ()):

@@ -1,7 +1,7 @@
 """Requests whose JSON is known: read in part, they say what all of their reading would say."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from msgspec.structs import replace
 
 from workbench.codecs import v2, v2_known
 from workbench.codecs.v2 import ReplyForm, RequestRules
 from workbench.codecs.v2_known import KnownText, KnownTexts, known_text
 from workbench.errors import InvalidRequest
-from workbench.inference import Fit, InferRequest, InferResponse, StackedResponses
+from workbench.inference import Fit, InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 from workbench.tensor import DATATYPES, Tensor
 
@@ -25,8 +24,6 @@ deterministic = settings(derandomize=True, deadline=None, max_examples=100)
 
 MODEL = ModelId("m", 1)
 SIGNATURE = Signature("fake", {}, {})
-
-FIT = Fit(SIGNATURE, (), 0, stacks=True)
 
 MEMORY = np.zeros(16, np.float32).tobytes()
 RULES = RequestRules(read_region=lambda name, offset, nbytes: memoryview(MEMORY)[:nbytes])
@@ -50,20 +47,9 @@ def learned(body: bytes, header_nbytes: int | None = None) -> KnownText:
 
 
 def in_part(known: KnownText, body: bytes, end: int) -> InferRequest | None:
-    """The same, by itself and together with its like."""
+    """The same, whatever all of the reading gives."""
     values = known.cut(body, bytes(body[:end]), end)
-    if values is None:
-        return None
-    request = known.read("m", None, values)
-    known.fit = FIT
-    stack = known.stack([values] * 3)
-    if stack is not None:
-        assert request is not None
-        assert stack.ids == [request.id] * 3
-        for row in range(3):
-            inputs = {n: Tensor(t.datatype, t.array[row, ...]) for n, t in stack.inputs.items()}
-            assert same(replace(request, inputs=inputs), request)
-    return request
+    return None if values is None else known.read("m", None, values)
 
 
 def read(known: KnownText, body: bytes, header_nbytes: int | None = None) -> InferRequest | None:
@@ -168,7 +154,7 @@ def test_two_inputs() -> None:
 
 
 def test_scalars() -> None:
-    """A tensor without dimensions is an array; of several requests there is one number each."""
+    """A tensor without dimensions is an array."""
     known = learned(text_of("[1]", shape="[]"))
     body = text_of("[2]", shape="[]")
     values = known.cut(body, body, len(body))
@@ -176,21 +162,6 @@ def test_scalars() -> None:
     request = known.read("m", None, values)
     assert request is not None
     assert type(request.inputs["x"].array) is np.ndarray
-    known.fit = FIT
-    stack = known.stack([values] * 3)
-    assert stack is not None
-    assert stack.inputs["x"].array.tolist() == [2, 2, 2]
-
-
-@pytest.mark.parametrize("fit", [None, Fit(SIGNATURE, (), 0)])
-def test_requests_that_are_not_stacked(fit: Fit | None) -> None:
-    """Those of a text of which none was answered yet, and those that run one by one in any case."""
-    body = text_of("[1, 2]")
-    known = learned(body)
-    values = known.cut(body, body, len(body))
-    assert values is not None
-    known.fit = fit
-    assert known.stack([values] * 3) is None
 
 
 def test_nesting() -> None:
@@ -263,7 +234,7 @@ def test_what_it_was_held_against() -> None:
     request = read(known, text_of("[3, 4]"))
     assert request is not None
     assert request.fit is None
-    known.fit = fit = Fit(SIGNATURE, ("y",), 8, stacks=True)
+    known.fit = fit = Fit(SIGNATURE, ("y",))
     request = read(known, text_of("[3, 4]"))
     assert request is not None
     assert request.fit is fit
@@ -390,28 +361,6 @@ def check_written(known: KnownText, *outputs: tuple[str, Tensor], id_: str = "")
         again = known.reply.encode(response)
         assert again[0] == encoded[0]
         assert list(map(bytes, again[1:])) == list(map(bytes, encoded[1:]))
-    check_stacked(known, response)
-
-
-def stacked(response: InferResponse, ids: Sequence[str]) -> StackedResponses:
-    """Responses that have the elements of this one, each in another order."""
-    outputs = {}
-    for name, tensor in response.outputs.items():
-        rows = [np.roll(tensor.array, row) for row in range(len(ids))]
-        array = np.array(rows, tensor.array.dtype).reshape(len(ids), *tensor.shape)
-        outputs[name] = Tensor(tensor.datatype, array)
-    return StackedResponses(response.model, outputs, ids)
-
-
-def check_stacked(known: KnownText, response: InferResponse) -> bool:
-    """Whether such responses are written together; then each as the codec writes it."""
-    responses = stacked(response, [response.id, "", "other"])
-    encoded = known.reply.encode_stacked(responses)
-    if encoded is None:
-        return False
-    for one, each in zip(encoded, responses.each(), strict=True):
-        assert [*map(bytes, one)] == [*map(bytes, v2.encode_response(each, known.form))]
-    return True
 
 
 BINARY = {"parameters": '{"binary_data_output": true}'}
@@ -433,24 +382,6 @@ def test_values_of_responses() -> None:
     known = learned(text_of("[1, 2]"))
     for values in ([0.1, 1e30], [-0.0, 3], [np.nan, 1], [np.inf, 1], [1, -np.inf], [1e-45, 0.3]):
         check_written(known, ("y", Tensor("FP32", np.float32(values))))
-
-
-@in_each_form
-@pytest.mark.parametrize("datatype", ["INT32", "INT64", "UINT8", "FP32", "FP64", "BOOL"])
-def test_responses_that_are_written_together(datatype: str, rest: dict[str, str]) -> None:
-    """Those of any shape but an empty one are; none if one element is not a number."""
-    known = learned(text_of("[1, 2]", **rest))
-    for shape in ((2, 3), (6,), (), (1, 1)):
-        array = np.arange(np.prod(shape, dtype=int)).reshape(shape)
-        outputs = {name: Tensor(datatype, array.astype(DATATYPES[datatype].dtype)) for name in "yz"}
-        response = InferResponse(MODEL, outputs, "ä")
-        known.reply.encode(response)
-        assert check_stacked(known, response)
-        none = known.reply.encode_stacked(stacked(response, []))
-        assert none is None
-        if datatype.startswith("FP"):
-            outputs["z"].array[...] = np.nan
-            assert check_stacked(known, response) == bool(rest)
 
 
 @in_each_form

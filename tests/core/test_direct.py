@@ -1,7 +1,6 @@
 """Runs of one loaded model, over a session and a memory that are doubles."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from workbench.core.records import Records
 from workbench.core.run_memory import Ran
 from workbench.core.runs import Runs
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
-from workbench.inference import InferRequest, InferResponse, StackedRequests, check_request
+from workbench.inference import InferRequest, InferResponse, check_request
 from workbench.model import ModelId, TensorSpec
 from workbench.statistics import FailureReason, RequestCounts
 from workbench.stop import CancellationToken
@@ -35,11 +34,6 @@ class Rig:
         self.session.steady = steady
         self.session.signature = replace(SIGNATURE, max_batch_size=max_batch_size)
         self.session.run = self._inline  # type: ignore[method-assign]
-        self.session.runs_several = lambda *_: True  # type: ignore[method-assign]
-        self.several: Any = Several(self)
-        self.session.several = lambda *_: nullcontext(  # type: ignore[method-assign]
-            self.several and self.several.of(*_)
-        )
         self.ran: list[tuple[str, int]] = []
         self.given: list[object] = []
         self.run: Callable[[Tensor], Tensor] = lambda x: x
@@ -60,29 +54,6 @@ class Rig:
     @property
     def counts(self) -> RequestCounts:
         return self.records.models[A[:2]].requests.read()
-
-
-class Several:
-    """Runs what *rig* does for each of some inputs."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
-
-    def of(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> "Several":
-        rows = [Tensor.of(row) for row in inputs["x"].array]
-        self.given: list[Tensor] = []
-        self.runs = [lambda row=row: self._run(row) for row in rows]
-        self.names = outputs
-        return self
-
-    def _run(self, row: Tensor) -> None:
-        self.given += self.rig._inline({"x": row})
-
-    def outputs(self, count: int) -> dict[str, Tensor]:
-        assert len(self.given) == count
-        return {
-            name: Tensor.of(np.array([each.array for each in self.given])) for name in self.names
-        }
 
 
 class Memory:
@@ -149,140 +120,9 @@ def test_requests_that_are_run_together() -> None:
     assert same is unread
 
 
-def stack(rig: Rig, count: int, size: int = 2) -> StackedRequests:
-    """So many requests that are alike, each with other elements."""
-    fit = check_request(A, rig.direct.signature, asked(size))
-    fit.stacks = True
-    rows = np.arange(count * size, dtype=np.float32).reshape(count, size)
-    return StackedRequests({"x": Tensor.of(rows)}, [str(row) for row in range(count)], fit)
-
-
-@pytest.mark.parametrize("max_batch_size", [0, 4])
-def test_requests_that_are_alike(max_batch_size: int) -> None:
-    """Each is answered, counted and traced as it would be alone."""
-    counted = []
-    for together in (True, False):
-        rig = Rig(max_batch_size=max_batch_size)
-        rig.learned.pace.observe(8, BRIEF_S)
-        stacks = [stack(rig, 3, 2), stack(rig, 2, 1)]
-        for requests in stacks:
-            rows = requests.inputs["x"].array
-            if together:
-                (stacked,) = run_all(rig, requests)
-                assert np.array_equal(stacked.outputs["y"].array, rows)
-                answers = [*stacked.each()]
-                assert [answer.id for answer in answers] == requests.ids
-            else:
-                alone = [InferRequest("a", {"x": Tensor.of(row)}) for row in rows]
-                answers = [rig.take(request) for request in alone]
-            for answer, row in zip(answers, rows, strict=True):
-                assert answer.model is A
-                assert answer.outputs["y"].array.tolist() == row.tolist()
-        assert len(rig.ran) == 5
-        counts, trace = rig.counts, rig.runs.trace.read()
-        assert counts.total_s > 0
-        assert counts.total_s == pytest.approx(sum(row[3] for row in trace), rel=1)
-        assert counts.last_at_s == trace[-1][0]
-        sizes = [(each.size, each.executions) for each in counts.batches]
-        counted.append((counts.succeeded, sizes, sorted((row[1], row[2]) for row in trace)))
-    assert counted[0] == counted[1]
-    assert counted[0][0] == 5
-
-
-def test_the_times_of_requests_that_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes from when all were made until its run ended, and its part of the outputs' time."""
-    rig = Rig()
-    rig.learned.pace.observe(8, BRIEF_S)
-    requests = stack(rig, 2)
-    requests.made_s = 0.0
-    ticks = iter([1.0, 1.0, 1.25, 1.75, 2.25])  # made; begun, two ends, and all outputs copied
-    monkeypatch.setattr("workbench.core.inference.direct.time.perf_counter", lambda: next(ticks))
-    monkeypatch.setattr("workbench.core.inference.direct.STALL_S", 1.0)
-    rig.learned.pace.least_s = -1.0  # whatever the runs take
-    run_all(rig, requests)
-    counts = rig.counts
-    assert counts.total_s == 1.5 + 2.0
-    assert (counts.infer_s, counts.output_s, counts.queue_s) == (0.75, 0.5, 2.25)
-    assert [row[3] for row in rig.runs.trace.read()] == [1.25, 1.75]
-
-
-@pytest.mark.parametrize(
-    ("runs_several", "more", "stacks"),
-    [
-        (True, {}, True),
-        (False, {}, False),
-        (True, {"classes": {"y": 1}}, False),
-        (True, {"into": {"y": memoryview(b"")}}, False),
-    ],
-)
-def test_which_requests_can_be_stacked(
-    runs_several: bool, more: dict[str, Any], stacks: bool
-) -> None:
-    """Those whose outputs are wanted as they are, if the session can run several of them."""
-    rig = Rig()
-    rig.learned.pace.observe(8, BRIEF_S)
-    rig.session.runs_several = lambda *_: runs_several  # type: ignore[method-assign]
-    request = asked(**more)
-    rig.take(request)
-    assert request.fit is not None
-    assert request.fit.stacks == stacks
-
-
-@pytest.mark.parametrize("stacks", [False, True])
-def test_a_stack_that_is_none(stacks: bool) -> None:
-    """It is not run."""
-    rig = Rig()
-    rig.learned.pace.observe(8, BRIEF_S)
-    requests = stack(rig, 3)
-    requests.fit.stacks = stacks
-    (answers,) = run_all(rig, requests)
-    assert len(rig.ran) == len(answers.ids) == (3 if stacks else 0)
-
-
-def test_a_session_that_does_not_run_several_now() -> None:
-    """Each request is to be run by itself."""
-    rig = Rig()
-    rig.learned.pace.observe(8, BRIEF_S)
-    rig.several = None
-    (answers,) = run_all(rig, stack(rig, 3))
-    assert answers.ids == []
-
-
-def test_one_of_many_that_fails() -> None:
-    """Those before it are answered, and counted; it, and those behind it, are not."""
-    rig = Rig()
-    rig.learned.pace.observe(8, BRIEF_S)
-
-    def run(x: Tensor) -> Tensor:
-        if len(rig.ran) == 3:
-            raise ValueError("the engine's own")
-        return x
-
-    rig.run = run
-    (answers,) = run_all(rig, stack(rig, 4))
-    assert answers.ids == ["0", "1"]
-    assert answers.outputs["y"].array.tolist() == [[0, 1], [2, 3]]
-    assert (rig.counts.succeeded, rig.counts.failed) == (2, 0)
-    assert len(rig.runs.trace.read()) == 2
-
-
-def test_the_first_of_many_that_fails() -> None:
-    """Nothing is answered, nor counted."""
-    rig = Rig()
-    rig.learned.pace.observe(8, BRIEF_S)
-
-    def run(_: Tensor) -> Tensor:
-        raise ValueError("the engine's own")
-
-    rig.run = run
-    (answers,) = run_all(rig, stack(rig, 4))
-    assert answers.ids == []
-    assert (rig.counts.succeeded, rig.counts.failed) == (0, 0)
-
-
 @pytest.mark.parametrize("seconds", [0.01, 0.3])
 def test_runs_that_turn_out_to_take_long(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others are left, as soon as that is seen."""
+    """The others of the same round are left, as soon as that is seen."""
     rig = Rig()
     rig.learned.pace.observe(8, BRIEF_S)
     clock = [0.0]
@@ -293,34 +133,12 @@ def test_runs_that_turn_out_to_take_long(seconds: float, monkeypatch: pytest.Mon
 
     rig.run = run
     monkeypatch.setattr("workbench.core.inference.direct.time.perf_counter", lambda: clock[0])
-    (answers,) = run_all(rig, stack(rig, 30))
+    answers = run_all(rig, *(asked() for _ in range(30)))
     n_ran = len(rig.ran)
     assert 1 <= n_ran < 16
-    assert len(answers.ids) == n_ran
+    assert [answer is not None for answer in answers] == [n < n_ran for n in range(30)]
     stalls = rig.records.models[A[:2]].stalls
     assert (stalls, n_ran == 1) == ((1, True) if seconds > STALL_S else (0, False))
-
-
-def test_long_requests_that_are_alike() -> None:
-    """None runs."""
-    rig = Rig()
-    rig.learned.pace.observe(8, BRIEF_S)
-    (answers,) = run_all(rig, stack(rig, 2, 1000))
-    assert answers.ids == []
-    assert rig.ran == []
-
-
-def test_requests_that_fitted_another_edition() -> None:
-    """They are to be checked against the one that runs, and none runs before."""
-    rig = Rig()
-    rig.learned.pace.observe(8, BRIEF_S)
-    requests = stack(rig, 2)
-    rig.direct.signature = replace(
-        rig.direct.signature, inputs={"x": TensorSpec("x", "INT64", (-1,))}
-    )
-    (answers,) = run_all(rig, requests)
-    assert answers.ids == []
-    assert rig.ran == []
 
 
 @pytest.mark.parametrize(("expected_s", "way"), [(BRIEF_S, "inline"), (None, "memory")])

@@ -2,25 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
-from inside import lease, opened
+from inside import opened
 
-from doubles import FakeLoader, FakeSession, fake_core
+from doubles import FakeLoader, fake_core
 from workbench.core import AnyRequest, Describe, ServerCore
 from workbench.errors import InvalidRequest
-from workbench.inference import (
-    InferRequest,
-    InferResponse,
-    StackedRequests,
-    StackedResponses,
-    check_request,
-)
+from workbench.inference import InferRequest, InferResponse
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.residency.residents import Residents
 from workbench.residency.state import Resident
@@ -90,26 +82,6 @@ def test_requests_that_run_together(core: ServerCore, uses: Counter[str]) -> Non
     assert "has no input 'unknown'" in str(refused)
     assert unread is unreadable
     assert uses == {"a": 4}
-
-
-def test_requests_that_are_alike(
-    core: ServerCore, uses: Counter[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each that ran is one use; the others are asked for one by one."""
-    ask(core, "a")
-    uses.clear()
-    some = SimpleNamespace(runs=[lambda: None] * 2, outputs=lambda _: {})
-    monkeypatch.setattr(FakeSession, "several", lambda *_: nullcontext(some))
-    with lease(core, "a") as held:
-        fit = check_request(held.model, held.session.signature, GOOD)
-        fit.stacks = True
-    uses.clear()
-    requests = StackedRequests(GOOD.inputs, ["1", "2", "3"], fit)
-    answers = core.infer_all_now("a", None, lambda _: [requests, GOOD])
-    assert answers is not None
-    assert isinstance(answers[0], StackedResponses)
-    assert answers[0].ids == ["1", "2"]
-    assert uses == {"a": 3}
 
 
 @pytest.mark.parametrize("name", ["f", "nobody", "e", "a"])

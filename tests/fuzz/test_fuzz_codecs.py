@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 from mutations import PIECES, Edit, bounded, deterministic, edited, edits, refused_or
 
 from workbench.codecs import generate, nesting, v2, v2_json
@@ -22,7 +21,7 @@ from workbench.http import compression
 from workbench.http.compression import CODINGS
 from workbench.http.route import PathPattern
 from workbench.http.routes import GROUPS
-from workbench.inference import Fit, InferRequest, InferResponse
+from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import DATATYPES, Tensor
 
@@ -222,24 +221,6 @@ def check_again(known: KnownText, body: bytes) -> bool:
     return True
 
 
-def check_together(known: KnownText, bodies: list[bytes]) -> bool:
-    """Whether *bodies* are stacked; then each must say what it says by itself."""
-    cuts = [values for body in bodies if (values := known.cut(body, body, len(body))) is not None]
-    known.fit = Fit(Signature("fake", {}, {}), (), 0, stacks=True)
-    stack = known.stack(cuts) if cuts else None
-    known.fit = None
-    if stack is None:
-        return False
-    for row, (values, id_) in enumerate(zip(cuts, stack.ids, strict=True)):
-        alone = known.read("m", None, values)
-        assert alone is not None
-        assert alone.id == id_
-        assert alone.inputs.keys() == stack.inputs.keys()
-        inputs = {n: Tensor(t.datatype, t.array[row, ...]) for n, t in stack.inputs.items()}
-        assert said(alone, known.form) == said(replace(alone, inputs=inputs), known.form)
-    return True
-
-
 PLAIN = '{"inputs":[{"name":"x","datatype":"FP32","shape":[2],"data":[%s]}]}'
 
 
@@ -255,22 +236,6 @@ def test_requests_again(template: str, rows: list[list[str]], changes: list[Edit
     bodies += [edited(body, changes) for body in bodies]
     for body in bodies:
         check_again(known, body)
-    check_together(known, bodies)
-
-
-ROWS = ["[1,2]", "[3", "4]", "1,2", "[1,2],[3,4]", "[1,2],3", "[1],2", "[1,2]]", '["[",2]', "[]"]
-
-
-@deterministic(2000)
-@given(st.lists(st.sampled_from(ROWS), min_size=1, max_size=4), st.booleans())
-@example(['["', '",2]'], False)
-def test_rows_that_do_not_end_where_they_should(rows: list[str], nested: bool) -> None:
-    """Texts that only together would be arrays of the right sizes are not taken for them."""
-    template = '{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],"data":%s}]}'
-    known = learned((template % ("[[5,6]]" if nested else "[5,6]")).encode())
-    assert known is not None
-    texts = [f"[{row}]" if nested else row for row in rows]
-    check_together(known, [(template % text).encode() for text in texts])
 
 
 def test_plain_requests_come_again() -> None:
@@ -281,7 +246,6 @@ def test_plain_requests_come_again() -> None:
         assert known is not None
         for items in (["1", "2"], ["100", "0"], ["1", "127"]):
             assert check_again(known, filled(template, items))
-            assert check_together(known, [filled(template, items)] * 3)
 
 
 # ── JSON ────────────────────────────────────────────────────────────────────

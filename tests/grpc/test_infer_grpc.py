@@ -400,7 +400,8 @@ def test_sequences_come_back(sequence: int | str) -> None:
     """An answer holds any sequence that a request can belong to, as that of an ensemble does."""
     response = InferResponse(ModelId("m", 1), {}, parameters={"sequence_id": sequence})
     answer = message("ModelInferResponse")
-    answer.ParseFromString(convert.encode(response))
+    asked = convert.InferMessage(b"", RequestRules())
+    answer.ParseFromString(asked.encode(response))
     parameter = answer.parameters["sequence_id"]
     assert getattr(parameter, parameter.WhichOneof("parameter_choice")) == sequence
 
@@ -446,6 +447,16 @@ def test_cut_messages_are_no_bug() -> None:
         except InvalidRequest:
             continue
         raise AssertionError(nbytes)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\x3a\x05abc", b"\x3a", b"\x3a" + b"\x80" * 6 + b"\0", b"\x82\x01\x01", b"\x08\x01"],
+    ids=["breaks off", "no length", "a length of 7 bytes", "a field above 15", "a number"],
+)
+def test_messages_of_another_form(data: bytes) -> None:
+    """They are left to protobuf, which reads them, or says what is wrong."""
+    assert convert._split(data) is None
 
 
 def test_headers_of_fields_are_of_protobuf() -> None:

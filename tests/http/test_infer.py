@@ -21,11 +21,10 @@ from workbench.http.infer import (
     DataPlane,
     InferCall,
     InferHead,
-    answer_infers_now,
 )
+from workbench.http.inline import answer_all_now
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
-from workbench.inference import StackedRequests, StackedResponses
 from workbench.model import FunctionModel, ModelId, TensorSpec
 from workbench.settings import Settings
 
@@ -96,7 +95,8 @@ def together(plane: DataPlane, *bodies: bytes, **headers: str) -> list[tuple[int
     """The replies to requests that came together."""
     head = head_of(plane, **headers)
     calls = [plane.call(head, body) for body in bodies]
-    return [sent(reply) for reply in answer_infers_now([call for call in calls if call])]
+    here = [call for call in calls if call]
+    return [sent(reply) for reply in answer_all_now(plane.core, WINE, here)]
 
 
 def numbered(number: int) -> bytes:
@@ -106,59 +106,20 @@ def numbered(number: int) -> bytes:
     return json.dumps({"id": f"n{number}", **request}).encode()
 
 
-@pytest.fixture
-def stacks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Collects how many requests are run together."""
-    counts: list[int] = []
-    run_stacked = Direct._run_stacked
-
-    def run(direct: Direct, requests: StackedRequests) -> StackedResponses:
-        counts.append(len(requests.ids))
-        return run_stacked(direct, requests)
-
-    monkeypatch.setattr(Direct, "_run_stacked", run)
-    return counts
-
-
 @pytest.mark.parametrize("headers", [{}, {"accept_encoding": "gzip"}])
-def test_requests_that_are_alike(
-    plane: DataPlane, stacks: list[int], headers: dict[str, str]
-) -> None:
-    """Among others, each has the reply that it has alone."""
+def test_requests_that_are_alike(plane: DataPlane, headers: dict[str, str]) -> None:
+    """Among others, each has the reply that it has alone, and is counted once."""
     bodies = [numbered(1), BODY, numbered(2), b"{", padded(500), numbered(3), BODY, numbered(4)]
     head = head_of(plane, **headers)
     alone = [sent(plane.answer_now(head, body)) for body in bodies]
     plane.answer_now(head, numbered(1))
     assert [status for status, _ in alone] == [200, 200, 200, 400, 200, 200, 200, 200]
-    assert together(plane, *bodies, **headers) == alone
-    assert stacks == [4]
-
-
-def test_requests_that_are_alike_of_an_unknown_kind(plane: DataPlane, stacks: list[int]) -> None:
-    """They are read one by one until one was answered."""
-    bodies = [numbered(number) for number in range(4)]
-    for _ in range(2):
-        assert [status for status, _ in together(plane, *bodies)] == [200] * 4
-    assert stacks == [4]
-
-
-def test_some_requests_that_are_alike_and_are_not_run_together(
-    plane: DataPlane, stacks: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that did not run are run alone, and counted once."""
-    bodies = [numbered(number) for number in range(4)]
-    alone = [sent(plane.answer_now(head_of(plane), body)) for body in bodies]
-    run_several = Direct._run_several
-    monkeypatch.setattr(
-        Direct, "_run_several", lambda direct, runs, nbytes: run_several(direct, runs[:1], nbytes)
-    )
     counted = plane.core.status("wine").requests.succeeded
-    assert together(plane, *bodies) == alone
-    assert stacks == [4]
-    assert plane.core.status("wine").requests.succeeded == counted + 4
+    assert together(plane, *bodies, **headers) == alone
+    assert plane.core.status("wine").requests.succeeded == counted + 7
 
 
-def test_answers_that_are_no_numbers(plane: DataPlane, tmp_path: Path, stacks: list[int]) -> None:
+def test_answers_that_are_no_numbers(tmp_path: Path) -> None:
     """Each of such requests has the reply that it has alone."""
     (tmp_path / "log").mkdir()
     text = '<ir_version: 8, opset_import: ["" : 17]> m (float[2] x) => (float[2] y) { y = Log(x) }'
@@ -171,8 +132,7 @@ def test_answers_that_are_no_numbers(plane: DataPlane, tmp_path: Path, stacks: l
         bodies = [(f'{{"inputs": [{entry % x}]}}').encode() for x in (1, 0, -1, 2)]
         alone = [sent(logs.answer_now(head, body)) for body in bodies]
         calls = [InferCall(logs, head, body) for body in bodies]
-        assert [sent(reply) for reply in answer_infers_now(calls)] == alone
-    assert stacks == [4]
+        assert [sent(reply) for reply in answer_all_now(core, head.target, calls)] == alone
 
 
 @pytest.mark.parametrize("nbytes", [2**18 + 1, 2**20])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -12,19 +11,6 @@ from typing import Any, Protocol
 from workbench.model import Footprint, ModelId, ModelSource, Need, Schedule, Signature
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
-
-
-class SeveralRuns(Protocol):
-    """Runs of a model on several inputs, which are in its memory already."""
-
-    @property
-    def runs(self) -> Sequence[Callable[[], object]]:
-        """Each runs the model on the inputs at its place. It may raise anything."""
-        ...
-
-    def outputs(self, count: int) -> dict[str, Tensor]:
-        """Copies of the outputs of the first *count* runs; their first dimension counts runs."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +81,6 @@ class Runnable(Session, ABC):
         memory, and all of it after an error, is undefined. The caller makes sure that no input
         overlaps that memory at another address.
         """
-
-    def runs_several(
-        self,
-        inputs: Mapping[str, Tensor],  # noqa: ARG002  # some look at them
-        outputs: Sequence[str],  # noqa: ARG002
-    ) -> bool:
-        """Whether ``several`` gives runs on such *inputs*, as a rule, now that one was made."""
-        return False
-
-    def several(
-        self,
-        inputs: Mapping[str, Tensor],  # noqa: ARG002  # some look at them
-        outputs: Sequence[str],  # noqa: ARG002
-    ) -> AbstractContextManager[SeveralRuns | None]:
-        """Runs that give the wanted *outputs*, one on each element of the *inputs*.
-
-        The first dimension of *inputs* counts runs. ``None`` if they are to be run one by one.
-        """
-        return nullcontext(None)
 
 
 class Backend(Protocol):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,11 +26,10 @@ from workbench.codecs import v2_json
 from workbench.codecs.json_parser import parse_numbers
 from workbench.codecs.v2 import ReplyForm, RequestRules, decode_request
 from workbench.codecs.v2_known_reply import KnownReply
-from workbench.inference import Fit, InferRequest, StackedRequests
-from workbench.tensor import DATATYPES, Array, Tensor
+from workbench.inference import Fit, InferRequest
+from workbench.tensor import DATATYPES, Tensor
 
 _MANY = 8  # texts to one model
-_FEWEST = 3  # requests of a stack: to stack two takes longer than it saves
 _MISSES = 16  # of so many unknown texts one is remembered, which takes as long as reading it
 _MAX_NBYTES = 2**16  # in longer texts most of the time goes into the elements anyway
 _MAX_PIECES_NBYTES = 2**12  # texts that are kept
@@ -64,19 +62,7 @@ _Places = list[tuple[int, int, _Input | None]]  # where each value begins and en
 _Values = tuple[Body, int, bytes | None, list[bytes]]
 """A body, where its binary tensors begin, its id if these differ, and the texts of its arrays."""
 
-Asked = tuple[Body, int | None]
-"""A body, and the length of its JSON; ``None`` is all of it."""
-
 Decoded = tuple[InferRequest, ReplyForm, "KnownText | None"]
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """Requests with a *known* text that were asked for at these *places*."""
-
-    known: KnownText
-    places: Sequence[int]
-    requests: StackedRequests
 
 
 class KnownText:
@@ -145,36 +131,6 @@ class KnownText:
             inputs[each.name] = tensor
         return self._request(model, version, values, id_, inputs)
 
-    def stack(self, values: Sequence[_Values]) -> StackedRequests | None:
-        """The requests with these *values*; ``None`` if they are to be read and run one by one."""
-        fit = self.fit
-        if fit is None or not fit.stacks:
-            return None
-        ids = self._ids(values)
-        if ids is None:
-            return None
-        inputs: dict[str, Tensor] = {}
-        for place, each in enumerate(self._arrays):
-            array = _read_together(each, [texts[place] for _, _, _, texts in values])
-            if array is None:
-                return None
-            inputs[each.name] = Tensor(each.datatype, array)
-        if self._tail:
-            tails = b"".join([body[at:] for body, at, _, _ in values])
-            rows, at = np.frombuffer(tails, np.uint8).reshape(len(values), -1), 0
-            for each in self._tail:
-                array = rows[:, at : at + each.nbytes].view(each.dtype)
-                inputs[each.name] = Tensor(each.datatype, array.reshape(-1, *each.shape))
-                at += each.nbytes
-        return StackedRequests(inputs, ids, fit)
-
-    def _ids(self, values: Sequence[_Values]) -> list[str] | None:
-        """The ids of requests with these *values*; ``None`` if one is not plain ASCII."""
-        if values[0][2] is None:
-            return [self._same[0]] * len(values)
-        said = _plain_text(b'"'.join([id_ for _, _, id_, _ in values if id_ is not None]))
-        return None if said is None else said.split('"')
-
     def _request(
         self, model: str, version: int | None, values: _Values, id_: str, inputs: dict[str, Tensor]
     ) -> InferRequest:
@@ -220,38 +176,6 @@ class KnownTexts:
                 self._texts = [learned, *self._texts[: _MANY - 1]]
         self._misses += 1
         return request, form, None
-
-    def read_all(self, asked: Sequence[Asked]) -> tuple[list[Stack], dict[int, Decoded]]:
-        """Those of *asked* with known texts: stacks of those that are alike, others by their place.
-
-        A request that is in neither is to be read by ``decode``.
-        """
-        alike: dict[KnownText, tuple[list[int], list[_Values]]] = {}
-        for place, (body, header_nbytes) in enumerate(asked):
-            end = len(body) if header_nbytes is None else header_nbytes
-            if not 0 < end <= _MAX_NBYTES:
-                continue
-            text = body if isinstance(body, bytes) else bytes(body[:end])
-            for known in self._texts:
-                values = known.cut(body, text, end)
-                if values is not None:
-                    found = alike.get(known)
-                    if found is None:
-                        found = alike[known] = [], []
-                    found[0].append(place)
-                    found[1].append(values)
-                    break
-        stacks: list[Stack] = []
-        alone: dict[int, Decoded] = {}
-        for known, (places, all_values) in alike.items():
-            if len(places) >= _FEWEST and (stacked := known.stack(all_values)) is not None:
-                stacks.append(Stack(known, places, stacked))
-                continue
-            for place, values in zip(places, all_values, strict=True):
-                request = known.read(self._model, self._version, values)
-                if request is not None:
-                    alone[place] = request, known.form, known
-        return stacks, alone
 
 
 def known_text(
@@ -338,30 +262,3 @@ def _tensor(like: _Input, text: bytes) -> Tensor | None:
     if array.size != like.size:
         return None
     return Tensor(like.datatype, array.reshape(like.shape))
-
-
-def _read_together(like: _Input, texts: list[bytes]) -> Array | None:
-    """The arrays in *texts*, as one of one more dimension; ``None`` if they are not all plain.
-
-    In a plain text all brackets that open are at its begin. So if the text of all is an array of
-    as many arrays, with nothing in them but numbers, each is what its own text says: one that ended
-    elsewhere would make more or fewer of them. Brackets in quotes are no numbers.
-    """
-    depth, size = like.brackets, like.size
-    inner = range(depth - 1)
-    for text in texts:
-        if text.find(b"[", depth) > 0:
-            return None
-    try:
-        arrays = parse_numbers(b"[%b]" % b",".join(texts))
-        if len(arrays) != len(texts):
-            return None
-        for array in arrays:
-            for _ in inner:
-                (array,) = array  # noqa: PLW2901
-            if len(array) != size:
-                return None
-        numbers = v2_json.numbers(like.datatype, arrays)
-    except _UNREADABLE:
-        return None
-    return numbers.reshape(len(texts), *like.shape)

@@ -12,7 +12,7 @@ import re
 
 from workbench.codecs import v2_binary, v2_json
 from workbench.codecs.v2 import EncodedResponse, ReplyForm, encode_response
-from workbench.inference import InferResponse, StackedResponses
+from workbench.inference import InferResponse
 from workbench.model import ModelId
 
 _DATA = re.compile(rb'(?<="data":)\[[^\]]*\]')  # in what encode_response writes
@@ -55,33 +55,6 @@ class KnownReply:
                 return encode_response(response, self._form)
             texts += (elements, behind)
         return b"".join(texts), *blobs
-
-    def encode_stacked(self, responses: StackedResponses) -> list[EncodedResponse] | None:
-        """As ``encode`` for each of *responses*; ``None`` if that takes another way than usual."""
-        outputs, count = responses.outputs, len(responses.ids)
-        if responses.model is not self._model or len(outputs) != len(self._outputs):
-            return None
-        ids = v2_json.write(responses.ids)[2:-2].split(b'","')  # no quote within is without "\\"
-        before, after = self._before, self._after_id
-        texts = [[b'{"id":"%b",%b' % (id_, after) if id_ else before] for id_ in ids]
-        blobs: list[list[bytes]] = []
-        for (name, tensor), known in zip(outputs.items(), self._outputs, strict=True):
-            known_name, datatype, shape, behind, _ = known
-            array = tensor.array
-            if array.shape[1:] != shape or name != known_name or tensor.datatype != datatype:
-                return None
-            if not array.size:
-                return None
-            if behind is None:
-                whole, nbytes = array.tobytes(), array.nbytes // count
-                blobs.append([whole[at : at + nbytes] for at in range(0, len(whole), nbytes)])
-                continue
-            elements = v2_json.write(array.reshape(count, -1))
-            if b"null" in elements:  # not a number: encode_response reports it
-                return None
-            for row, text in zip(elements[2:-2].split(b"],["), texts, strict=True):
-                text.extend((b"[", row, b"]", behind))
-        return list(zip(map(b"".join, texts), *blobs, strict=True))
 
     def _learn(self, response: InferResponse) -> EncodedResponse:
         """As ``encode``; and remember the response, if others can differ in their elements only."""

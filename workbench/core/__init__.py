@@ -1,7 +1,7 @@
 """The server without its protocols."""
 
 from workbench.core.core import ServerCore
-from workbench.core.inference.runner import AnyRequest, Describe, Read, ReadAll, Soon
+from workbench.core.inference.runner import AnyRequest, Describe, Read, Soon
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 
@@ -12,7 +12,6 @@ __all__ = [
     "DeviceStatus",
     "ModelStatus",
     "Read",
-    "ReadAll",
     "ServerCore",
     "Snapshot",
     "Soon",

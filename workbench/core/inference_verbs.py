@@ -13,7 +13,7 @@ from workbench.core.inference.runner import INLINE_S, Read, ReadAll, Runner, Soo
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.lifetime import Lifetime
 from workbench.errors import DeadlineExceeded, RequestStopped, WorkbenchError
-from workbench.inference import InferRequest, InferResponse, StackedResponses
+from workbench.inference import InferRequest, InferResponse
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken, stop_of_run
 from workbench.threads import queue_when_done
@@ -55,9 +55,8 @@ class InferenceVerbs(Lifetime):
     ) -> Sequence[AnyAnswer] | None:
         """As ``infer_now`` for each that *read* gives, within one lease; an error is an answer too.
 
-        Of a stack, the last or all may have no answer: they are to be asked for one by one. So are
-        all if the result is ``None``; *read* is not called then. Brief runs of those that are asked
-        for with ``start`` may be made by *soon*, if it is given.
+        If the result is ``None``, all are to be asked for one by one; *read* is not called then.
+        Brief runs of those that are asked for with ``start`` may be made by *soon*, if it is given.
         """
         runtime, model = self._runtime, self._names.known(name, version)
         if runtime is None or model is None:
@@ -71,7 +70,7 @@ class InferenceVerbs(Lifetime):
             answers: Sequence[AnyAnswer] | None = loan.session.runner.run_all_now(read, soon)
             if answers is None:
                 return None
-            uses = sum(map(_count, answers))
+            uses = sum(answer is not None for answer in answers)
             return answers
         finally:
             residency.end(loan, uses)
@@ -193,8 +192,3 @@ class InferenceVerbs(Lifetime):
         if response is not None:
             return response
         return queue_when_done(self.start(name, version, read, stop, write=lambda answer: answer))
-
-
-def _count(answer: AnyAnswer) -> int:
-    """How many requests it answers."""
-    return len(answer.ids) if isinstance(answer, StackedResponses) else answer is not None

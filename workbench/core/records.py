@@ -106,7 +106,6 @@ class RequestTrace:
     def __init__(self) -> None:
         self._last: deque[Traced] = deque(maxlen=_TRACED)
         self.add = self._last.append
-        self.add_all = self._last.extend
 
     @property
     def last_at_s(self) -> float:

@@ -36,7 +36,7 @@ _REQUEST = message_class("grpc_service", "inference.ModelInferRequest")
 _RESPONSE = message_class("grpc_service", "inference.ModelInferResponse")
 _STREAM_RESPONSE = message_class("grpc_service", "inference.ModelStreamInferResponse")
 
-RAW_INPUT = 7 << 3 | 2  # the first bytes of a field with that number and a length
+_RAW_INPUT = 7 << 3 | 2  # the first bytes of a field with that number and a length
 _RAW_OUTPUT = bytes((6 << 3 | 2,))
 _INFER_RESPONSE = bytes((2 << 3 | 2,))
 _EMPTY_END = "triton_enable_empty_final_response"
@@ -86,20 +86,20 @@ class InferMessage:
 
     Only if *functions* is true may functions run for it. ``check`` comes first; it finds *version*
     and *wants_empty_end*, for streams: whether the client wants an empty reply after the last one.
-    Once it is read, *shares* says whether it names shared memory. Raises ``MalformedRequest``.
+    Raises ``MalformedRequest``.
     """
 
     def __init__(
         self, data: bytes, rules: v2.RequestRules, write_region: v2.WriteRegion | None = None
     ) -> None:
-        found = split(data) if len(data) > _LARGE_NBYTES else None
+        found = _split(data) if len(data) > _LARGE_NBYTES else None
         self._raw: Sequence[memoryview] | None
         head, self._raw = found or (data, None)
         self._is_large = len(data) > _LARGE_NBYTES
         self._rules, self._write_region = rules, write_region
         self.functions = True
         self.headers: Sequence[tuple[str, str | bytes]] = ()  # the metadata of its call
-        self.shares = False
+        self._shares = False
         self._is_typed = False  # whether its contents are typed, as those of its replies are then
         self._carried: Carried | None = None  # of its outputs, what replies carry, if not all
         self.message = parse(_REQUEST, head)
@@ -135,12 +135,12 @@ class InferMessage:
         if message.outputs:
             spans = _ask_for(message.outputs, request)
             if spans:
-                self.shares, self._carried = True, partial(_carried, spans, self._write_region)
-        self._is_typed = bool(request.inputs) and not (raw or self.shares)
+                self._shares, self._carried = True, partial(_carried, spans, self._write_region)
+        self._is_typed = bool(request.inputs) and not (raw or self._shares)
         return request
 
     def encode(self, response: InferResponse) -> bytes:
-        """As ``encode``, for this request. Raises as ``v2.write_shared`` does."""
+        """The ``ModelInferResponse`` of *response*. Raises as ``v2.write_shared`` does."""
         return b"".join(_parts(response, self._carried, self._is_typed))
 
     def encode_in_stream(self, response: InferResponse) -> bytes:
@@ -192,7 +192,7 @@ class InferMessage:
         whose = f"input {entry.name!r}"
         span = span_of(_parameters(entry.parameters, whose), whose)
         if span is not None:
-            self.shares = True
+            self._shares = True
             if entry.contents.ListFields():
                 raise InvalidRequest(f"{whose} has both shared memory and 'contents'")
         return span
@@ -233,7 +233,7 @@ class InferMessage:
         return Tensor(datatype, array.reshape(shape))
 
 
-def split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
+def _split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
     """The request without its raw contents, and views of these; ``None`` if its form is unusual.
 
     protobuf copies them twice: out of the message, and out of its own memory.
@@ -256,7 +256,7 @@ def split(data: bytes) -> tuple[bytes, list[memoryview]] | None:
         at += 1
         if tag & 7 != 2 or tag >= 0x80 or at + length > end:  # no known field looks like this
             return None
-        if tag == RAW_INPUT:
+        if tag == _RAW_INPUT:
             raw.append(whole[at : at + length])
         else:
             rest.append(whole[start : at + length])
@@ -318,11 +318,6 @@ def _carried(
 
 
 # ── replies ─────────────────────────────────────────────────────────────────
-
-
-def encode(response: InferResponse) -> bytes:
-    """The ``ModelInferResponse`` of *response*, with raw contents."""
-    return b"".join(_parts(response))
 
 
 def _parts(

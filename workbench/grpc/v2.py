@@ -14,7 +14,7 @@ from google.protobuf import json_format
 from workbench.codecs.v2 import RequestRules
 from workbench.contracts.triton import metadata, repository, words
 from workbench.contracts.triton.statistics import statistics
-from workbench.core import Describe, ServerCore
+from workbench.core import ServerCore
 from workbench.door import Door
 from workbench.errors import (
     ModelNotFound,
@@ -28,15 +28,13 @@ from workbench.errors import (
 from workbench.grpc import shared_memory
 from workbench.grpc.convert import (
     InferMessage,
-    encode,
     error_in_stream,
     version_of,
 )
-from workbench.grpc.known import KnownRequest
 from workbench.grpc.service import Handler, Rpc, Service, methods_of
 from workbench.grpc.status import PLACED, PLACED_UNNAMED, STATUS, Table, abort, message_of
 from workbench.grpc.stream import Begun, OneReply, Replies, Stream
-from workbench.inference import InferRequest, InferResponse
+from workbench.inference import InferResponse
 from workbench.protos import message_class
 
 NAME = "inference.GRPCInferenceService"
@@ -45,7 +43,6 @@ NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "Mode
 """The methods that are for the model in the first field of their messages."""
 
 _LARGE_NBYTES = 2**18  # reading more takes much longer than handing it to a thread
-_MANY_KNOWN = 256
 _LONGEST_S = 0.01  # of runs in the call's own thread; a longer one may only have been delayed
 
 
@@ -68,7 +65,6 @@ class V2:
         self._write_region = core.regions.write if settings.shared_memory else None
         self._rules = RequestRules(max_elements=settings.max_elements, read_region=read_region)
         self._by_metadata = by_metadata
-        self._known: dict[int, KnownRequest] = {}  # by their lengths
         self._restricts = door.restricts("functions")
 
     def service(self) -> Service:
@@ -150,22 +146,15 @@ class V2:
     # ── inference ──
 
     def _infer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
-        known, asked = self._known.get(len(data)), None
+        asked = None
         try:
-            if known is not None and known.matches(data):
-                name, version = known.asked.name, known.asked.version
-                response = self._core.infer_now(
-                    name, version, lambda _: known.read(data), _LONGEST_S
-                )
-                if response is not None:
-                    return encode(response)
             asked = InferMessage(data, self._rules, self._write_region)
             return asked.encode(self._answer(asked, data, Rpc(context)))
         except Exception as error:  # the client must hear of it, whatever it is
             abort(context, error, _words(error, asked), self._table("ModelInfer"))
 
     def _answer(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse:
-        response = self._answer_now(asked, data, call)
+        response = self._answer_now(asked, call)
         if response is not None:
             return response
         future = self._core.start(
@@ -173,7 +162,7 @@ class V2:
         )
         return call.wait(future)
 
-    def _answer_now(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse | None:
+    def _answer_now(self, asked: InferMessage, call: Rpc) -> InferResponse | None:
         """The answer, if it takes no waiting for a model or a turn, else ``None``."""
         asked.check()
         if self._by_metadata:
@@ -182,15 +171,8 @@ class V2:
             self._door.authorize(call.carries, self._restriction(asked))
             asked.functions = self._door.opens("functions", call.carries)
         if asked.functions:  # otherwise checked where the request waits for its model
-            requests: list[InferRequest] = []
-
-            def read(describe: Describe) -> InferRequest:
-                requests.append(asked.read(describe))
-                return requests[0]
-
-            response = self._core.infer_now(asked.name, asked.version, read, _LONGEST_S)
+            response = self._core.infer_now(asked.name, asked.version, asked.read, _LONGEST_S)
             if response is not None:
-                self._remember(data, asked, requests[0])
                 return response
         asked.headers = call.metadata
         return None
@@ -202,16 +184,6 @@ class V2:
             return "functions" if self._core.calls_function(asked.name, asked.version) else ""
         except WorkbenchError:  # the request reports it, to clients with the token only
             return ""
-
-    def _remember(self, data: bytes, asked: InferMessage, request: InferRequest) -> None:
-        """Recognise requests like *data* from now on, unless a call's metadata matters."""
-        if self._restricts or self._by_metadata:
-            return
-        known = KnownRequest.of(data, asked, request)
-        if known is not None:
-            if len(self._known) >= _MANY_KNOWN:
-                self._known.clear()
-            self._known[len(data)] = known
 
     def _stream(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """The replies to each request, in the order of these; errors are replies too."""
@@ -250,7 +222,7 @@ class V2:
 
     def _replies(self, asked: InferMessage, data: bytes, call: Rpc) -> Replies:
         """The replies to one request; a model that gives several is leased until all are taken."""
-        response = self._answer_now(asked, data, call)
+        response = self._answer_now(asked, call)
         if response is not None:
             return OneReply(asked.encode_in_stream(response))
 

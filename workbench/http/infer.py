@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TypeVar
@@ -18,19 +18,19 @@ from typing import TypeVar
 from msgspec import Struct
 
 from workbench.codecs import v2 as codec
-from workbench.codecs.v2_known import Decoded, KnownTexts, Stack
+from workbench.codecs.v2_known import Decoded, KnownTexts
 from workbench.codecs.v2_parameters import RegionSpan
 from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
-from workbench.core import AnyRequest, Describe, ServerCore, Soon
+from workbench.core import Describe, ServerCore, Soon
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
 from workbench.http.arrivals import Arrivals, Arriving
-from workbench.http.inline import answer_now, answers_now, read_or_error
+from workbench.http.inline import answer_now
 from workbench.http.paths import Target
 from workbench.http.reply import JSON_HEADERS, Reply
 from workbench.http.status import model_error_reply
-from workbench.inference import InferRequest, InferResponse, StackedResponses
+from workbench.inference import InferRequest, InferResponse
 
 T = TypeVar("T")
 
@@ -276,15 +276,6 @@ class DataPlane:
         """The reply with the *response* to a request with that *head*, in its *form*."""
         return self.carry(codec.encode_response(response, form, self._write_region), head)
 
-    def reply_or_error(
-        self, response: InferResponse, form: codec.ReplyForm, head: InferHead
-    ) -> Reply:
-        """As ``reply``. Never raises."""
-        try:
-            return self.reply(response, form, head)
-        except Exception as error:  # the client must hear of it, whatever it is
-            return self.failed(error, head)
-
     def carry(self, encoded: codec.EncodedResponse, head: InferHead) -> Reply:
         """The reply with the *encoded* response, compressed if the client accepts it."""
         json_nbytes = len(encoded[0])
@@ -345,64 +336,6 @@ class InferCall(Struct):
             return plane.carry(known.reply.encode(answer), head)
         except Exception as error:  # the client must hear of it, whatever it is
             return plane.failed(error, head)
-
-
-def answer_infers_now(calls: Sequence[InferCall]) -> list[Reply | None]:
-    """As ``answer_all_now``, for *calls* of one plane, with one target.
-
-    Those that are alike are read, counted and written together, as one stack. Without stacks they
-    take 32 % to 38 % more of the processor (16 clients, ``benchmarks/without.py stack``).
-    """
-    plane, head = calls[0].plane, calls[0].head
-    stacks: list[Stack] = []
-    alone: list[int] = []  # the places of the others
-
-    def read_all(describe: Describe) -> list[AnyRequest]:
-        bodies = [(call.body, call.head.header_nbytes) for call in calls]
-        found, known = head.history.known.read_all(bodies)
-        stacks.extend(found)
-        requests: list[AnyRequest] = [stack.requests for stack in stacks]
-        stacked = {place for stack in stacks for place in stack.places}
-        for place, call in enumerate(calls):
-            if place not in stacked:
-                alone.append(place)
-                call.decoded = known.get(place)
-                requests.append(call.decoded[0] if call.decoded else read_or_error(call, describe))
-        return requests
-
-    answers = answers_now(plane.core, head.target, read_all, plane.soon)
-    replies: list[Reply | None] = [None] * len(calls)
-    if answers is None:
-        again: Iterable[int] = range(len(calls))
-    else:
-        again = [
-            place
-            for stack, responses in zip(stacks, answers, strict=False)
-            for place in _write_stack(stack, responses, calls, replies)
-        ]
-        for place, answer in zip(alone, answers[len(stacks) :], strict=True):
-            replies[place] = calls[place].reply(answer)
-    for place in again:
-        replies[place] = answer_now(plane.core, head.target, calls[place])
-    return replies
-
-
-def _write_stack(
-    stack: Stack,
-    responses: StackedResponses,
-    calls: Sequence[InferCall],
-    replies: list[Reply | None],
-) -> Sequence[int]:
-    """Put the replies with *responses* at their places; returns the places of those without."""
-    places, known, plane = stack.places, stack.known, calls[0].plane
-    encoded = known.reply.encode_stacked(responses)
-    if encoded is not None:
-        for place, each in zip(places, encoded, strict=False):
-            replies[place] = plane.carry(each, calls[place].head)
-    else:
-        for place, response in zip(places, responses.each(), strict=False):
-            replies[place] = plane.reply_or_error(response, known.form, calls[place].head)
-    return places[len(responses.ids) :]
 
 
 @lru_cache(maxsize=1024)  # always the same objects, so that a connection knows their lines

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
-from workbench.core import Describe, ReadAll, ServerCore, Soon
+from workbench.core import AnyRequest, Describe, ServerCore, Soon
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
 from workbench.inference import InferRequest, InferResponse
@@ -38,26 +38,24 @@ def answer_now(core: ServerCore, target: Target, call: InlineCall) -> Reply | No
 
 
 def answer_all_now(
-    core: ServerCore, target: Target, calls: Sequence[InlineCall]
+    core: ServerCore, target: Target, calls: Sequence[InlineCall], soon: Soon | None = None
 ) -> list[Reply | None]:
-    """As ``answer_now`` for each of *calls*, all to the same model. Never raises."""
-    answers = answers_now(
-        core, target, lambda describe: [read_or_error(call, describe) for call in calls]
-    )
+    """As ``answer_now`` for each of *calls*, all to the same model. Never raises.
+
+    *soon*: see ``ServerCore.infer_all_now``.
+    """
+
+    def read_all(describe: Describe) -> list[AnyRequest]:
+        return [read_or_error(call, describe) for call in calls]
+
+    try:
+        answers = core.infer_all_now(*target, read_all, soon)
+    except Exception as error:  # it is raised again, and answered, for each that is asked alone
+        _log.debug("requests to %s are asked one by one: %s", target, error)
+        answers = None
     if answers is None:
         return [answer_now(core, target, call) for call in calls]
     return [call.reply(answer) for call, answer in zip(calls, answers, strict=True)]
-
-
-def answers_now(
-    core: ServerCore, target: Target, read_all: ReadAll, soon: Soon | None = None
-) -> Sequence[Any] | None:
-    """Those of ``ServerCore.infer_all_now``; ``None`` also after an error. Never raises."""
-    try:
-        return core.infer_all_now(*target, read_all, soon)
-    except Exception as error:  # it is raised again, and answered, for each that is asked alone
-        _log.debug("requests to %s are asked one by one: %s", target, error)
-        return None
 
 
 def read_or_error(call: InlineCall, describe: Describe) -> InferRequest | Exception:

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.errors import ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import Access, Headers, Server
-from workbench.http.infer import DataPlane, InferCall, InferHead, answer_infers_now
+from workbench.http.infer import DataPlane, InferHead
 from workbench.http.inline import InlineCall, answer_all_now, answer_now
 from workbench.http.invocations import Invocations, InvokeHead
 from workbench.http.paths import Target
@@ -109,10 +109,9 @@ class ShortCut:
                 found[0].append(place)
                 found[1].append(call)
         for places, calls in together.values():
-            if isinstance(calls[0], InferCall):
-                answered = answer_infers_now(calls)
-            else:
-                answered = answer_all_now(self._plane.core, asked[places[0]][0].target, calls)
+            head = asked[places[0]][0]
+            soon = self._plane.soon if isinstance(head, InferHead) else None
+            answered = answer_all_now(self._plane.core, head.target, calls, soon)
             for place, reply in zip(places, answered, strict=True):
                 id_ = asked[place][0].request_id
                 replies[place] = with_request_id(reply, id_) if reply and id_ else reply

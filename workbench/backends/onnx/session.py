@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from workbench.backends.base import Runnable, SeveralRuns
+from workbench.backends.base import Runnable
 from workbench.backends.onnx.bound_runs import BoundRuns
 from workbench.backends.onnx.errors import run_error
 from workbench.backends.onnx.header.file import OnnxFile
@@ -112,16 +111,6 @@ class OnnxSession(Runnable):
                 return self._run_with(options, inputs, outputs, into)
         finally:
             self._stoppable.discard(options)
-
-    def runs_several(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> bool:
-        return self._bound is not None and self._bound.has(inputs, outputs)
-
-    def several(
-        self, inputs: Mapping[str, Tensor], outputs: Sequence[str]
-    ) -> AbstractContextManager[SeveralRuns | None]:
-        if self._bound is None:
-            return super().several(inputs, outputs)
-        return self._bound.several(inputs, outputs)
 
     def _run_options(self) -> Any:
         options = self._ort.RunOptions()

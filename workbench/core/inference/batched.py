@@ -219,8 +219,8 @@ class Batched:
         answers: list[AnyAnswer] = [None] * len(requests)
         queue: BatchQueue[_Here] = BatchQueue(_ALONE, self._most)
         for place, request in enumerate(requests):
-            if not isinstance(request, InferRequest):
-                answers[place] = request if isinstance(request, Exception) else None
+            if isinstance(request, Exception):
+                answers[place] = request
                 continue
             try:
                 check_allowed(direct.session, request)

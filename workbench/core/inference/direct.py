@@ -15,12 +15,7 @@ from workbench.core.inference.runner import INLINE_S, AnyRequest, Read, ReadAll,
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
 from workbench.errors import GroupClosed, RequestStopped, RunFailed, WorkbenchError
-from workbench.inference import (
-    InferRequest,
-    InferResponse,
-    StackedRequests,
-    StackedResponses,
-)
+from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -30,8 +25,8 @@ _log = logging.getLogger("workbench")
 STALL_S = 0.2  # a longer run on the event loop is a stall: no other request is answered meanwhile
 
 Answer = InferResponse | BaseException
-AnyAnswer = Answer | StackedResponses | None
-"""Of a request or of several that are alike: to the first of these; ``None`` if it takes time."""
+AnyAnswer = Answer | None
+"""``None`` if it takes time."""
 
 
 class _Times(NamedTuple):
@@ -91,65 +86,12 @@ class Direct:
         return [self._run_any(request) for request in read(self.describe)]
 
     def _run_any(self, request: AnyRequest) -> AnyAnswer:
-        if isinstance(request, StackedRequests):
-            return self._run_stacked(request)
         if isinstance(request, Exception):
             return request
         try:
             return self._run_if_brief(request, INLINE_S)
         except Exception as error:  # the request is answered with it
             return error
-
-    def _run_stacked(self, requests: StackedRequests) -> StackedResponses:
-        fit = requests.fit
-        outputs: dict[str, Tensor] = {}
-        ended_s: list[float] = []
-        is_brief = self._learned.pace.expected_s(fit.nbytes) < INLINE_S
-        if is_brief and fit.stacks and fit.signature is self.signature:
-            with self.session.several(requests.inputs, fit.to_compute) as several:
-                if several is not None:
-                    begun_s = time.perf_counter()
-                    ended_s = self._run_several(several.runs, fit.nbytes)
-                    if ended_s:
-                        outputs = several.outputs(len(ended_s))
-                        self._count(requests, begun_s, ended_s)
-        return StackedResponses(self.model, outputs, requests.ids[: len(ended_s)])
-
-    def _run_several(self, runs: Sequence[Callable[[], object]], nbytes: int) -> list[float]:
-        """When each of *runs* ended, up to the first that fails, or after which they are not brief.
-
-        Each is on *nbytes* of inputs.
-        """
-        learned, clock = self._learned, time.perf_counter
-        observe, pace = learned.pace.observe, learned.pace
-        ended_s: list[float] = []
-        begun_s = clock()
-        try:
-            for run in runs:
-                run()
-                now_s = clock()
-                run_s, begun_s = now_s - begun_s, now_s
-                ended_s.append(now_s)
-                observe(nbytes, run_s)
-                if run_s > STALL_S:
-                    self._runs.stalled(self.model, learned, nbytes, run_s)
-                    break
-                if pace.least_s >= INLINE_S:
-                    break
-        except Exception as error:  # the request is run again alone, and answered with its error
-            _log.debug("a run of %s failed among others: %s", self.model, error)
-        return ended_s
-
-    def _count(self, requests: StackedRequests, begun_s: float, ended_s: Sequence[float]) -> None:
-        """Count the first of *requests*: they ran from *begun_s* on, and each ended then."""
-        output_s = time.perf_counter() - ended_s[-1]
-        made_s, one_s = requests.made_s, output_s / len(ended_s)
-        batch_size = requests.batch_size if self.signature.max_batch_size else 1
-        at_s, infer_s = time.time(), ended_s[-1] - begun_s
-        total_s = [each_s - made_s + one_s for each_s in ended_s]
-        self._learned.requests.all_succeeded(total_s, infer_s, output_s, batch_size, at_s)
-        model, nbytes = self.model, requests.fit.nbytes
-        self._runs.trace.add_all([(at_s, model, nbytes, each_s - made_s) for each_s in ended_s])
 
     def may_be_brief(self, longest_s: float) -> bool:
         learned = self._learned
@@ -188,7 +130,7 @@ class Direct:
                 wanted = fit.to_compute
             else:
                 wanted = self._runs.fit(model, signature, request)
-                begun_s, fit = time.perf_counter(), None  # of which less is known yet
+                begun_s = time.perf_counter()
             if inline:
                 own_s = None
                 tensors = self.session.run(request.inputs, wanted, request.into, request.stop)
@@ -199,8 +141,6 @@ class Direct:
                 self._runs.stalled(model, learned, nbytes, ended_s - begun_s)
             # A stream has already given all its answers, and returns none here.
             outputs = dict(zip(wanted, tensors)) if tensors else {}  # noqa: B905  # takes 0.3 µs
-            if fit is None:
-                self._learn(request)
             if outputs and (request.classes or request.scalars_of_one):
                 finish(outputs, request, signature)
         except BaseException as error:
@@ -227,12 +167,6 @@ class Direct:
             )
         self._add_to_trace((at_s, model, nbytes, ended_s - request.made_s))
         return InferResponse(model, outputs, request.id)
-
-    def _learn(self, request: InferRequest) -> None:
-        """Remember whether requests like *request*, which ran, can be stacked."""
-        fit = request.fit
-        if fit is not None and not (request.classes or request.into):
-            fit.stacks = self.session.runs_several(request.inputs, fit.to_compute)
 
     def _tensors(
         self, request: InferRequest, wanted: tuple[str, ...]

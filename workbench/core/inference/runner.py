@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from workbench.inference import InferRequest, InferResponse, StackedRequests
+from workbench.inference import InferRequest, InferResponse
 from workbench.model import Signature
 
 INLINE_S = 0.0005  # a shorter run is made on the event loop: a thread would cost more than it
@@ -24,8 +24,8 @@ Read = Callable[[Describe], InferRequest]
 """Reads the request that a client sent. Raises ``InvalidRequest``."""
 
 
-AnyRequest = InferRequest | StackedRequests | Exception
-"""A request, several that are alike, or why one cannot be read."""
+AnyRequest = InferRequest | Exception
+"""A request, or why it cannot be read."""
 
 ReadAll = Callable[[Describe], Sequence[AnyRequest]]
 """Reads requests to one model that came together. Never raises."""
