@@ -39,18 +39,23 @@ def measured(request: httpx.Request, clients: int, seconds: float) -> Load:
     )
     # -P: the folder of the file is not searched for modules; a new session: an interrupt of the
     # kernel is the parent's affair, which ends this process
-    done = subprocess.run(  # noqa: S603 - our own file
+    process = subprocess.Popen(  # noqa: S603 - our own file
         [sys.executable, "-P", client.__file__],
-        input=json.dumps(asdict(job)),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        check=False,
     )
-    if not done.stdout:
-        told = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise UsageError(f"the process that sends the requests ended: {told}")
-    load = Load(**json.loads(done.stdout))
+    try:
+        out, told = process.communicate(json.dumps(asdict(job)))
+    finally:  # an interrupt leaves no process
+        process.kill()
+        process.wait()
+    if not out:
+        last = (told.strip().splitlines() or ["it said nothing"])[-1]
+        raise UsageError(f"the process that sends the requests ended: {last}")
+    load = Load(**json.loads(out))
     if not load.answers and not load.failed:
         why = load.failure or "no request was answered in time"
         raise ServerNotRunning(f"{url}: {why}")
