@@ -204,6 +204,10 @@ class RunFailed(WorkbenchError):
         return [*traceback.format_list(frames), *super()._render_traceback_()]
 
 
+class WaitsWithoutEnd(RunFailed):
+    """Functions ask each other, or wait for each other, without an end."""
+
+
 class MemoryExhausted(WorkbenchError):
     """There is no room for the model, and no other model may be evicted for it.
 

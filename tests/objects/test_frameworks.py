@@ -263,6 +263,70 @@ def test_modules_that_cannot_be_served(wb: Workbench) -> None:
         wb.serve(Named(), example=(torch.ones(2, 2), torch.ones(2, 2)))
 
 
+class Changing(torch.nn.Module):
+    """It counts its calls, in a buffer and in a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+        self.number = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.number += 1
+        return x + self.calls + 10 * self.number
+
+
+@pytest.mark.parametrize("copy", [None, False])
+def test_the_example_changes_no_module(wb: Workbench, copy: bool | None) -> None:
+    """The first request finds the module as it was when it was served."""
+    wb.serve(Changing(), "changing", example=torch.zeros(1, 2), copy=copy)
+    assert wb.infer("changing", torch.zeros(1, 2)).tolist() == [[11, 11]]
+
+
+class Clashing(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"a": (x, x), "a_0": x}
+
+
+def test_two_tensors_of_one_name(wb: Workbench) -> None:
+    """Outputs and inputs whose names would be the same are refused."""
+    with pytest.raises(UsageError, match="two tensors would be called 'a_0'"):
+        wb.serve(Clashing(), "clashing", example=torch.ones(1, 2))
+    given = {"x": (torch.ones(1, 2),), "x_0": torch.ones(1, 2)}
+    with pytest.raises(UsageError, match="two tensors would be called 'x_0'"):
+        wb.serve(Clashing(), "clashing", example=given)
+
+
+class Half(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear(x).float()
+
+
+def test_autocast_of_the_cell(wb: Workbench) -> None:
+    """It holds where the module runs."""
+    net, x = Half(), torch.randn(3, 4)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        wb.serve(net, "cast", example=x)
+        right = net(x).detach()
+    assert np.array_equal(wb.infer("cast", x), right)
+
+
+class Negative(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_complex(x.reshape(-1, 1, 2)).conj().imag
+
+
+def test_a_view_that_pytorch_negates_late(wb: Workbench) -> None:
+    """Such an output is a tensor as others are."""
+    wb.serve(Negative(), "negative", example=torch.ones(1, 2))
+    assert wb.infer("negative", [[1.0, 2.0]]).tolist() == [[-2.0]]
+
+
 class ByPlace(torch.nn.Module):
     """Its inputs may not be given by name, and one may be left out."""
 

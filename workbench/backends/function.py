@@ -14,6 +14,7 @@ from workbench.errors import (
     RequestStopped,
     RunExhausted,
     RunFailed,
+    WaitsWithoutEnd,
     WorkbenchError,
     class_and_line_of,
     is_exhaustion,
@@ -104,7 +105,7 @@ class FunctionSession(Runnable):
                     self._tensor(self.signature.outputs[name], values[name]) for name in outputs
                 ]
             returned = self._function(**given)
-        except InvalidRequest:  # the function's own word
+        except (InvalidRequest, WaitsWithoutEnd):  # the function's own word, the word of its turn
             raise
         except BaseException as error:  # whatever a user's function raises is the model's failure
             raise self._blamed(error) from error

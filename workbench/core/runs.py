@@ -52,12 +52,14 @@ class Caller(NamedTuple):
     """The *models* whose runs make a request, outermost first.
 
     *kept*: models that may not be evicted for the request: these, and others that they lease.
-    *turns*: those that these runs have, and keep until the request is answered.
+    *turns*: those that these runs have, and keep until the request is answered. *depth*: how many
+    runs these are, since a model may ask itself through others.
     """
 
     models: tuple[ModelId, ...] = ()
     kept: tuple[ModelId, ...] = ()
     turns: tuple[Held, ...] = ()
+    depth: int = 0
 
 
 _NOBODY = Caller()
@@ -104,6 +106,11 @@ class Runs:
         return self._caller.get().models
 
     @property
+    def depth(self) -> int:
+        """How many runs make this call, each of them for the one before."""
+        return self._caller.get().depth
+
+    @property
     def kept(self) -> tuple[ModelId, ...]:
         """The models that may not be evicted for a request that is made now."""
         return self._caller.get().kept
@@ -125,9 +132,9 @@ class Runs:
         """
         if not (models or kept or turns):
             return nullcontext()
-        before, kept_before, turns_before = self._caller.get()
+        before, kept_before, turns_before, depth = self._caller.get()
         all_kept = _with(kept_before, (*models, *kept))
-        caller = Caller(_with(before, models), all_kept, _with(turns_before, turns))
+        caller = Caller(_with(before, models), all_kept, _with(turns_before, turns), depth + 1)
         return _OnBehalf(self._caller, caller)
 
     def models(self) -> tuple[ModelId, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from workbench.errors import RunFailed
+from workbench.errors import WaitsWithoutEnd
 from workbench.model import ModelId
 from workbench.stop import CancellationToken
 
@@ -51,7 +51,7 @@ class Place:
     def begin_wait(self, turns: Sequence[Held]) -> None:
         """A request of runs that have these *turns* waits here from now on.
 
-        Raises ``RunFailed`` if it would never end.
+        Raises ``WaitsWithoutEnd`` if it would never end.
         """
         if not turns:
             return
@@ -63,7 +63,7 @@ class Place:
                 return
             self._forget(turns)
         names = " waits for ".join(str(place.model.name) for place in (*circle, circle[0]))
-        raise RunFailed(
+        raise WaitsWithoutEnd(
             f"functions that each run one at a time wait for each other: {names}; "
             "serve one of them with concurrent=True"
         )
@@ -115,7 +115,7 @@ class Gate:
         """A context with a turn, which *held* stands for; the thread waits for it.
 
         The runs with these *turns* wait for it too. Raises the error of *stop* if that is set, and
-        ``RunFailed``.
+        ``WaitsWithoutEnd``.
         """
         if not self._place.most:
             yield

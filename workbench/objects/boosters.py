@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import UsageError
-from workbench.objects.estimators import fitted_names
+from workbench.objects.estimators import fitted_names, xgboost_targets
 from workbench.objects.hints import Hint
 from workbench.objects.rows import matrix_rows, rows_of
 from workbench.objects.servable import Servable
@@ -40,7 +40,8 @@ def _objective(is_xgboost: bool, booster: Any) -> str:
     if is_xgboost:
         config = json.loads(booster.save_config())
         return str(config["learner"]["objective"]["name"])
-    return str(booster.dump_model(num_iteration=1)["objective"]).split()[0]
+    told = booster.dump_model(num_iteration=1).get("objective", "a function")
+    return str(told).split()[0]
 
 
 def _of_xgboost(booster: Any, objective: str) -> tuple[dict[str, Call], dict[str, Hint]]:
@@ -55,8 +56,8 @@ def _of_xgboost(booster: Any, objective: str) -> tuple[dict[str, Call], dict[str
         )
 
     model = json.loads(booster.save_config())["learner"]["learner_model_param"]
-    classes, targets = int(model["num_class"]), int(model.get("num_target", 1))
-    return _outputs(predict, objective, classes, targets if targets > 1 else 0, "FP32")
+    classes, targets = int(model["num_class"]), xgboost_targets(booster)
+    return _outputs(predict, objective, classes, targets, "FP32")
 
 
 def _of_lightgbm(booster: Any, objective: str) -> tuple[dict[str, Call], dict[str, Hint]]:

@@ -14,7 +14,7 @@ from workbench.errors import UsageError, class_and_line_of
 from workbench.model import TAKEN, ModelId, Signature, TensorSpec
 from workbench.objects.calling import Loop, called_with, streams_of, wrapper_of
 from workbench.objects.hints import Hint, any_number_of, function_named, hint_of, torch_tensor
-from workbench.objects.rows import column_of, is_table
+from workbench.objects.rows import column_of, is_table, names_of
 from workbench.tensor import Array, Tensor, datatype_of
 
 _WANTED = "arrays, tensors, numbers, texts, lists of these, or a table"
@@ -65,7 +65,7 @@ def _by_column(
     function: Callable[..., Any], table: Any
 ) -> tuple[Callable[..., Any], dict[str, Hint]]:
     """*function* of a table as one of its columns, by name, and what those of *table* are."""
-    made = {str(name): column_of(str(name), table[name]) for name in table.columns}
+    made = {n: column_of(n, table.iloc[:, place]) for place, n in enumerate(names_of(table))}
 
     @wrapper_of(function)
     def call(**columns: Any) -> object:

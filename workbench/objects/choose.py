@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from workbench.errors import UsageError
@@ -61,6 +62,8 @@ def with_frozen_self(function: Any, copy: bool | None) -> Any:
 
     A function of a cell is served as it is: what it refers to is the notebook's own.
     """
+    if isinstance(function, partial):
+        return partial(with_frozen_self(function.func, copy), *function.args, **function.keywords)
     owner = getattr(function, "__self__", None)
     name = getattr(function, "__name__", "")
     if owner is None or kind_of(owner) in ("", "onnx") or not hasattr(owner, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +11,15 @@ import numpy as np
 from workbench.errors import UsageError
 from workbench.objects.hints import Hint
 from workbench.objects.kinds import kind_of
-from workbench.objects.rows import Rows, is_table, matrix_rows, rows_of, text_matrix_rows, text_rows
+from workbench.objects.rows import (
+    Rows,
+    is_exact,
+    is_table,
+    matrix_rows,
+    rows_of,
+    text_matrix_rows,
+    text_rows,
+)
 from workbench.objects.servable import Servable
 from workbench.objects.tabular import Call, tabular
 from workbench.tensor import Array, datatype_of
@@ -18,6 +27,7 @@ from workbench.tensor import Array, datatype_of
 _MATRIX = 2  # dimensions
 # the attributes of a search and its like that have the estimator which predicts
 _INNER = ("best_estimator_", "regressor_", "estimator_")
+_BINARIZERS = ("label_binarizer_", "_label_binarizer")
 
 
 def servable_estimator(estimator: Any, example: Any) -> Servable:
@@ -60,11 +70,14 @@ def _rows(estimator: Any, example: Any) -> Rows:
         return text_rows()
     if by_column or _has_categories(first):
         raise UsageError(f"{kind} chooses columns: pass example=, some rows of the table it takes")
-    kinds = {datatype for each in getattr(first, "categories_", ()) for datatype in _kinds(each)}
+    known = getattr(first, "categories_", ())
+    kinds = {datatype for each in known for datatype in _kinds(each)}
+    if not all(is_exact(each, each.dtype) for each in known):
+        raise UsageError(f"{kind} takes numbers beyond 2**53: pass example=, some rows of these")
     if "O" in kinds:
         if kinds != {"O"}:
             raise UsageError(f"{kind} takes texts and numbers: pass example=, some rows of these")
-        return text_matrix_rows(n_features(estimator))
+        return text_matrix_rows(n_features(estimator), columns)
     return matrix_rows(n_features(estimator), columns, _fitted_dtype(estimator))
 
 
@@ -81,6 +94,8 @@ def _first_steps(estimator: Any) -> Iterator[Any]:
 
 
 def _predictor(estimator: Any) -> Any:
+    if hasattr(estimator, "estimators_"):  # their ``estimator_`` is not fitted
+        return estimator
     found = (getattr(estimator, name, None) for name in _INNER)
     return next((each for each in found if each is not None), estimator)
 
@@ -112,16 +127,23 @@ def _has_categories(estimator: Any) -> bool:
 def _fitted_dtype(estimator: Any) -> Any:
     """The datatype of the numbers that *estimator* was fitted to, by those that it keeps.
 
-    Some are FP64 in any case, such as the means of a scaler.
+    Some are FP64 in any case, such as the means of a scaler. Steps behind one that may have changed
+    the datatype do not tell.
     """
-    kept = [
-        each
-        for part in _parts(estimator)
-        for value in vars(part).values()
-        for each in (value if isinstance(value, list) else [value])
-    ]
-    arrays = [each for each in kept if isinstance(each, np.ndarray)]
-    return np.float32 if any(each.dtype == np.float32 for each in arrays) else np.float64
+    for part in _parts(estimator):
+        for value in vars(part).values():
+            for kept in value if isinstance(value, list) else [value]:
+                if isinstance(kept, np.ndarray) and kept.dtype == np.float32:
+                    return np.float64 if _chooses_dtype(part) else np.float32
+        if _chooses_dtype(part):
+            break
+    return np.float64
+
+
+def _chooses_dtype(step: Any) -> bool:
+    """Whether the numbers that *step* gives may be of another datatype than those it got."""
+    is_known = type(step).__module__.startswith("sklearn.")
+    return not is_known or hasattr(step, "dtype") or hasattr(step, "func")
 
 
 def fitted_columns(estimator: Any) -> tuple[str, ...]:
@@ -221,24 +243,35 @@ def _outputs(estimator: Any) -> dict[str, Hint]:
     if "transformed" in calls:
         return {"transformed": Hint("FP64", (-1, _width_of_names(estimator)))}
     last = _last_step(estimator)
+    floats = "FP32" if kind_of(estimator) == "xgboost" else "FP64"
     if "prediction" in calls or "score" in calls:
         count = _targets(last)
-        floats = "FP32" if kind_of(estimator) == "xgboost" else "FP64"
         return {name: Hint(floats, (-1, count) if count else (-1,)) for name in calls}
+    if kind_of(last) == "lightgbm" and callable(last.objective):
+        raise UsageError("its objective is a function, so it gives no labels: pass example=")
     classes = getattr(estimator, "classes_", None)
+    if type(last).__name__ == "ClassifierChain":
+        return {name: Hint("FP64", (-1, len(classes))) for name in calls}
     if isinstance(classes, list):  # of several outputs
         return _several_labels(classes, "probabilities" in calls)
     labels = np.asarray(range(1) if classes is None else classes)
-    is_multilabel = getattr(last, "multilabel_", False)
-    label = Hint("INT64" if is_multilabel else _label_datatype(labels), (-1,))
-    if is_multilabel:
-        label = Hint("INT64", (-1, len(labels)))
+    width = len(labels) if classes is not None else int(getattr(last, "n_components", -1))
+    label = Hint(_label_datatype(labels), (-1,))
+    if count := _labels_of_a_row(last, labels):
+        label, width = Hint("INT64", (-1, count)), count
     outputs = {"label": label}
     if "probabilities" in calls:
-        width = len(labels) if classes is not None else int(getattr(last, "n_components", -1))
-        floats = "FP32" if kind_of(estimator) == "xgboost" else "FP64"
         outputs["probabilities"] = Hint(floats, (-1, width))
     return outputs
+
+
+def _labels_of_a_row(classifier: Any, labels: Array) -> int:
+    """How many of *labels* a row may have by *classifier*; 0 where it has one of them."""
+    if kind_of(classifier) == "xgboost":
+        return xgboost_targets(classifier.get_booster())
+    binarizers = (getattr(classifier, name, None) for name in _BINARIZERS)
+    is_multilabel = any("multilabel" in getattr(each, "y_type_", "") for each in binarizers)
+    return len(labels) if is_multilabel else 0
 
 
 def _several_labels(classes: Sequence[Any], probabilities: bool) -> dict[str, Hint]:
@@ -274,20 +307,40 @@ def _targets(regressor: Any) -> int:
 
     What no attribute tells is taken for one number: an answer of another shape is an error.
     """
-    if getattr(regressor, "_predict_1d", False) or type(regressor).__name__.endswith("SVR"):
-        return 0
-    for name in ("_y", "y_train_"):  # of nearest neighbours, of a Gaussian process
-        if isinstance(fitted := getattr(regressor, name, None), np.ndarray):
-            return fitted.shape[1] if fitted.ndim == _MATRIX else 0
-    if type(regressor).__name__ in ("MultiOutputRegressor", "RegressorChain"):
-        return len(regressor.estimators_)
-    if hasattr(regressor, "n_outputs_"):
-        return int(regressor.n_outputs_) if regressor.n_outputs_ > 1 else 0
-    # XGBoost raises for those of trees
-    coefficients = None if kind_of(regressor) == "xgboost" else getattr(regressor, "coef_", None)
-    if isinstance(coefficients, np.ndarray) and coefficients.ndim == _MATRIX:
-        return int(coefficients.shape[0])
-    return 0
+    kind = type(regressor).__name__
+    if getattr(regressor, "_predict_1d", False) or kind.endswith("SVR"):
+        count = 0
+    elif kind_of(regressor) == "xgboost":
+        count = xgboost_targets(regressor.get_booster())
+    elif kind == "GaussianProcessRegressor":
+        count = _count(regressor.y_train_, least=2)
+    elif kind == "KernelRidge":
+        count = _count(regressor.dual_coef_)
+    elif isinstance(fitted := getattr(regressor, "_y", None), np.ndarray):  # of nearest neighbours
+        count = _count(fitted)
+    elif kind in ("MultiOutputRegressor", "RegressorChain"):
+        count = len(regressor.estimators_)
+    elif hasattr(regressor, "n_outputs_"):
+        count = int(regressor.n_outputs_) if regressor.n_outputs_ > 1 else 0
+    elif isinstance(several := getattr(regressor, "estimators_", None), list):
+        count = _targets(several[0])
+    else:
+        coefficients = getattr(regressor, "coef_", None)
+        count = _count(coefficients.T) if isinstance(coefficients, np.ndarray) else 0
+    return count
+
+
+def _count(targets: Array, least: int = 1) -> int:
+    """How many numbers a row of *targets* has; 0 where it is a single number, or below *least*."""
+    count = int(targets.shape[1]) if targets.ndim == _MATRIX else 0
+    return count if count >= least else 0
+
+
+def xgboost_targets(booster: Any) -> int:
+    """How many numbers XGBoost's *booster* predicts of a row beside classes; 0 for a single one."""
+    model = json.loads(booster.save_config())["learner"]["learner_model_param"]
+    targets = int(model.get("num_target", 1))
+    return targets if targets > 1 else 0
 
 
 def _width_of_names(transformer: Any) -> int:

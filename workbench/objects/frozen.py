@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -82,16 +83,37 @@ def _pickled(thing: Any, most_nbytes: int | None) -> tuple[Callable[[], Any], in
             raise _TooLarge(nbytes)
         buffers.append(buffer)
 
+    file = io.BytesIO()
     try:
-        data = pickle.dumps(thing, protocol=5, buffer_callback=count)
+        _Pickler(file, protocol=5, buffer_callback=count).dump(thing)
     except _TooLarge:
         raise
     except Exception:  # whatever the code of a class raises
         return (lambda: _copied(thing)), nbytes
+    data = file.getbuffer()
     nbytes += len(data)
     if most_nbytes is not None and nbytes > most_nbytes:
         raise _TooLarge(nbytes)
     return (lambda: pickle.loads(data, buffers=map(_own, buffers))), nbytes  # noqa: S301  # ours
+
+
+class _Pickler(pickle.Pickler):
+    """Keeps the strides of arrays: the last bits of a product depend on them."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is not np.ndarray or value.flags.forc or value.dtype.hasobject:
+            return NotImplemented
+        return _strided, (value.copy(), value.strides)
+
+
+def _strided(packed: Any, strides: tuple[int, ...]) -> Any:
+    """The elements of *packed* in memory of our own, so many bytes apart."""
+    steps = [(size - 1) * stride for size, stride in zip(packed.shape, strides, strict=True)]
+    memory = np.empty(packed.itemsize + sum(map(abs, steps)), np.uint8)
+    first = -sum(step for step in steps if step < 0)
+    array: Any = np.ndarray(packed.shape, packed.dtype, memory, first, strides)
+    array[...] = packed
+    return array
 
 
 def _own(buffer: pickle.PickleBuffer) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import takewhile
 from typing import Any
@@ -57,18 +57,19 @@ def servable_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> 
         )
     values = _by_parameter(kind, module, example)
     trees = {name: _tree(value, name) for name, value in values.items()}
-    given = dict(leaf for name, value in values.items() for leaf in _leaves(value, name))
+    given = _by_name(leaf for name, value in values.items() for leaf in _leaves(value, name))
     tensors = _tensors(given)
     inputs = _inputs(kind, tensors, values, declared)
     run = ModuleRun(module, trees)
     arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
-    try:
-        answer = run.answer(arrays)
-    except Exception as error:  # whatever a module raises
-        told = class_and_line_of(error)
-        raise UsageError(f"{kind}, called with the example, raised {told}") from error
-    named = _named(answer)
-    varying = _varying(run, named, _of_other_sizes(arrays, free_axes(inputs)))
+    with _unchanged(module):
+        try:
+            answer = run.answer(arrays)
+        except Exception as error:  # whatever a module raises
+            told = class_and_line_of(error)
+            raise UsageError(f"{kind}, called with the example, raised {told}") from error
+        named = _named(answer)
+        varying = _varying(run, named, _of_other_sizes(arrays, free_axes(inputs)))
     lost = ", ".join(_lost(answer))
     return Servable(
         thing=module,
@@ -94,8 +95,8 @@ def free_axes(inputs: Mapping[str, Hint]) -> dict[str, tuple[int, ...]]:
 class ModuleRun:
     """A module, called with arrays by input, as in the cell that served it.
 
-    It is in eval mode, on its own device, with the cell's default datatype and grad mode. *trees*:
-    what ``forward`` takes, by its parameters.
+    It is in eval mode, on its own device, with the cell's default datatype, grad mode and autocast.
+    *trees*: what ``forward`` takes, by its parameters.
     """
 
     def __init__(self, module: Any, trees: Mapping[str, Tree]) -> None:
@@ -108,8 +109,10 @@ class ModuleRun:
         self._has_grad = torch.is_grad_enabled()
         weight = next(iter(module.parameters()), None)
         self._device = "cpu" if weight is None else weight.device
+        kind = torch.device(self._device).type
+        self._autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
-    def __call__(self, **arrays: Array) -> Mapping[str, Array]:
+    def __call__(self, /, **arrays: Array) -> Mapping[str, Array]:
         answer = self.answer(arrays)
         return {name: tensor.cpu().numpy() for name, tensor in _named(answer).items()}
 
@@ -118,13 +121,23 @@ class ModuleRun:
         import torch
 
         tensors = {n: torch.from_numpy(np.array(a)).to(self._device) for n, a in arrays.items()}
-        with in_eval_mode(self.module), torch.set_grad_enabled(self._has_grad), self._typed():
+        modes = torch.set_grad_enabled(self._has_grad), self._cast()
+        with in_eval_mode(self.module), modes[0], modes[1], self._typed():
             return self.called(tensors)
 
     def called(self, tensors: Mapping[str, Any]) -> Any:
         """What the module returns for *tensors* by input; those it takes by place come first."""
         given = {name: _filled(tree, tensors) for name, tree in self.trees.items()}
         return self.module(*[given.pop(name) for name in self.first], **given)
+
+    def _cast(self) -> AbstractContextManager[Any]:
+        """The cell's autocast, which is one for each thread."""
+        import torch
+
+        if self._autocast is None:
+            return nullcontext()
+        kind = torch.device(self._device).type
+        return torch.autocast(kind, dtype=self._autocast)
 
     def _typed(self) -> AbstractContextManager[None]:
         """The cell's default datatype, which is one for all threads."""
@@ -143,6 +156,34 @@ def _typed(dtype: Any) -> Iterator[None]:
         yield
     finally:
         torch.set_default_dtype(before)
+
+
+@contextmanager
+def _unchanged(module: Any) -> Iterator[None]:
+    """Give the buffers and numbers of *module* back the values that they had."""
+    import torch
+
+    # lazy ones learn their sizes from the example
+    parts = [part for part in module.modules() if not hasattr(part, "initialize_parameters")]
+    kept = [
+        (part, name, tensor, tensor.clone())
+        for part in parts
+        for name, tensor in part.named_buffers(recurse=False)
+    ]
+    numbers = [
+        (part, name, value)
+        for part in parts
+        for name, value in vars(part).items()
+        if isinstance(value, int | float) and name != "training"
+    ]
+    yield
+    with torch.no_grad():
+        for part, name, tensor, value in kept:
+            if not tensor.is_inference():
+                tensor.copy_(value)
+            setattr(part, name, tensor)
+    for part, name, number in numbers:
+        setattr(part, name, number)
 
 
 # ── what goes in ────────────────────────────────────────────────────────────
@@ -252,7 +293,7 @@ def _hint(name: str, tensor: Any, cure: str) -> Hint:
 def _arrays(kind: str, module: Any, inputs: Mapping[str, Hint], rows: Any) -> dict[str, Array]:
     """The arrays by input of *rows*, which are as an example is. Raises ``UsageError``."""
     values = _by_parameter(kind, module, rows)
-    given = dict(leaf for name, value in values.items() for leaf in _leaves(value, name))
+    given = _by_name(leaf for name, value in values.items() for leaf in _leaves(value, name))
     return {
         name: Tensor.cast(tensor.numpy(), inputs[name].datatype).array
         for name, tensor in _tensors(given).items()
@@ -301,13 +342,24 @@ def _leaves(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         yield name or "output", answer
 
 
+def _by_name(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The values by their names. Raises ``UsageError`` where two have the same."""
+    found: dict[str, Any] = {}
+    for name, value in leaves:
+        if name in found:
+            raise UsageError(f"two tensors would be called {name!r}: give one another key")
+        found[name] = value
+    return found
+
+
 def _is_tensor(value: Any) -> bool:
     return hasattr(value, "detach")
 
 
 def _named(answer: Any) -> dict[str, Any]:
     """The tensors in *answer*, by name. Raises ``UsageError`` if it has none."""
-    named = {name: value.detach() for name, value in _leaves(answer) if _is_tensor(value)}
+    tensors = _by_name(leaf for leaf in _leaves(answer) if _is_tensor(leaf[1]))
+    named = {n: each.detach().resolve_conj().resolve_neg() for n, each in tensors.items()}
     if not named:
         kind = type(answer).__name__
         raise UsageError(f"the module returns {kind}, not tensors: serve a function around it")

@@ -7,7 +7,7 @@ estimator had it when it was fitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 
 from workbench.errors import UsageError
 from workbench.objects.hints import Hint
-from workbench.tensor import Array
+from workbench.tensor import Array, datatype_of
 
 _EXACT = 2**53  # below this, each whole number is a double
 _MATRIX, _TEXT = "X", "text"
@@ -51,15 +51,22 @@ def matrix_rows(
     width: int, columns: Sequence[str] = (), dtype: Any = np.float64, given: Any = None
 ) -> Rows:
     """Rows of *width* numbers, fitted as *dtype*; a table, if the *columns* have names."""
-    thing = _matrix_as(columns, np.dtype(dtype))
-    return Rows({_MATRIX: Hint("FP64", (-1, width))}, thing, tuple(columns), given=given)
+    dtype = np.dtype(dtype)
+    datatype = "FP64" if is_exact(given, dtype) else datatype_of(np.empty(0, dtype))
+
+    def matrix(arrays: Mapping[str, Array]) -> Array:
+        array = arrays[_MATRIX]
+        return array if dtype == array.dtype else narrow(array, dtype)
+
+    thing = _named(matrix, columns)
+    return Rows({_MATRIX: Hint(datatype, (-1, width))}, thing, tuple(columns), given=given)
 
 
-def text_matrix_rows(width: int, given: Any = None) -> Rows:
-    """Rows of *width* texts."""
-    return Rows(
-        {_MATRIX: Hint("BYTES", (-1, width))}, lambda arrays: readable(arrays[_MATRIX]), given=given
-    )
+def text_matrix_rows(width: int, columns: Sequence[str] = (), given: Any = None) -> Rows:
+    """Rows of *width* texts; a table, if the *columns* have names."""
+    thing = _named(lambda arrays: readable(arrays[_MATRIX]), columns)
+    hint = Hint("BYTES", (-1, width), missing=True)
+    return Rows({_MATRIX: hint}, thing, tuple(columns), given=given)
 
 
 def text_rows(given: Any = None) -> Rows:
@@ -74,24 +81,21 @@ def rows_of(example: Any, *, by_column: bool, columns: Sequence[str]) -> Rows:
     names that the estimator was fitted to. Raises ``UsageError``.
     """
     if is_table(example):
-        if by_column or not all(_is_plain(dtype) for dtype in example.dtypes):
-            return table_rows(example)
-        names = columns or tuple(map(str, example.columns))
-        dtype = np.float32 if set(example.dtypes) == {np.dtype(np.float32)} else np.float64
-        return matrix_rows(example.shape[1], names, dtype, given=example)
-    if hasattr(example, "toarray"):  # a sparse matrix
-        example = example.toarray()
+        return _of_table(example, by_column, columns)
+    if hasattr(example, "toarray"):
+        return _of_sparse(example)
     array = np.asarray(example, object if _has_texts(example) else None)
     if array.dtype.kind in "biuf" and array.size:
         rows = np.atleast_2d(array)
         if rows.ndim == 2:
-            dtype = np.float32 if array.dtype == np.float32 else np.float64
+            # a list of whole numbers does not tell that these were fitted
+            dtype = array.dtype if hasattr(example, "dtype") else np.float64
             return matrix_rows(rows.shape[1], columns, dtype, given=rows)
     elif array.ndim == 1 and array.size and all(isinstance(each, str) for each in array.tolist()):
         return text_rows(list(example))
     elif array.ndim == 2 and array.size:
         if all(isinstance(each, str) for each in array.reshape(-1).tolist()):
-            return text_matrix_rows(array.shape[1], array)
+            return text_matrix_rows(array.shape[1], columns, array)
         return _object_rows(array, columns)
     raise UsageError("example= is rows of numbers or texts, a list of texts, or a table of pandas")
 
@@ -99,6 +103,15 @@ def rows_of(example: Any, *, by_column: bool, columns: Sequence[str]) -> Rows:
 def is_table(value: Any) -> bool:
     """Whether *value* is a table of pandas."""
     return type(value).__module__.partition(".")[0] == "pandas" and value.ndim == 2
+
+
+def names_of(table: Any) -> list[str]:
+    """The names of the columns of *table*. Raises ``UsageError`` if two are the same."""
+    names = [str(column) for column in table.columns]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two columns of the example are called {twice!r}: rename one of them")
+    return names
 
 
 def readable(array: Array) -> Array:
@@ -127,19 +140,52 @@ def _is_plain(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
 
-def _matrix_as(
-    columns: Sequence[str], dtype: np.dtype[Any]
-) -> Callable[[Mapping[str, Array]], Any]:
-    def matrix(arrays: Mapping[str, Array]) -> Array:
-        array = arrays[_MATRIX]
-        return array if dtype == np.float64 else narrow(array, dtype)
+def is_exact(values: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether FP64 holds all *values*, which are of *dtype*."""
+    if dtype.kind not in "iu" or values is None or not len(values):
+        return True
+    whole = np.asarray(values, dtype.name.lower())
+    return int(whole.min()) > -_EXACT and int(whole.max()) < _EXACT
 
+
+def _named(
+    matrix: Callable[[Mapping[str, Array]], Array], columns: Sequence[str]
+) -> Callable[[Mapping[str, Array]], Any]:
+    """*matrix*, whose answer becomes a table if the *columns* have names."""
     if not columns:
         return matrix
     import pandas as pd
 
     names = pd.Index(list(columns))
     return lambda arrays: pd.DataFrame(matrix(arrays), columns=names)
+
+
+def _of_table(table: Any, by_column: bool, columns: Sequence[str]) -> Rows:
+    """The rows of *table*: a matrix, if all its columns are numbers that FP64 holds."""
+    if by_column or not all(
+        _is_plain(dtype) and is_exact(table.iloc[:, place], dtype)
+        for place, dtype in enumerate(table.dtypes)
+    ):
+        return table_rows(table)
+    names = tuple(columns) or tuple(names_of(table))
+    dtypes = list(table.dtypes)
+    if len(set(dtypes)) == 1:
+        return matrix_rows(len(names), names, dtypes[0], given=table)
+    import pandas as pd
+
+    def thing(arrays: Mapping[str, Array]) -> Any:
+        columns = zip(arrays[_MATRIX].T, dtypes, strict=True)
+        made = pd.DataFrame({n: narrow(*each) for n, each in enumerate(columns)})
+        return made.set_axis(pd.Index(list(names)), axis=1)
+
+    return replace(matrix_rows(len(names), names, given=table), thing=thing)
+
+
+def _of_sparse(example: Any) -> Rows:
+    """Rows that are sparse where the estimator gets them, and dense in a request."""
+    kind = type(example)
+    dense = matrix_rows(example.shape[1], dtype=example.dtype, given=example.toarray())
+    return replace(dense, thing=lambda arrays: kind(dense.thing(arrays)))
 
 
 # ── a table with texts, dates or categories: an input for each column ────────
@@ -149,7 +195,7 @@ def table_rows(table: Any) -> Rows:
     """Rows of *table*, each of whose columns is an input. Raises ``UsageError``."""
     import pandas as pd
 
-    names = [str(column) for column in table.columns]
+    names = names_of(table)
     made = {name: column_of(name, table.iloc[:, place]) for place, name in enumerate(names)}
     labels = list(table.columns)
 
@@ -197,6 +243,8 @@ def column_of(name: str, series: Any) -> Column:
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
         return _of_numbers(name, series)
     if dtype.kind in "biuf":  # pandas' own numbers, which may be missing
+        if not is_exact(known := series.dropna(), dtype):
+            return _of_large(name, known, len(known) < len(series))
         return Column("FP64", False, lambda values: _nullable(values, dtype))
     return _of_objects(name, series)
 
@@ -206,7 +254,7 @@ def _of_numbers(name: str, series: Any) -> Column:
     if dtype.kind == "b":
         return Column("BOOL", False, lambda values: values)
     if dtype.kind in "iu":
-        if len(series) and int(series.abs().max()) >= _EXACT:
+        if not is_exact(series, dtype):
             return Column("INT64" if dtype.kind == "i" else "UINT64", False, lambda values: values)
         return Column("FP64", False, lambda values: narrow(values, dtype))
     if dtype.kind == "f":
@@ -215,6 +263,20 @@ def _of_numbers(name: str, series: Any) -> Column:
         f"column {name!r} of the example is of {dtype}, which no input carries; if the model does "
         "not use it, leave it out of the example"
     )
+
+
+def _of_large(name: str, known: Any, has_missing: bool) -> Column:
+    """Whole numbers of pandas' own, too large for FP64, which says what is missing by NaN."""
+    dtype = known.dtype
+    if has_missing:
+        raise UsageError(
+            f"column {name!r} of the example has whole numbers beyond 2**53 and missing values, "
+            "which no input carries together: make it a column of texts"
+        )
+    import pandas as pd
+
+    datatype = "INT64" if dtype.kind == "i" else "UINT64"
+    return Column(datatype, False, lambda values: pd.array(values, dtype=dtype))
 
 
 def narrow(values: Array, dtype: np.dtype[Any]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -75,7 +76,8 @@ def _arrays(kind: str, rows: Rows, given: Any) -> dict[str, Array]:
 class _Run:
     """The methods of an object, called with the rows that arrays by input are.
 
-    A ``ValueError`` is what the object says of its input: it becomes ``InvalidRequest``.
+    Each method gets rows of its own, since the one before may have changed those that it got. A
+    ``ValueError`` is what the object says of its input: it becomes ``InvalidRequest``.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class _Run:
         self._thing = rows.thing
         self._configuration = configuration
 
-    def __call__(self, **arrays: Array) -> Mapping[str, Array]:
+    def __call__(self, /, **arrays: Array) -> Mapping[str, Array]:
         return self.answers(arrays)
 
     def answers(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -100,19 +102,26 @@ class _Run:
     def _answers(self, arrays: Mapping[str, Array], calls: Mapping[str, Call]) -> dict[str, Array]:
         try:
             with _configured(self._configuration):
-                given = self._thing(arrays)
-                found = {name: call(given) for name, call in calls.items()}
+                rows = [self._thing(arrays)] * len(calls)
+                rows[1:] = map(_copied, rows[1:])
+                given = zip(calls.items(), rows, strict=True)
+                found = {name: call(own) for (name, call), own in given}
         except ValueError as error:
             told = str(error).strip().split("\n")[0]
             raise InvalidRequest(f"{self._kind} refuses the rows: {told}") from error
         return dict(_by_output(found))
 
 
+def _copied(rows: Any) -> Any:
+    """A copy of *rows* with the same layout in memory, on which last bits may depend."""
+    return rows.copy() if hasattr(rows, "toarray") else copy.copy(rows)
+
+
 def _by_output(found: Mapping[str, Any]) -> Mapping[str, Array]:
     """The arrays by output: of several outputs, probabilities are one array each."""
     answers: dict[str, Array] = {}
     for name, answer in found.items():
-        if isinstance(answer, list):
+        if isinstance(answer, list) and all(isinstance(each, np.ndarray) for each in answer):
             answers |= {f"{name}_{place}": np.asarray(each) for place, each in enumerate(answer)}
         else:
             answers[name] = np.asarray(answer.toarray() if hasattr(answer, "toarray") else answer)

@@ -12,11 +12,13 @@ from workbench.core.inference.runner import Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish
 from workbench.core.turns import Gate, Held, Place
-from workbench.errors import ManyAnswers
+from workbench.errors import ManyAnswers, WaitsWithoutEnd
 from workbench.inference import InferRequest, InferResponse
-from workbench.model import ModelId
+from workbench.model import ModelId, shown_name
 from workbench.stop import running_until
 from workbench.tensor import Tensor
+
+_MOST_RUNS = 64  # that wait for each other in one request, each on a thread of its own
 
 _turn: ContextVar[Turn] = ContextVar("workbench-turn")  # of the stream that this thread runs
 
@@ -37,12 +39,24 @@ class Calling(Direct):
         session = self.session
         assert isinstance(session, FunctionSession)
         check_allowed(session, request)
+        self._check_depth()
         with (
             self._runs.on_behalf((self.model,)),
             self._memory.watch.run(self.model),
             running_until(request.stop),
         ):
             return session.run(request.inputs, wanted, request=request), None
+
+    def _check_depth(self) -> None:
+        """Raise ``WaitsWithoutEnd`` if functions ask each other without an end."""
+        parents = self._runs.parents
+        if self._runs.depth < _MOST_RUNS or self.model not in parents:
+            return
+        circle = parents[parents.index(self.model) :]
+        names = " asks ".join(shown_name(model.name) for model in (*circle, self.model))
+        raise WaitsWithoutEnd(
+            f"functions ask each other without an end: {names}, {_MOST_RUNS} deep"
+        )
 
 
 class Streaming(Calling):
@@ -72,6 +86,7 @@ class Streaming(Calling):
         session, each, stop = self.session, request.each, request.stop
         assert isinstance(session, GeneratorSession)
         check_allowed(session, request)
+        self._check_depth()
         if each is None:
             raise ManyAnswers(
                 f"{self.model} may give several answers: use generate_stream, gRPC's "
