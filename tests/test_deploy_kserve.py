@@ -208,8 +208,8 @@ def test_the_images_extras() -> None:
         FOLDER.parents[1] / "docs/in_containers.md",
     ]
     named = [re.findall("EXTRAS=([a-z,]+)", page.read_text("utf-8")) for page in pages]
-    assert named == [["grpc,gpu", "grpc"], ["grpc,gpu"], ["grpc,gpu"]]
-    assert {"grpc", "gpu"} <= set(project["optional-dependencies"])
+    assert named == [["grpc,images,gpu", "grpc,images"], ["grpc,images,gpu"], ["grpc,images,gpu"]]
+    assert {"grpc", "images", "gpu"} <= set(project["optional-dependencies"])
 
 
 def test_modelmeshs_endpoints() -> None:

@@ -108,7 +108,7 @@ def test_nvml_comes_from_its_owner() -> None:
     assert "pynvml" not in pinned()
 
 
-@pytest.mark.parametrize("extra", [None, "gpu", "grpc", "test", "lab", "samples"])
+@pytest.mark.parametrize("extra", [None, "gpu", "grpc", "images", "test", "lab", "samples"])
 def test_constraints_keep_the_bounds(extra: str | None) -> None:
     """The versions that the tests ran with are within the declared bounds."""
     pins = pinned()
@@ -122,7 +122,7 @@ def test_constraints_keep_the_bounds(extra: str | None) -> None:
 def test_every_dependency_is_pinned() -> None:
     """Whatever the tests install on Linux is in the constraints."""
     pins = pinned()
-    for extra in (None, "test", "lab", "samples"):
+    for extra in (None, "images", "test", "lab", "samples"):
         for name, found in requirements(extra).items():
             for requirement in found:
                 if requirement.marker is None or requirement.marker.evaluate():

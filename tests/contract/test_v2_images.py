@@ -3,6 +3,7 @@
 import io
 import json
 import struct
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,17 @@ def test_what_is_refused(
     """What is no image, or not one for this model, is the client's mistake, and says which."""
     response = send(client, model, *files)
     assert (response.status_code, told in error_of(response)) == (status, True), response.text
+
+
+def test_a_resize_without_opencv(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra, an image of another size is refused with the cure; one of its size is not.
+
+    With the extra, it is resized.
+    """
+    larger = png(np.repeat(PIXELS, 2, axis=0))
+    assert pixels_of(send(client, "nhwc", larger)).shape == (1, 2, 4, 3)
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    refused = send(client, "nhwc", larger)
+    assert refused.status_code == 501
+    assert error_of(refused).endswith("pip install 'serving-workbench[images]'")
+    assert np.array_equal(pixels_of(send(client, "nhwc", png())), PIXELS[None, :, :, ::-1])

@@ -28,6 +28,7 @@ from workbench.views.table import table_html
 
 _EXTRAS = {
     "grpc": ("grpcio", "gRPC"),
+    "images": ("opencv-python-headless", "images of another size than the model's"),
     "sklearn": ("skl2onnx", "estimators of scikit-learn as ONNX"),
     "boost": ("onnxmltools", "models of XGBoost and LightGBM as ONNX"),
     "torch": ("torch", "modules of PyTorch"),
