@@ -281,7 +281,7 @@ class ContainerRefused(WorkbenchError):
     def __init__(self, message: str, code: int = 500, told: str = "") -> None:
         super().__init__(message)
         self.code = code
-        self.told = told
+        self.told = told or message
 
 
 class RequestStopped(WorkbenchError):

@@ -273,6 +273,20 @@ def test_other_threads_run_meanwhile(body: str, kind: str, datatype: str) -> Non
 
 
 @pytest.mark.parametrize(
+    "row", ["1,2,{}3", '1,"2",{}""', '"a,b",{}c', "{},", "1,{}x", "1", '"2",3']
+)
+@pytest.mark.parametrize("newline", ["\n", "\r", "\r\n"])
+def test_long_rows(row: str, newline: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that are read in pieces have the cells of rows that are not."""
+    row = row.format("4," * 20)
+    body = newline.join((row, "", row, row.replace("4", "5"))).encode()
+    media_type = parse_media_type("text/csv")
+    whole = tables.read_csv(body, media_type, "BYTES").tolist()
+    monkeypatch.setattr(tables, "_LONG", 8)
+    assert tables.read_csv(body, media_type, "BYTES").tolist() == whole
+
+
+@pytest.mark.parametrize(
     ("datatype", "body"),
     [
         ("INT8", "300,2"),

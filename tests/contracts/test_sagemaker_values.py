@@ -146,9 +146,7 @@ def test_what_a_refusal_says() -> None:
     assert refusal_of(ModelNotReady("x"), "a").message == "Model not found: a"
     assert refusal_of(LoadFailed("x"), "a").message == "x"
     assert refusal_of(KeyError("x")).message == "KeyError: 'x'"
-    for body in ('{"message": "x"}', "x", "\n x"):
-        refusal = refusal_of(errors.ContainerRefused(body, 507))
-        assert (refusal.status, refusal.message) == (507, "x")
+    assert refusal_of(errors.ContainerRefused("{}", 507, "x")) == Refusal(507, "x")
     assert refusal_of(errors.ContainerRefused("no answer")).status == 500
     assert refusal_of(errors.ContainerRefused("[" * 3000, 400)).status == 400
     long = refusal_of(InvalidRequest("\ud800" + "é" * 10**5))

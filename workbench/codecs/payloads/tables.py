@@ -101,13 +101,43 @@ def _array(text: str, datatype: str) -> Array:
 def _even_rows(text: str) -> Iterator[list[str]]:
     """The cells of each row that has any. Raises ``ValueError`` unless all have as many."""
     width = number = 0
-    for row in filter(None, csv.reader(io.StringIO(text, newline=""))):
+    row: list[str] = []
+    for cells, ends in _cells(text):
+        row += cells
+        if not ends:
+            continue
         if number and len(row) != width:
             raise ValueError(
                 f"the number of columns changed from {width} to {len(row)} at row {number + 1}"
             )
         width, number = len(row), number + 1
         yield row
+        row = []
+
+
+def _cells(text: str) -> Iterator[tuple[list[str], bool]]:
+    """The cells of each row, of a long one some at a time, and whether they end the row."""
+    goes_on = False
+
+    def pieces() -> Iterator[str]:
+        nonlocal goes_on
+        for line in io.StringIO(text, newline=""):
+            start = 0
+            while end := line.find(",", start + _LONG) + 1:
+                goes_on = True
+                yield line[start:end]
+                start = end
+            goes_on = False
+            yield line[start:]
+
+    went_on = False
+    for found in csv.reader(pieces()):
+        if goes_on:
+            found.pop()  # what follows the last comma is in the next piece
+        cells = found or ([""] if went_on else [])  # nothing follows it
+        if cells:
+            yield cells, not goes_on
+        went_on = goes_on
 
 
 def _numbers(
