@@ -1,12 +1,13 @@
 """Names that are no more: each way to say one is told what to say instead."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from click.testing import CliRunner
 from IPython.core.error import UsageError as IPythonUsageError
 
-from workbench import Workbench, removed
+from workbench import Int64, Workbench, removed
 from workbench.asking.connection import Connection
 from workbench.commands.cli import main
 from workbench.errors import AttributeUnknown, SettingError, UsageError
@@ -69,12 +70,29 @@ def of_argument(name: str) -> list[Callable[[], object]]:
     return ways
 
 
+def of_hint(name: str) -> list[Callable[[], object]]:
+    jaxtypings = type("Float32[ndarray, 'n']", (), {"dtypes": ["float32"], "dim_str": "n"})
+    hint = Literal["a", "b"] if name == "hint of typing.Literal" else jaxtypings
+
+    def taking(x: hint) -> Int64["n"]: ...  # type: ignore[valid-type]
+    def taking_or_not(x: hint | None) -> Int64["n"]: ...  # type: ignore[valid-type]
+    def giving(x: Int64["n"]) -> hint: ...  # type: ignore[valid-type]
+
+    return [
+        lambda: Workbench(device="cpu").serve(taking),
+        lambda: Workbench(device="cpu").serve(taking_or_not),
+        lambda: Workbench(device="cpu").serve(giving),
+    ]
+
+
 def ways_of(name: str) -> list[Callable[[], object]]:
     """All ways in which a person may say *name*."""
     if name.startswith("wb."):
         return of_verb(name.removeprefix("wb."))
     if name.startswith("workbench "):
         return of_command(name.removeprefix("workbench "))
+    if name.startswith("hint of "):
+        return of_hint(name)
     return of_argument(name) if name.endswith("=)") else of_setting(name)
 
 

@@ -2,8 +2,8 @@
 
 A name is that of a setting, which is also a variable, an option of the shell and one of the magic
 (``"metrics_every"``); of a verb (``"wb.tune"``), which is also a command and a magic; of a command
-alone (``"workbench top"``); or of an argument of a verb (``"bench(rates=)"``), which is also an
-option of its command and of its magic.
+alone (``"workbench top"``); of an argument of a verb (``"bench(rates=)"``), which is also an
+option of its command and of its magic; or of a kind of type hints (``"hint of jaxtyping"``).
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ REMOVED: dict[str, str] = {
     "workbench top": "open the address of the server in a browser, or ask workbench models",
     "default_accept": "set the variable SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT, or send Accept",
     "model_cache": "models stay while there is room; keep_alive unloads those that are idle",
+    "hint of jaxtyping": 'from workbench import Float32, and write Float32["batch", 4]',
+    "hint of typing.Literal": "write the type of its values, such as str",
 }
 """The names, in alphabetical order; a cure is one line without a full stop."""
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict
+from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -14,7 +13,7 @@ import workbench
 from workbench import BFloat16, Float32, Int64, Text
 from workbench.errors import UsageError
 from workbench.objects import hints
-from workbench.objects.hints import datatype_named, hint_of, input_hints, output_hints
+from workbench.objects.hints import datatype_named, input_hints, output_hints
 from workbench.tensor import DATATYPES
 
 
@@ -94,19 +93,6 @@ def test_what_is_returned_is_the_outputs() -> None:
     assert shapes(output_hints(later)) == answer
 
 
-def test_hints_of_jaxtyping() -> None:
-    """An annotation with one datatype and a name for each size is read."""
-    hint = hint_of(jaxtyping.Float32[np.ndarray, "batch _ c=3 4"])
-    assert hint is not None
-    assert (hint.datatype, hint.shape) == ("FP32", (-1, -1, 3, 4))
-    half = hint_of(jaxtyping.BFloat16[np.ndarray, "n"])
-    assert half is not None
-    assert half.datatype == "BF16"
-    for several in (jaxtyping.Float[np.ndarray, "n"], jaxtyping.Float32[np.ndarray, "... 4"]):
-        with pytest.raises(UsageError, match=r"several datatypes|any number of dimensions"):
-            hint_of(several)
-
-
 @pytest.mark.parametrize("given", ["FP32", np.float32, np.dtype("<f4"), Float32])
 def test_names_of_datatypes(given: Any) -> None:
     """V2's names and numpy's types are the same datatype."""
@@ -115,9 +101,9 @@ def test_names_of_datatypes(given: Any) -> None:
 
 
 def test_hints_whose_meaning_is_plain() -> None:
-    """An optional number is a number, and one of several texts is a text."""
+    """An optional number is a number."""
 
-    def f(x: Optional[int], y: float | None = None) -> Literal["a", "b"]: ...  # noqa: UP045
+    def f(x: Optional[int], y: float | None = None) -> str: ...  # noqa: UP045
 
     hints = input_hints(f)
     assert {name: hint.datatype for name, hint in hints.items()} == {"x": "INT64", "y": "FP64"}
@@ -129,7 +115,6 @@ def test_hints_whose_meaning_is_plain() -> None:
     [
         (np.ndarray, "numpy.ndarray"),
         (int | str, "int | str"),
-        (Literal["a", 1], "Literal['a', 1]"),
         (Any, "Any"),
     ],
     ids=str,

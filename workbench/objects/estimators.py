@@ -249,7 +249,7 @@ def _outputs(estimator: Any) -> dict[str, Hint]:
         return {name: Hint(floats, (-1, count) if count else (-1,)) for name in calls}
     if kind_of(last) == "lightgbm" and callable(last.objective):
         raise UsageError("its objective is a function, so it gives no labels: pass example=")
-    classes = getattr(estimator, "classes_", None)
+    classes: Any = getattr(estimator, "classes_", None)
     if type(last).__name__ == "ClassifierChain":
         return {name: Hint("FP64", (-1, len(classes))) for name in calls}
     if isinstance(classes, list):  # of several outputs

@@ -1,7 +1,7 @@
 """Inputs and outputs by type hints: ``def f(x: Float32["batch", 4]) -> Float32["batch"]``.
 
-``Float32`` and the others are here; jaxtyping's annotations, ``np.float32`` and ``torch.float32``
-are read too, and Python's ``str``, ``bytes``, ``float``, ``int``, ``bool`` and lists of them.
+``Float32`` and the others are here; ``np.float32`` and ``torch.float32`` are read too, and Python's
+``str``, ``bytes``, ``float``, ``int``, ``bool`` and lists of them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy as np
 
 from workbench.errors import UsageError
 from workbench.model import TAKEN
+from workbench.removed import no_more
 from workbench.tensor import DATATYPES, Array, datatype_of
 
 Size = int | str | None
@@ -140,34 +141,14 @@ def hint_of(annotation: object) -> Hint | None:
     for detail in getattr(annotation, "__metadata__", ()):  # of Annotated
         if isinstance(detail, Hint):
             return detail
-    if typing.get_origin(annotation) is typing.Literal:
-        kinds = {type(value) for value in typing.get_args(annotation)}
-        annotation = kinds.pop() if len(kinds) == 1 else None
     if isinstance(annotation, type) and annotation in _SCALARS:
         return _scalar(*_SCALARS[annotation])
     if typing.get_origin(annotation) is list:
         (element,) = typing.get_args(annotation)
         return _list(*_SCALARS[element]) if element in _SCALARS else None
-    if hasattr(annotation, "dtypes") and hasattr(annotation, "dim_str"):
-        return _of_jaxtyping(annotation)
     is_type = isinstance(annotation, type) and issubclass(annotation, np.generic)
     datatype = datatype_named(annotation) if is_type or "torch." in str(annotation)[:6] else None
     return Hint(datatype, (), lambda array: array[()]) if datatype else None
-
-
-def _of_jaxtyping(annotation: Any) -> Hint:
-    """``Float32[np.ndarray, "batch 4"]``, where a size may also be ``_`` or ``name=4``."""
-    names = list(annotation.dtypes)
-    if len(names) != 1:
-        raise UsageError(f"{annotation.__name__} has several datatypes: use one such as Float32")
-    datatype = "BF16" if names == ["bfloat16"] else datatype_named(np.dtype(names[0]))
-    assert datatype is not None
-    sizes = [size.rpartition("=")[2] for size in annotation.dim_str.split()]
-    if any(not size.isalnum() and not size.isidentifier() for size in sizes):
-        raise UsageError(f"{annotation.__name__} has any number of dimensions: name each of them")
-    shape = tuple(int(size) if size.isdecimal() else -1 for size in sizes)
-    is_torch = getattr(annotation.array_type, "__module__", "").partition(".")[0] == "torch"
-    return Hint(datatype, shape, torch_tensor if is_torch else None)
 
 
 def torch_tensor(array: Array) -> object:
@@ -242,7 +223,11 @@ def _not_told(function: Callable[..., Any], what: str, annotation: object) -> st
     if annotation is None:
         return f"{named} does not say what {what} is"
     written = inspect.formatannotation(annotation)
-    return f"{named} says that {what} is {written}, which tells no datatype and shape"
+    told = f"{named} says that {what} is {written}, which tells no datatype and shape"
+    hint = _without_none(annotation)
+    kind = "jaxtyping" if hasattr(hint, "dim_str") else str(typing.get_origin(hint))
+    gone = no_more(f"hint of {kind}", f"hint of {kind}")
+    return f"{told} ({gone})" if gone else told
 
 
 def output_hints(function: Callable[..., Any]) -> dict[str, Hint]:

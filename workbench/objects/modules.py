@@ -137,7 +137,8 @@ class ModuleRun:
         if self._autocast is None:
             return nullcontext()
         kind = torch.device(self._device).type
-        return torch.autocast(kind, dtype=self._autocast)
+        autocast: AbstractContextManager[Any] = torch.autocast(kind, dtype=self._autocast)
+        return autocast
 
     def _typed(self) -> AbstractContextManager[None]:
         """The cell's default datatype, which is one for all threads."""
