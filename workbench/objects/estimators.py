@@ -251,7 +251,7 @@ def _outputs(estimator: Any) -> dict[str, Hint]:
         raise UsageError("its objective is a function, so it gives no labels: pass example=")
     classes: Any = getattr(estimator, "classes_", None)
     if type(last).__name__ == "ClassifierChain":
-        return {name: Hint("FP64", (-1, len(classes))) for name in calls}
+        return {name: Hint("FP64", (-1, len(estimator.classes_))) for name in calls}
     if isinstance(classes, list):  # of several outputs
         return _several_labels(classes, "probabilities" in calls)
     labels = np.asarray(range(1) if classes is None else classes)

@@ -137,8 +137,8 @@ class ModuleRun:
         if self._autocast is None:
             return nullcontext()
         kind = torch.device(self._device).type
-        autocast: AbstractContextManager[Any] = torch.autocast(kind, dtype=self._autocast)
-        return autocast
+        cast: AbstractContextManager[Any] = torch.autocast(kind, dtype=self._autocast)
+        return cast
 
     def _typed(self) -> AbstractContextManager[None]:
         """The cell's default datatype, which is one for all threads."""
