@@ -1,1 +1,1 @@
-"""What runs a model: one file a kind, behind ``base.Backend`` and ``base.Session``."""
+"""The backends, which run models: one file a kind, behind ``base.Backend`` and ``base.Session``."""

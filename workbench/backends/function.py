@@ -121,7 +121,7 @@ class FunctionSession(Runnable):
         return given
 
     def _blamed(self, error: BaseException) -> WorkbenchError:
-        """What to raise for an *error* of the function, in its handler."""
+        """The exception to raise for an *error* of the function, in its handler."""
         stop = stop_of_run()
         ended = isinstance(error, CancelledError | RequestStopped)
         if ended and stop is not None and stop.error is not None:

@@ -40,7 +40,7 @@ _CHECKED = frozenset(("INT32", "INT64", "BOOL"))
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
-    """What a server allows: limits, and the memory that it shares with clients, if any.
+    """The rules of a server: limits, and the memory that it shares with clients, if any.
 
     *describe* returns the model's signature, for what takes long to read: it is refused before.
     """
@@ -64,7 +64,7 @@ class ReplyForm:
     spans: Mapping[str, RegionSpan] | None = None
 
     def is_binary(self, output: str) -> bool:
-        """Whether *output* goes as binary data; its own wish wins over the request's."""
+        """True if *output* goes as binary data; its own wish wins over the request's."""
         return (self.binary_of or {}).get(output, self.binary)
 
 

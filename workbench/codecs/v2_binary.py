@@ -67,7 +67,7 @@ def with_length(element: bytes) -> bytes:
 
 
 def is_small(tensor: Tensor) -> bool:
-    """Whether ``encode`` of numbers is but ``tobytes``."""
+    """True if ``encode`` of numbers is but ``tobytes``."""
     return tensor.array.nbytes <= _SMALL_NBYTES and sys.byteorder == "little"
 
 

@@ -100,7 +100,7 @@ def _parse_leniently(body: bytes) -> Json:
 
 
 def is_array(value: Json) -> bool:
-    """Whether a parsed value is a JSON array."""
+    """True if a parsed value is a JSON array."""
     return isinstance(value, ARRAYS)
 
 
@@ -410,7 +410,7 @@ def encode(name: str, tensor: Tensor, encoding: str = "") -> object:
 
 
 def may_lack_numbers(data: object) -> bool:
-    """Whether *data* may have NaN or infinities, which JSON lacks. False is certain, True is not.
+    """True if *data* may have NaN or infinities, which JSON lacks. False is certain, True is not.
 
     Searching a short text for the word null is faster; for a long text it is ten times slower.
     """

@@ -181,7 +181,7 @@ class KnownTexts:
 def known_text(
     body: Body, end: int, request: InferRequest, form: ReplyForm, rules: RequestRules
 ) -> KnownText | None:
-    """What *body* said, whose text ends at *end*: *request*.
+    """The text of *body*, which ends at *end* and was read as *request*, to be known again.
 
     ``None`` if it is not clear which part of the text has which meaning.
     """
@@ -206,7 +206,7 @@ def known_text(
 
 
 def _is_plain(text: bytes, inputs: list[_Input], rules: RequestRules) -> bool:
-    """Whether *text* has the usual spelling and order, and *inputs* are numbers."""
+    """True if *text* has the usual spelling and order, and *inputs* are numbers."""
     if not _IS_LITTLE or b"\\" in text or b"shared_memory" in text:
         return False
     if text.count(b"[") + text.count(b"{") > rules.max_nesting:  # other values may nest as deep

@@ -21,7 +21,7 @@ class Activations:
         self.missed = 0
 
     def wants(self, inputs_nbytes: int) -> bool:
-        """Whether another measurement of that size is useful."""
+        """True if another measurement of that size is useful."""
         return len(self._seen.get(inputs_nbytes.bit_length(), ())) < _SAMPLES
 
     def observe(self, inputs_nbytes: int, peak_nbytes: int) -> None:

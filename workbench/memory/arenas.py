@@ -27,7 +27,7 @@ class Arenas:
 
     @property
     def sees(self) -> bool:
-        """Whether the last reading succeeded."""
+        """True if the last reading succeeded."""
         return self._seen_nbytes is not None
 
     def begin(self, model: ModelId) -> None:

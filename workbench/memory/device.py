@@ -154,7 +154,7 @@ class Gpus:
         return self._asked(device, self._figures) or GpuReading()
 
     def _asked(self, device: Device, ask: Callable[[Any], _T | None]) -> _T | None:
-        """What *ask* finds of *device*; ``None`` if the driver answers with an error."""
+        """The answer of *ask* about *device*; ``None`` if the driver answers with an error."""
         nvml = self._nvml
         try:
             return ask(nvml.nvmlDeviceGetHandleByUUID(device.uuid))
@@ -268,7 +268,7 @@ def cuda_numbers(library: Any = None) -> dict[str, int]:
 
 
 def in_cuda_order(gpus: Iterable[Device], numbers: Mapping[str, int]) -> tuple[Device, ...]:
-    """Those of *gpus* that CUDA has *numbers* for, in their order."""
+    """The *gpus* that CUDA has *numbers* for, in the order of the numbers."""
     known = [
         replace(gpu, index=numbers[uuid])
         for gpu in gpus

@@ -112,7 +112,7 @@ class MemoryWatch:
     ) -> None:
         self.keeps = meter.keeps
         self.sees = meter.begin_peak() is not None
-        """Whether runs can be measured."""
+        """True if runs can be measured."""
         self._device = device
         self._meter = meter
         self._log = log

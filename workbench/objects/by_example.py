@@ -21,7 +21,7 @@ _WANTED = "arrays, tensors, numbers, texts, lists of these, or a table"
 
 
 class Seen(NamedTuple):
-    """What is to be called, and what it takes and gives."""
+    """The function to call, with its inputs and outputs."""
 
     function: Callable[..., Any]
     inputs: dict[str, Hint]

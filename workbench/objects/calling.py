@@ -37,7 +37,7 @@ class Loop:
     def run(
         self, coroutine: Coroutine[Any, Any, Any], stop: CancellationToken | None = None
     ) -> object:
-        """What *coroutine* returns, for a thread that is not the loop's; *stop* cancels it.
+        """The result of *coroutine*, for a thread that is not the loop's; *stop* cancels it.
 
         Raises as it does, and ``CancelledError``; it has ended then.
         """
@@ -136,7 +136,7 @@ def called_with(
 
 
 def by_position_only(function: Callable[..., Any], inputs: Iterable[str]) -> tuple[str, ...]:
-    """Those of *inputs* that *function* does not take by name, such as numpy's own do.
+    """The *inputs* that *function* does not take by name, such as those of numpy's own functions.
 
     They are all of them where it takes ``*args`` and nothing by name.
     """
@@ -147,13 +147,13 @@ def by_position_only(function: Callable[..., Any], inputs: Iterable[str]) -> tup
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether *function* is ``async``, and so runs on a loop."""
+    """True if *function* is ``async``, and so runs on a loop."""
     code = _innermost(function)
     return inspect.iscoroutinefunction(code) or inspect.isasyncgenfunction(code)
 
 
 def streams_of(function: Callable[..., Any]) -> bool:
-    """Whether *function* is a generator function, ``async`` or not.
+    """True if *function* is a generator function, ``async`` or not.
 
     A decorated one is, if its type hints say that it returns what such a function does: a
     decorator may also make a list of it.
@@ -182,7 +182,7 @@ def wrapper_of(function: Callable[..., Any]) -> Callable[[Wrapper], Wrapper]:
 def _each(
     answers: Any, loop: Loop, names: tuple[str, ...], packed: Mapping[str, Callable[[Any], object]]
 ) -> Generator[object]:
-    """What a generator yields, packed; an ``async`` one runs on *loop*."""
+    """The packed answers of a generator; an ``async`` one runs on *loop*."""
     if isinstance(answers, AsyncGenerator):
         answers = _awaited(answers, loop)
     with closing(answers):
@@ -241,6 +241,6 @@ def _innermost(function: Callable[..., Any]) -> Any:
 
 
 def _code_of(function: Callable[..., Any]) -> Any:
-    """What is called: *function*, that of a partial, or its method ``__call__``."""
+    """The code of *function*: its own, that of a partial's function, or its method ``__call__``."""
     inner = getattr(function, "func", function)  # of a partial
     return inner if inspect.isroutine(inner) else type(inner).__call__

@@ -43,7 +43,7 @@ def checked_name(name: str) -> str:
 
 
 def declared_id(function: Callable[..., Any], name: str | None, version: int) -> ModelId:
-    """What *function* is called as a model. Raises ``UsageError``."""
+    """The model's name and version of *function*. Raises ``UsageError``."""
     called = checked_name(name or _own_name(function))
     if called.startswith(PLATFORM_PREFIX):
         raise UsageError(f"names that begin with {PLATFORM_PREFIX!r} are SageMaker's: {called!r}")

@@ -114,7 +114,7 @@ def _chooses_columns(estimator: Any) -> bool:
 
 
 def _has_categories(estimator: Any) -> bool:
-    """Whether *estimator* was fitted to columns of pandas' categories."""
+    """True if *estimator* was fitted to columns of pandas' categories."""
     if kind_of(estimator) == "lightgbm":
         return bool(estimator.booster_.pandas_categorical)
     if kind_of(estimator) == "xgboost":

@@ -12,7 +12,7 @@ _runs: dict[int, tuple[int, list[Any]]] = {}  # by the id of a module: runs, and
 
 
 def is_switchable(module: Any) -> bool:
-    """Whether *module* has a mode; one that TorchScript froze is in eval mode for good."""
+    """True if *module* has a mode; one that TorchScript froze is in eval mode for good."""
     return hasattr(module, "training")
 
 

@@ -67,7 +67,7 @@ def _too_large(nbytes: int) -> str:
 
 
 def _pickled(thing: Any, most_nbytes: int | None) -> tuple[Callable[[], Any], int]:
-    """What makes a copy of *thing*, and the bytes that this takes.
+    """A maker of copies of *thing*, and the bytes that a copy takes.
 
     A pickle keeps all that an object says it is, where ``deepcopy`` of LightGBM's booster drops its
     best iteration. Objects with functions of a cell have no pickle: of these ``deepcopy`` refers

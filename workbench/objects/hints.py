@@ -204,7 +204,7 @@ def parameters_of(function: Callable[..., Any]) -> Mapping[str, inspect.Paramete
 
 
 def takes_only_args(function: Callable[..., Any]) -> bool:
-    """Whether all that *function* takes is ``*args``."""
+    """True if all that *function* takes is ``*args``."""
     kinds = [each.kind for each in parameters_of(function).values()]
     return kinds == [inspect.Parameter.VAR_POSITIONAL]
 
@@ -257,7 +257,7 @@ def output_hints(function: Callable[..., Any]) -> dict[str, Hint]:
 
 
 def returns_stream(function: Callable[..., Any]) -> bool:
-    """Whether *function* says that it returns an iterator. Raises ``UsageError``."""
+    """True if *function* says that it returns an iterator. Raises ``UsageError``."""
     return typing.get_origin(_hints(function).get("return")) in _STREAMS
 
 
@@ -286,6 +286,6 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def function_named(function: Callable[..., Any]) -> str:
-    """What messages call *function*."""
+    """The name of *function* in messages."""
     name = getattr(function, "__name__", None) or type(function).__name__
     return "the function" if name == "<lambda>" else name

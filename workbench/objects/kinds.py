@@ -1,4 +1,4 @@
-"""What a thing is, told by the names of its classes: no library is imported for that."""
+"""The kind of a thing, told by the names of its classes: no library is imported for that."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def kind_of(thing: object) -> str:
 
 
 def name_of(thing: object) -> str:
-    """What a model made of *thing* is called: ``LogisticRegression`` is ``logistic_regression``."""
+    """The name of a model made of *thing*: ``logistic_regression`` of a ``LogisticRegression``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", type(thing).__name__)
     return words.lower()

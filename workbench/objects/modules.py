@@ -117,7 +117,7 @@ class ModuleRun:
         return {name: tensor.cpu().numpy() for name, tensor in _named(answer).items()}
 
     def answer(self, arrays: Mapping[str, Array]) -> Any:
-        """What the module returns for *arrays*."""
+        """The module's outputs for *arrays*."""
         import torch
 
         tensors = {n: torch.from_numpy(np.array(a)).to(self._device) for n, a in arrays.items()}
@@ -126,7 +126,7 @@ class ModuleRun:
             return self.called(tensors)
 
     def called(self, tensors: Mapping[str, Any]) -> Any:
-        """What the module returns for *tensors* by input; those it takes by place come first."""
+        """The module's answer to *tensors* by input; those it takes by place come first."""
         given = {name: _filled(tree, tensors) for name, tree in self.trees.items()}
         return self.module(*[given.pop(name) for name in self.first], **given)
 
@@ -227,7 +227,7 @@ def _tree(value: Any, name: str) -> Tree:
 
 
 def _is_nested(value: Any) -> bool:
-    """Whether *value* is a tuple or list with tensors in it; a list of numbers is a tensor."""
+    """True if *value* is a tuple or list with tensors in it; a list of numbers is a tensor."""
     return isinstance(value, tuple | list) and any(
         _is_tensor(each) or isinstance(each, np.ndarray) or _is_nested(each) for each in value
     )

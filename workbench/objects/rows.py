@@ -101,7 +101,7 @@ def rows_of(example: Any, *, by_column: bool, columns: Sequence[str]) -> Rows:
 
 
 def is_table(value: Any) -> bool:
-    """Whether *value* is a table of pandas."""
+    """True if *value* is a table of pandas."""
     return type(value).__module__.partition(".")[0] == "pandas" and value.ndim == 2
 
 
@@ -128,7 +128,7 @@ def _text(value: Any) -> Any:
 
 
 def _has_texts(example: Any) -> bool:
-    """Whether a list has a text, for which numpy would make texts of the numbers beside it."""
+    """True if a list has a text, for which numpy would make texts of the numbers beside it."""
     first = example[0] if isinstance(example, list | tuple) and len(example) else None
     return isinstance(first, str) or (
         isinstance(first, list | tuple) and any(isinstance(each, str) for each in first)
@@ -136,7 +136,7 @@ def _has_texts(example: Any) -> bool:
 
 
 def _is_plain(dtype: Any) -> bool:
-    """Whether a column of *dtype* is one of a matrix: numbers of numpy's."""
+    """True if a column of *dtype* is one of a matrix: numbers of numpy's."""
     return isinstance(dtype, np.dtype) and dtype.kind in "biuf"
 
 

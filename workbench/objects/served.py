@@ -1,4 +1,4 @@
-"""What a server tells of a thing that it serves."""
+"""The description of a thing that a server serves."""
 
 from __future__ import annotations
 

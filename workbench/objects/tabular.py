@@ -142,7 +142,7 @@ def _hint(answer: Array) -> Hint:
 
 
 def _configuration() -> dict[str, Any]:
-    """What ``sklearn.set_config`` set in this thread, if anything; other threads do not see it."""
+    """The settings of ``sklearn.set_config`` in this thread, if any, hidden from others."""
     sklearn = sys.modules.get("sklearn")
     if sklearn is None:
         return {}

@@ -108,7 +108,7 @@ def _parsed(folder: Path) -> Any:
 
 
 def _with_field_meant(told: str) -> str:
-    """What the parser *told*; of a field that does not exist, also the one that was meant."""
+    """The message *told* by the parser; of an unknown field, also the one that was meant."""
     unknown = _NO_FIELD.search(told)
     if unknown is None:
         return told
@@ -164,7 +164,7 @@ class ConfigFiles:
         return _good(found)
 
     def can_skip(self, folder: str) -> bool:
-        """Whether *folder* has the default version policy, told without parsing its configuration.
+        """True if *folder* has the default version policy, told without parsing its configuration.
 
         False if that was read before: then it costs nothing to use it.
         """
@@ -236,12 +236,12 @@ def model_config(name: str, folder: Path, message: Any) -> ModelConfig:
 
 
 def _completes_batching(message: Any) -> bool:
-    """Whether Triton turns on dynamic batching: it leaves alone what has its inputs and outputs."""
+    """True if Triton turns on dynamic batching: it leaves alone what has its inputs and outputs."""
     return message.max_batch_size > 1 and not (message.input and message.output)
 
 
 def _pinned_memory(optimization: Any) -> tuple[bool, bool]:
-    """Whether inputs and outputs may go through pinned memory; by default they may."""
+    """True if inputs and outputs may go through pinned memory; by default they may."""
     inputs, outputs = (
         getattr(optimization, name).enable or not optimization.HasField(name)
         for name in ("input_pinned_memory", "output_pinned_memory")

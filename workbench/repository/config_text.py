@@ -45,7 +45,7 @@ def _tensor(tensor: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _members(told: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """Those of *told* with these *names* that are not empty."""
+    """The fields of *told* with these *names* that are not empty."""
     return {name: told[name] for name in names if told.get(name)}
 
 

@@ -21,6 +21,6 @@ def datatype_of(message: Any) -> str | None:
 
 
 def is_plain(filename: str) -> bool:
-    """Whether *filename* is a name without folders."""
+    """True if *filename* is a name without folders."""
     plain = Path(filename).name == filename
     return plain and filename not in ("", "..") and not _NO_NAME.search(filename)

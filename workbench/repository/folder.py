@@ -276,7 +276,7 @@ def _model_name(entry: os.DirEntry[str]) -> str | None:
 
 
 def _can_be_name(filename: str) -> bool:
-    """Whether a file or folder of that name may be a model."""
+    """True if a file or folder of that name may be a model."""
     if filename.startswith((".", "__")) or "\\" in filename:
         return False
     try:
@@ -351,12 +351,12 @@ def _no_model(folder: str, name: str, filename: str) -> LoadFailed:
 
 
 def is_mlflows(folder: Path) -> bool:
-    """Whether MLflow saved a model in *folder*."""
+    """True if MLflow saved a model in *folder*."""
     return (folder / "MLmodel").exists()
 
 
 def hidden_files(folders: Iterable[Path]) -> str:
-    """What is wrong if *folders* have model files that are not served; else nothing.
+    """A warning of model files in *folders* that are not served; empty if there are none.
 
     Such a file is beside a folder of the same name.
     """

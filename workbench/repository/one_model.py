@@ -1,4 +1,4 @@
-"""Whether a folder is one model, or a folder of models.
+"""Folders that are one model, told from folders of models.
 
     config.pbtxt, 1/model.onnx, model.onnx     any of these is one model, served from the folder
     onnx/model.onnx                            of Hugging Face, served from this file
@@ -45,12 +45,12 @@ def _model_in(folder: Path, inner: Iterable[Path]) -> Path | None:
 
 
 def _is_part(path: Path) -> bool:
-    """Whether a folder of that name may belong to the model around it."""
+    """True if a folder of that name may belong to the model around it."""
     return path.name.isdecimal() or path.name == _HUGGING_FACE
 
 
 def _is_model(folder: Path) -> bool:
-    """Whether *folder* has a configuration, a version or a file of a model."""
+    """True if *folder* has a configuration, a version or a file of a model."""
     if any((folder / name).is_file() for name in (CONFIG_FILENAME, _MODEL)):
         return True
     return folder.is_dir() and bool(_versions(folder))
@@ -64,7 +64,7 @@ def _versions(folder: Path) -> list[Path]:
 
 
 def taken_as(folders: Iterable[Path], name: str | None) -> str:
-    """What the *name* for the model of a folder means for each of *folders*; else nothing."""
+    """A message on the *name* for the model of a folder, for each of *folders*; else nothing."""
     if name is None:
         return ""
     models = [(folder, model_of(folder)) for folder in folders]
@@ -77,7 +77,7 @@ def taken_as(folders: Iterable[Path], name: str | None) -> str:
 
 
 def too_deep(folders: Iterable[Path], name: str | None = None) -> str:
-    """What is wrong if one of *folders* is one model, but is served as models; else nothing.
+    """A warning if one of *folders* is one model, but is served as models; else nothing.
 
     *name*: that of the model where a folder is one.
     """

@@ -99,7 +99,7 @@ def _config(name: str, folder: Path, text: str) -> ModelConfig:
 
 
 def _check_path(path: str) -> bool:
-    """Whether *path* is within the folder of a version.
+    """True if *path* is within the folder of a version.
 
     Raises ``InvalidRequest`` if it does not stay in the folder of the model.
     """

@@ -161,7 +161,7 @@ class ModelRepository:
             )
 
     def _is_part(self, name: str, ensemble: str) -> bool:
-        """Whether *name* is still what was added with *ensemble*, and not a model of its own."""
+        """True if *name* is still what was added with *ensemble*, and not a model of its own."""
         part = self._parts.get(ensemble, {}).get(name)
         return part is not None and self._added.get(name) is part
 

@@ -270,7 +270,7 @@ def _paths_as_sent(source: ModelSource) -> Iterator[None]:
 
 
 def _other_files(folder: Path) -> str:
-    """What to do about the ONNX files in *folder*, whose names are not the one that is read."""
+    """Advice about the ONNX files in *folder* whose names are not the one to read."""
     try:
         names = sorted(each.name for each in folder.iterdir() if each.suffix == ".onnx")
     except OSError:  # the folder is gone, too

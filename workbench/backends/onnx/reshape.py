@@ -15,7 +15,7 @@ from workbench.tensor import Tensor
 
 
 def reshapes(signature: Signature) -> bool:
-    """Whether the model itself has other shapes than its *signature*."""
+    """True if the model itself has other shapes than its *signature*."""
     specs = (*signature.inputs.values(), *signature.outputs.values())
     return any(spec.reshape is not None for spec in specs)
 

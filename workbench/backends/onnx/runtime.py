@@ -95,5 +95,5 @@ def new_session(model: str | bytes, options: Any, cuda: dict[str, str] | None = 
 
 
 def runs_on_cuda(session: Any) -> bool:
-    """Whether *session* got CUDA as its first provider."""
+    """True if *session* got CUDA as its first provider."""
     return bool(session.get_providers()[:1] == ["CUDAExecutionProvider"])

@@ -72,7 +72,7 @@ class PreparedFolder:
         return entry / MODEL
 
     def has(self, content: str) -> bool:
-        """Whether there is an entry of *content*, unchanged since it was written."""
+        """True if there is an entry of *content*, unchanged since it was written."""
         if not (content.isalnum() and content.isascii()):
             return False
         entry = self._entry(content)

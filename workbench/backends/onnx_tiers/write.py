@@ -45,7 +45,7 @@ def write_prepared(file: OnnxFile, folder: Path) -> None:
 
 
 def _answers_alike(file: OnnxFile, plain: Any, model: Path) -> bool:
-    """Whether *model* answers exactly as *plain* does and, when mapped, up to rounding."""
+    """True if *model* answers exactly as *plain* does and, when mapped, up to rounding."""
     limit_nbytes = file.fold_limit_nbytes
     sessions = [
         runtime.new_session(
@@ -66,7 +66,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Whether *other* differs from *one* only by the rounding of sums in another order."""
+    """True if *other* differs from *one* only by the rounding of sums in another order."""
     if one.dtype.kind != "f":
         return _same(one, other)
     return np.allclose(one, other, rtol=1e-2, atol=1e-3 * np.abs(one).max(initial=1.0))

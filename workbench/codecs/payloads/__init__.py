@@ -1,1 +1,1 @@
-"""What SageMaker's clients send and accept, by media type <-> requests and responses."""
+"""The bodies of SageMaker's clients, by media type <-> requests and responses."""

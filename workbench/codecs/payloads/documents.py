@@ -158,7 +158,7 @@ def _by_name(members: Mapping[str, Json], signature: Signature) -> dict[str, Ten
 
 
 def _is_column(name: str, value: Json, known: Mapping[str, TensorSpec]) -> bool:
-    """Whether *value* is that of a column, not a matrix that has any name."""
+    """True if *value* is that of a column, not a matrix that has any name."""
     return (
         name in known
         or not v2_json.is_array(value)

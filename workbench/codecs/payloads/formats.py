@@ -63,7 +63,7 @@ _HEADER_LENGTH = "json-header-size"
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a server allows: the *rules* of V2 bodies, and the bytes of a body once it is read."""
+    """The limits of a server: the *rules* of V2 bodies, and the bytes of a body once it is read."""
 
     rules: v2.RequestRules
     max_nbytes: int
@@ -140,7 +140,7 @@ class Decoder:
         return request, self._rows if is_rows and ROWS not in inputs else self._plain
 
     def _learn(self, array: Array) -> _KnownShape:
-        """What the model says of arrays of the shape of *array*."""
+        """The model's word on arrays of the shape of *array*."""
         spec, shape = self._only, array.shape
         taken = shape_for(spec, shape)
         inputs = {spec.name: Tensor(spec.datatype, array.reshape(taken))}

@@ -83,7 +83,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class _KnownValue:
-    """What is known of a value: its type, and whether it may hold -1, or the least number or 1.
+    """Facts about a value: its type, and whether it may hold -1, or the least number or 1.
 
     *elem_type* is a TensorProto.DataType, 0 if unknown, -1 for any but INT32 and INT64.
     """
@@ -120,7 +120,7 @@ def _divides(graph: Graph) -> bool:
 
 
 def _is_division(node: Node) -> bool:
-    """Whether *node* is a ``Div`` or integer ``Mod``; in a function, the call may set fmod."""
+    """True if *node* is a ``Div`` or integer ``Mod``; in a function, the call may set fmod."""
     if node.op not in _DIVISIONS or node.domain or len(node.inputs) != 2:
         return False
     return node.op == b"Div" or (node.op == b"Mod" and node.ints.get(b"fmod") != (1,))
@@ -177,7 +177,7 @@ class _Search:
     def _node(
         self, node: Node, given: list[_KnownValue], scope: _Scope, path: tuple[int, ...]
     ) -> list[_KnownValue]:
-        """What is known of each output of *node*."""
+        """Facts about each output of *node*."""
         found = self._functions.get((node.domain, node.op)) if self._functions else None
         outer = [] if found else scope  # a graph given to a function sees what is in there
         results = [
@@ -213,7 +213,7 @@ def _of_type(elem_type: int) -> _KnownValue:
 
 
 def _inputs(node: Node, graph: Graph, given: Sequence[_KnownValue]) -> dict[bytes, _KnownValue]:
-    """What is known of the names that a subgraph begins with."""
+    """Facts about the names that a subgraph begins with."""
     local = {info.name.encode(): _of_type(info.elem_type) for info in graph.inputs}
     if node.op == b"Loop":  # its inputs after the first two are the state
         for info, known in zip(graph.inputs[2:], given[2:], strict=False):
@@ -237,7 +237,7 @@ def _of_constant(value: Value) -> _KnownValue:
 
 
 def _result(node: Node, index: int, given: Sequence[_KnownValue]) -> _KnownValue:
-    """What is known of output *index* of a *node* whose inputs are *given*."""
+    """Facts about output *index* of a *node* whose inputs are *given*."""
     op = node.op
     if node.domain not in (b"", b"ai.onnx.ml"):
         return _of_type(_NO_INTEGER) if index == 0 and op in _FLOATING else _ANY
@@ -254,7 +254,7 @@ def _result(node: Node, index: int, given: Sequence[_KnownValue]) -> _KnownValue
 
 
 def _either(moved: Sequence[_KnownValue]) -> _KnownValue:
-    """What is known of a value whose elements are from any of the *moved*."""
+    """Facts about a value whose elements are from any of the *moved*."""
     return _KnownValue(
         next((known.elem_type for known in moved if known.elem_type), 0),
         minus_one=any(known.minus_one for known in moved),

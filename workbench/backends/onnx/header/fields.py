@@ -26,7 +26,7 @@ _RUNS |= {0x51: re.compile(rb"(?:Q.{8})*+", re.DOTALL)}
 
 
 class Fault(Exception):
-    """What is wrong with the file; `read_onnx_file` adds its name."""
+    """A fault of the file; `read_onnx_file` adds its name."""
 
 
 class Files:

@@ -96,7 +96,7 @@ class OnnxFile:
 
     @property
     def is_rewritten(self) -> bool:
-        """Whether the engine gets another model than the one in the file."""
+        """True if the engine gets another model than the one in the file."""
         return self.zip_maps or bool(self.guards)
 
 

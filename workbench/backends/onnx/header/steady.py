@@ -1,4 +1,4 @@
-"""Whether the time and memory of a run depend only on the shapes of its inputs.
+"""Steady graphs: the time and memory of a run depend only on the shapes of its inputs.
 
 A graph is steady only if all its operators are listed here. Others may depend on values: one branch
 of an If may take a thousand times as long as the other, the number of rounds of a Loop is an input,
@@ -61,7 +61,7 @@ _BY_CONSTANTS = {
 
 
 def is_steady(graph: Graph, functions: Iterable[Graph], overridable: Collection[bytes]) -> bool:
-    """Whether runs of *graph*, which may call the model's own *functions*, follow the shapes.
+    """True if runs of *graph*, which may call the model's own *functions*, follow the shapes.
 
     *overridable*: initializers that a request may replace.
     """

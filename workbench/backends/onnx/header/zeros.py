@@ -73,7 +73,7 @@ _BY_FIRST = _RECURRENT | {b"Reshape"}
 
 
 class Need(Enum):
-    """What a node needs of an input; the value says what it got otherwise."""
+    """A node's demand of an input; the value says what it got otherwise."""
 
     NUMBER = "0 as its frame_length"
     ELEMENTS = "an empty tensor"
@@ -103,7 +103,7 @@ class Fragile:
 
 
 def takes_no_empty(graph: Graph) -> bool:
-    """Whether a node is of a kind that ends the process if its input is empty.
+    """True if a node is of a kind that ends the process if its input is empty.
 
     These are the recurrent ones, an ``Einsum``, and a ``ConvTranspose`` of three dimensions.
     """
@@ -126,7 +126,7 @@ def lacking(graph: Graph) -> str:
 
 
 def turns_batches(graph: Graph) -> bool:
-    """Whether a ``Transpose`` may move the first of three dimensions or more.
+    """True if a ``Transpose`` may move the first of three dimensions or more.
 
     ONNX Runtime makes a ``FusedMatMul`` of it and a ``MatMul``, which takes no empty batch then.
     """
@@ -218,7 +218,7 @@ class _Scope:
             self.given = frozenset(given) - hidden
 
     def fragile(self) -> Iterator[Fragile]:
-        """Those of the graph, and of the graphs in it."""
+        """The fragile nodes of the graph, and of the graphs in it."""
         for index, node in enumerate(self._graph.nodes):
             path = (*self._path, index)
             if found := tuple(self._open(node)):
@@ -244,7 +244,7 @@ class _Scope:
             yield 0, Need.ELEMENTS
 
     def _has_frames(self, name: bytes) -> bool:
-        """Whether *name* is a constant, which is not 0 or empty. Raises ``EmptyFrames``."""
+        """True if *name* is a constant, which is not 0 or empty. Raises ``EmptyFrames``."""
         made = {*self.made}  # a file may have circles
         while name in made and self.made[name].op in _PASSES and self.made[name].inputs:
             made.discard(name)
@@ -255,7 +255,7 @@ class _Scope:
         return value is not None
 
     def _is_full(self, name: bytes) -> bool:
-        """Whether *name* is empty only if an input of the model is."""
+        """True if *name* is empty only if an input of the model is."""
         found = {name}
         for each in (waiting := [name]):  # the list grows
             if each in self.constants or each in self.given:
