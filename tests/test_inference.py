@@ -200,7 +200,7 @@ def test_a_request_crosses_processes() -> None:
         "m", MappingProxyType({"a": A, "c": C}), 2, ("y",), "7", {"priority": 1}, {"y": 2}
     )
     request.stop, request.into = CancellationToken(), {"y": memoryview(bytearray(4))}
-    request.fit = Fit(SIGNATURE, ("y",), 8)
+    request.fit = Fit(SIGNATURE, ("y",))
     request.functions, request.scalars_of_one = False, True
     again = pickle.loads(pickle.dumps(request))
     assert (again.model, again.version, again.outputs, again.id) == ("m", 2, ("y",), "7")

@@ -35,14 +35,12 @@ class Round:
 
     What is done for one request after the other finds its code, and the engine's, displaced from
     the processor's caches by the steps between; and each send may wake a client, which displaces
-    the server's. Answered one by one, requests take 2.6 times the CPU time (16 clients,
-    ``benchmarks/without.py round``).
+    the server's: see ``benchmarks/without.py round``.
 
-    A round ends when a pass of the event loop brings no further request, which takes some µs. Ended
-    with its first pass, requests take 13 % to 16 % more CPU time, and 35 % to 43 % longer (16
-    clients, ``benchmarks/without.py look``). But a pass in which large requests are answered takes
-    long, and brings many others meanwhile. So no round goes on 2 ms after its first request began
-    to come, by *clock*.
+    A round ends when a pass of the event loop brings no further request, which takes some µs: ended
+    with its first pass, requests would take longer (``benchmarks/without.py look``). But a pass in
+    which large requests are answered takes long, and brings many others meanwhile. So no round goes
+    on 2 ms after its first request began to come, by *clock*.
     """
 
     def __init__(
