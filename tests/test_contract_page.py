@@ -20,7 +20,6 @@ from workbench.codecs.payloads import formats, media
 from workbench.contracts.sagemaker import refusals as container_refusals
 from workbench.contracts.sagemaker.endpoint import refusals as endpoint_refusals
 from workbench.core import ServerCore
-from workbench.door import Door
 from workbench.grpc import convert
 from workbench.grpc import status as grpc_status
 from workbench.grpc.modelmesh import Environment, ModelMesh
@@ -129,7 +128,7 @@ def http_statuses(table: Mapping[type, int]) -> Iterator[Row]:
 
 def services() -> list[Service]:
     core = ServerCore(Settings.of(environ={}))
-    found = [V2(core, Door("", {})).service(), ModelMesh(core, Environment()).service()]
+    found = [V2(core, functions=True).service(), ModelMesh(core, Environment()).service()]
     found.append(health([each.name for each in found], core))
     return [*found, *reflection(found, core)]
 

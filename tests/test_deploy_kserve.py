@@ -221,7 +221,7 @@ def test_modelmeshs_endpoints() -> None:
     paths = [Path(each.removeprefix("unix:")) for each in (management, data)]
     assert paths[0].parent == paths[1].parent
     args = spec["containers"][0]["args"]
-    assert {f"--modelmesh={management}", f"--grpc-uds={paths[1]}"} <= set(args)
+    assert {f"--modelmesh={management}", f"--grpc-port={data}"} <= set(args)
 
 
 @pytest.mark.parametrize("name", KINDS)

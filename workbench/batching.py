@@ -16,8 +16,8 @@ from typing import Generic, NamedTuple, TypeVar
 from workbench.errors import QueueRefused
 from workbench.model import Batching, QueuePolicy
 
-_FULL = "Exceeds maximum queue size"
-EXPIRED = "Request timeout expired"
+_FULL = "the queue of this model is full: its policy lets no more requests wait"
+EXPIRED = "the request waited in the queue of this model for as long as its time limit allows"
 
 
 @dataclass(slots=True, eq=False)

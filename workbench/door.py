@@ -1,60 +1,47 @@
-"""Which requests are let in by the token that they carry: the server's, or that of their group."""
+"""Which requests are let in: by the token that they carry, and by the groups that are open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 
 from workbench.errors import GroupClosed, TokenRequired
-from workbench.tokens import OFF
 
 Carries = Callable[[str], bool]  # whether a request carries a token
 
 _CURE = (
     "this request needs a token: send the header 'Authorization: Bearer TOKEN'; "
-    "'workbench token' prints the server's (a group in 'restrict' may have its own)"
+    "'workbench token' prints it"
 )
 
 
 class Door:
-    """Decides by the server's *token*, ``""`` for none, and by *groups*, the setting ``restrict``.
+    """Decides by the server's *token*, ``""`` for none, and the *closed* groups of requests.
 
     All wires ask it, so that none lets in what another refuses.
     """
 
-    def __init__(self, token: str, groups: Mapping[str, str]) -> None:
+    def __init__(self, token: str, closed: Collection[str]) -> None:
         self._token = token
-        self._groups = groups
-        self._tokens = {token, *groups.values()} - {"", OFF}
+        self._closed = closed
 
     def authorize(self, carries: Carries, group: str = "") -> None:
-        """Let a request of *group* in; it may be closed, or have a token of its own.
+        """Let a request of *group* in. Raises ``TokenRequired``, ``GroupClosed``.
 
-        Raises ``TokenRequired``, ``GroupClosed``.
+        To be called before anything is looked up: a stranger is not to learn which models there
+        are.
         """
-        wanted = self._groups.get(group, self._token)
-        if wanted == OFF:
-            raise GroupClosed(
-                f"{group} is closed: the server was started with restrict={group}=off"
-            )
-        if wanted and not carries(wanted):
+        if self._token and not carries(self._token):
             raise TokenRequired(_CURE)
+        if group in self._closed:
+            raise closed(group)
 
-    def check_known(self, carries: Carries) -> None:
-        """Stop who has neither the server's token nor that of a group. Raises ``TokenRequired``.
+    def closes(self, group: str) -> bool:
+        return group in self._closed
 
-        Before anything is looked up: a stranger is not to learn which models there are.
-        """
-        if self._token and not any(map(carries, self._tokens)):
-            raise TokenRequired(_CURE)
 
-    def opens(self, group: str, carries: Carries) -> bool:
-        """Whether a request may do what *group* is."""
-        wanted = self._groups.get(group)
-        return wanted is None or (wanted != OFF and carries(wanted))
-
-    def restricts(self, group: str) -> bool:
-        """Whether *group* is closed, or has a token of its own."""
-        return group in self._groups
+def closed(group: str) -> GroupClosed:
+    """The error for a request of *group*, which the settings close."""
+    return GroupClosed(f"{group} is closed: the server was started with restrict={group}")
 
 
 def token_of(authorization: bytes) -> bytes:

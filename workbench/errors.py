@@ -2,7 +2,6 @@
 
     WorkbenchError
     ├── InvalidRequest           the request cannot be understood, or does not fit the model
-    │   ├── MalformedRequest     its body is not JSON, or not the JSON of the protocol
     │   ├── RequestTooLarge      it is over a limit of the settings
     │   ├── UnknownMediaType     its body has a media type that the server cannot read
     │   └── NotAcceptable        it accepts only media types that the answer cannot have
@@ -137,10 +136,6 @@ class WorkbenchError(Exception):
 
 class InvalidRequest(WorkbenchError):
     """The request cannot be understood, or does not fit the model."""
-
-
-class MalformedRequest(InvalidRequest):
-    """The body is not JSON, or its members have types or sizes that the protocol does not allow."""
 
 
 class RequestTooLarge(InvalidRequest):

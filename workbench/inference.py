@@ -12,8 +12,8 @@ import numpy as np
 from msgspec import Struct, field
 
 from workbench import rows
-from workbench.errors import InvalidRequest, MalformedRequest
-from workbench.model import ModelId, Signature, TensorSpec, shown_name
+from workbench.errors import InvalidRequest
+from workbench.model import ModelId, Signature, TensorSpec
 from workbench.spelling import meant
 from workbench.stop import CancellationToken
 from workbench.tensor import DATATYPES, Array, Tensor, has_missing
@@ -119,11 +119,9 @@ def check_request(model: ModelId, signature: Signature, request: InferRequest) -
 
 
 def check_texts(name: str, texts: Tensor) -> None:
-    """Raise ``MalformedRequest`` if one of *texts* is missing, in the words of Triton's clients."""
+    """Raise ``InvalidRequest`` if one of *texts* is missing."""
     if has_missing(texts.array):
-        raise MalformedRequest(
-            f"input {name!r}: attempt to access JSON non-string as string: null is not a string"
-        )
+        raise InvalidRequest(f"input {name!r}: null is not a string")
 
 
 def refitted(model: ModelId, signature: Signature, request: InferRequest) -> bool:
@@ -189,26 +187,12 @@ def check_names(model: ModelId, signature: Signature, inputs: Mapping[str, objec
                 f"{model} has no input {name!r}; it takes {_names(signature.inputs)}"
                 f"{meant(name, signature.inputs)}"
             )
-    required = signature.required
-    missing = [name for name in required if name not in inputs]
+    missing = [repr(name) for name in signature.required if name not in inputs]
     if missing:
         raise InvalidRequest(
-            f"expected {_how_many(len(required), len(signature.inputs), len(inputs))} inputs for "
-            f"model {shown_name(model.name)!r}. Got input(s) [{_quoted(inputs)}], but missing "
-            f"required input(s) [{_quoted(missing)}]. Please provide all required input(s). "
-            f"{model} takes {_names(signature.inputs)}"
+            f"the request lacks input {', '.join(missing)} of {model}, which takes "
+            f"{_names(signature.inputs)}"
         )
-
-
-def _how_many(fewest: int, most: int, got: int) -> str:
-    """How many inputs there are to be and are, in Triton's words, which its suites compare."""
-    if fewest == most:
-        return f"{most} inputs but got {got}"
-    return f"number of inputs between {fewest} and {most} but got {got}"
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ",".join(repr(name) for name in names)
 
 
 def _misfit(model: ModelId, spec: TensorSpec, tensor: Tensor) -> InvalidRequest:

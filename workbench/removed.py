@@ -17,8 +17,8 @@ def _argument(name: str, *verbs: str, cure: str) -> dict[str, str]:
 
 
 REMOVED: dict[str, str] = {
-    **_argument("batching", "bench", cure=_CONFIG),
     "artifact_script": "set the variable SAGEMAKER_PROGRAM, or call the file inference.py",
+    **_argument("batching", "bench", cure=_CONFIG),
     "container": "this server runs the endpoint's models; ask another container itself",
     **_argument(
         "convert",
@@ -26,17 +26,27 @@ REMOVED: dict[str, str] = {
         cure="the object itself is served; onnx=True converts it, compared on the rows check=",
     ),
     "default_accept": "set the variable SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT, or send Accept",
+    "grpc_uds": "say grpc_port='unix:PATH'",
     "hint of jaxtyping": 'from workbench import Float32, and write Float32["batch", 4]',
     "hint of typing.Literal": "write the type of its values, such as str",
     **_argument("instances", "bench", cure=_CONFIG),
     **_argument("instances", *_VERBS_OF_OBJECTS, cure="say concurrent="),
     **_argument("max_batch_size", *_VERBS_OF_OBJECTS, cure="say batch="),
+    "max_elements": "a tensor has at most 2^59 elements, as many as numpy holds",
+    "max_image": "the images of an input take at most 256 MiB once decoded",
+    "max_nesting": "the JSON of a request nests at most 100 deep",
     "model_cache": "models stay while there is room; keep_alive unloads those that are idle",
     **_argument("p99", "plan", cure="the table has the p99 of the wait with each of the budgets"),
     **_argument("rates", "bench", cure="say clients=: each waits for its answer"),
+    "reload": "a model answers until its new files are loaded; where there is no room for both, "
+    "unload it first",
     "response_cache": "leave it out: each request runs its model; keep answers where you ask",
+    "strict_readiness": "a server is not ready while a model that load='all' was to load is "
+    "broken; load on demand, and it is",
+    "strict_triton": "requests that cannot be read get 400, and too large ones 413",
     **_argument("threads", "bench", cure=_CONFIG),
     "trace_file": "wb.trace has the last requests, the statistics their times; a profiler has more",
+    "watch_every": "load='watch' looks every 2 s",
     "wb.save_journal": "wb.events tells each decision about memory, with its reason",
     "wb.tune": f"wb.bench measures a model; {_CONFIG}",
     **_argument("wire", "bench", cure="requests go over HTTP; time wb.infer for what that costs"),

@@ -121,7 +121,7 @@ def test_what_fails_when_the_new_server_starts(workbench: Workbench, tmp_path: P
     """The one before starts again, and has forgotten nothing."""
     url = workbench.url
     with pytest.raises(SettingError, match="it is another file"):
-        workbench.restart(grpc_uds=tmp_path, budget="32MiB")
+        workbench.restart(grpc_port=f"unix:{tmp_path}", budget="32MiB")
     assert workbench.url == url
     assert is_as_before(workbench)
 

@@ -47,10 +47,11 @@ def test_a_long_page_is_cut() -> None:
 
 
 def test_what_is_said_twice_is_told_once() -> None:
-    """Triton's sentence before that of a workbench, which says the same; Triton's alone stays."""
+    """What a workbench sends before its sentence, which says the same; Triton's stays."""
     triton = "Request for unknown model: 'm' is not found"
     for told, left in (
-        (f"{triton}: there is no model 'm'", "there is no model 'm'"),
+        ("Request for unknown model: there is no model 'm'", "there is no model 'm'"),
+        ("failed to load 'm': there is no model 'm'", "there is no model 'm'"),
         (triton,) * 2,
     ):
         with pytest.raises(errors.ModelNotFound) as caught:

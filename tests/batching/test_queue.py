@@ -95,9 +95,9 @@ def test_a_delay_ends_where_somebody_waited_too_long() -> None:
 
 
 def test_a_queue_that_is_full() -> None:
-    """More than the policy allows are refused, in Triton's words."""
+    """More than the policy allows are refused."""
     queue = queue_of("a", "b", policy=QueuePolicy(most=2))
-    with pytest.raises(QueueRefused, match=r"^Exceeds maximum queue size$"):
+    with pytest.raises(QueueRefused, match=r"^the queue of this model is full: "):
         queue.add(waiting("c"), 0.0)
     took(queue)
     queue.add(waiting("c"), 0.0)

@@ -12,10 +12,6 @@ from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor
 
-# as Triton says it
-_NO_TEXT = "attempt to access JSON non-string as string"
-_NO_FLAG = "attempt to access JSON non-boolean as boolean"
-
 
 def decoded(body: str, datatype: str = "FP32", **inputs: tuple[int, ...]) -> InferRequest:
     """The request in *body*, for a model whose *inputs* are of these shapes."""
@@ -83,9 +79,9 @@ def test_data_that_fill_no_shape(declared: tuple[int, ...], value: str, message:
 @pytest.mark.parametrize(
     ("datatype", "value", "message"),
     [
-        ("BYTES", "7", f"input 'x': {_NO_TEXT}: 7 is not a string"),
-        ("BYTES", '{"a": "b"}', f"input 'x': {_NO_TEXT}: an object is not a string"),
-        ("BOOL", '"false"', f"input 'x': {_NO_FLAG}: \"false\" is not true or false"),
+        ("BYTES", "7", "input 'x': 7 is not a string"),
+        ("BYTES", '{"a": "b"}', "input 'x': an object is not a string"),
+        ("BOOL", '"false"', "input 'x': \"false\" is not true or false"),
         ("INT8", "300", "input 'x': 300 is out of range for INT8"),
         ("INT32", "1.5", "input 'x': 1.5 is not a whole number"),
         ("UINT64", "-1", "input 'x': -1 is "),
@@ -132,18 +128,18 @@ def test_empty_bodies(body: str) -> None:
         ("[]", "the request is not a JSON object"),
         ("7", "the request is not a JSON object"),
         ("{", "the request is not JSON: "),
-        ('{"parameters": 7}', "Expected JSON object for keyword: 'parameters'"),
-        ('{"parameters": null}', "Expected JSON object for keyword: 'parameters'"),
-        ('{"x": 1, "y": 2, "x": 3}', "input 'x' already exists in request"),
-        ('{"t": 1, "x": 2, "x": 3, "t": 4}', "input 'x' already exists in request"),
-        ('{"x": 1, "parameters": {"x": 2}}', "input 'x' already exists in request"),
-        ('{"parameters": {"x": 1, "x": 2}}', "input 'x' already exists in request"),
-        ('{"x": NaN, "x": 2}', "input 'x' already exists in request"),
+        ('{"parameters": 7}', "'parameters' is not a JSON object"),
+        ('{"parameters": null}', "'parameters' is not a JSON object"),
+        ('{"x": 1, "y": 2, "x": 3}', "'x' is given twice"),
+        ('{"t": 1, "x": 2, "x": 3, "t": 4}', "'x' is given twice"),
+        ('{"x": 1, "parameters": {"x": 2}}', "'x' is given twice"),
+        ('{"parameters": {"x": 1, "x": 2}}', "'x' is given twice"),
+        ('{"x": NaN, "x": 2}', "'x' is given twice"),
         ('{"x": NaN, "parameters": {"t": 1, "t": 2}}', "'t' is given twice"),
         ('{"t": 1, "parameters": {"t": 2}}', "'t' is given twice"),
-        ('{"t": {}}', "parameter 't' has invalid type. It is no input of 'm', and a parameter is"),
-        ('{"t": [1]}', "parameter 't' has invalid type. It is no input of 'm', and"),
-        ('{"t": null}', "parameter 't' has invalid type. It is no input of 'm', and"),
+        ('{"t": {}}', "'t' is no input of 'm', and a parameter is"),
+        ('{"t": [1]}', "'t' is no input of 'm', and"),
+        ('{"t": null}', "'t' is no input of 'm', and"),
         ('{"triton_t": 1}', "parameter 'triton_t': names with 'triton_' first are reserved"),
         ('{"parameters": {"triton_t": 1}}', "parameter 'triton_t': names with 'triton_' first"),
         ('{"id": true}', "'id' is not a string"),
@@ -164,7 +160,7 @@ def test_nesting_is_limited() -> None:
     """Arrays that nest deeper than the limit are refused."""
     signature = Signature("", {"x": TensorSpec("x", "FP32", (-1,))}, {})
     with pytest.raises(InvalidRequest, match="nest"):
-        decode_request("m", None, b'{"x": [[[1]]]}', signature, max_nesting=3)
+        decode_request("m", None, b'{"x": ' + b"[" * 100 + b"1" + b"]" * 100 + b"}", signature)
 
 
 @pytest.mark.parametrize("depth", [65, 99])

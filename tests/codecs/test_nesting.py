@@ -72,13 +72,10 @@ def test_the_depth_is_exact(value: Any, limit: int, ascii_only: bool, indent: in
 
 
 def test_the_refusal() -> None:
-    """A refusal says the limit and the setting that it is."""
+    """A refusal says the limit."""
     with pytest.raises(InvalidRequest) as caught:
         check_nesting(b"[" * 8, 7)
-    assert (
-        str(caught.value)
-        == "JSON nesting depth exceeds maximum allowed limit (7), the setting max_nesting"
-    )
+    assert str(caught.value) == "the JSON nests more than 7 deep"
 
 
 @pytest.mark.parametrize("limit", [1, 2, 99, 100, 101, 1000])
@@ -135,5 +132,5 @@ def test_a_large_text_without_structure_costs_nothing() -> None:
 def test_a_string_that_does_not_end() -> None:
     """A string full of escapes that never ends is searched once, not from each of its quotes."""
     check_nesting(b"[" * 101 + b"]" * 101 + b'"' + rb"\"" * 2**20, 101)
-    with pytest.raises(InvalidRequest, match=r"maximum allowed limit \(100\)"):
+    with pytest.raises(InvalidRequest, match="more than 100 deep"):
         check_nesting(b"[" * 101 + b'"' + rb"\"" * 2**20, 100)

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from workbench.codecs.payloads import documents, tables
 from workbench.codecs.payloads.formats import (
     Decoder,
-    Limits,
     Payload,
     PayloadForm,
     encode,
@@ -28,7 +27,6 @@ from workbench.codecs.payloads.formats import (
 )
 from workbench.codecs.payloads.media import choose, parse_media_type, preferred
 from workbench.codecs.payloads.tensors import converted_to
-from workbench.codecs.v2 import RequestRules
 from workbench.errors import (
     InvalidRequest,
     NotAcceptable,
@@ -43,7 +41,7 @@ from workbench.tensor import Tensor
 EACH_PARSER = pytest.mark.usefixtures("parser")
 """On a test that reads JSON."""
 
-LIMITS = Limits(RequestRules(), 2**20)
+MAX_NBYTES = 2**20
 TRITON = "application/vnd.sagemaker-triton.binary+json"
 
 
@@ -62,7 +60,7 @@ def read(
     body: bytes | str, content_type: str = "", accept: str = "", of: Signature = ONE
 ) -> tuple[InferRequest, PayloadForm]:
     data = body.encode() if isinstance(body, str) else body
-    return Decoder("m", content_type, accept, of, LIMITS).read(data)
+    return Decoder("m", content_type, accept, of, MAX_NBYTES).read(data)
 
 
 def array_in(body: bytes | str, content_type: str = "", of: Signature = ONE) -> Any:
@@ -651,7 +649,7 @@ def test_lines_in_blocks(
 ) -> None:
     """Lines that are read in several blocks are the same rows."""
     monkeypatch.setattr(documents, "_BLOCK_NBYTES", 1)
-    read = documents.read_json_lines("\r\n".join(lines).encode(), _PAIRS, 10)
+    read = documents.read_json_lines("\r\n".join(lines).encode(), _PAIRS)
     assert {name: tensor.array.tolist() for name, tensor in read.items()} == made
 
 
@@ -671,7 +669,7 @@ def test_lines_that_do_not_go_together(
     monkeypatch.setattr(documents, "_BLOCK_NBYTES", 1)
     of = _PAIRS if b"{" not in body else signature(("x", "FP32", (-1, 1)), ("y", "FP32", (-1, 1)))
     with pytest.raises(WorkbenchError, match=told):
-        documents.read_json_lines(body, of, 10)
+        documents.read_json_lines(body, of)
 
 
 @EACH_PARSER
@@ -680,7 +678,7 @@ def test_short_lines_take_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "_BLOCK_NBYTES", 2**12)
     body = b"[]\n" * 2**16
     with memory_taken.less_than(10 * len(body)):
-        documents.read_json_lines(body, _PAIRS, 10)
+        documents.read_json_lines(body, _PAIRS)
 
 
 def test_what_is_known_of_a_shape() -> None:
@@ -688,7 +686,7 @@ def test_what_is_known_of_a_shape() -> None:
 
     Bodies of other shapes do not change what is known of a shape.
     """
-    decoder = Decoder("m", "application/json", "", ONE, LIMITS)
+    decoder = Decoder("m", "application/json", "", ONE, MAX_NBYTES)
     bodies = (b"[[1, 2]]", b"[1, 2]", b"[[1, 2], [3, 4]]", b'{"x": [1, 2]}', b"[1, 2, 3]", b"[1]")
     for body in bodies * 2:
         request, _ = decoder.read(body)

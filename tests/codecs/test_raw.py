@@ -74,16 +74,11 @@ def test_bytes(shape: tuple[int, ...], text: bytes) -> None:
     assert tensor.array.reshape(-1).tolist() == [text]
 
 
-_FREE = (
-    "The shape of the raw input 'x0' can not be deduced because there are more than one "
-    "variable-sized dimension"
-)
+_FREE = "a raw request does not tell the shape of input 'x0', of which more than one size is free"
 
 
 def _inputs(count: int) -> str:
-    return (
-        f"Raw request must only have 1 input (found 1) to be deduced but got {count} inputs in 'm'"
-    )
+    return f"a raw request is for a model of one input; 'm' has {count}"
 
 
 @pytest.mark.parametrize(
@@ -106,6 +101,6 @@ def test_what_cannot_be_raw(shapes: tuple[tuple[int, ...], ...], told: str) -> N
 
 def test_several_texts_cannot_be_raw() -> None:
     """A BYTES input that may have more than one element cannot be told from one body."""
-    told = "For BYTE datatype raw input 'x0', the model must have input shape [1], not "
+    told = "a raw request has one element of BYTES; input 'x0' takes shape "
     assert refusal(b"abc", (2,), datatype="BYTES") == told + "[2]"
-    assert refusal(b"abc", (-1, -1), datatype="BYTES") == told + "[-1]"
+    assert refusal(b"abc", (-1, -1), datatype="BYTES") == told + "[-1, -1]"

@@ -148,7 +148,7 @@ def test_bad_parameters(where: str, value: Any) -> None:
         (message(entry(name="")), "an input has an empty 'name'"),
         (message(entry(name=5)), "an input has a 'name' that is not a string"),
         (message(entry(name=0)), "an input has a 'name' that is not a string"),
-        (message(X, X), "input 'x' already exists in request"),
+        (message(X, X), "input 'x' is given twice"),
         (message(entry(data=...)), "input 'x' has neither 'data' nor 'binary_data_size'"),
         (message(entry(data=None)), "input 'x' has neither 'data' nor 'binary_data_size'"),
         (message(entry(data={"a": 1})), "input 'x': an object is not a number"),
@@ -183,8 +183,7 @@ def test_missing_shapes(shape: Any) -> None:
 def test_bad_dims(dim: Any) -> None:
     """A size is a whole number from 0 up."""
     assert refusal(message(entry(shape=[1, dim]))) == (
-        "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as "
-        "unsigned-integer: the shape of input 'x' is not a list of sizes from 0 up"
+        "the shape of input 'x' is not a list of sizes from 0 up"
     )
 
 
@@ -196,18 +195,10 @@ def test_bad_dims(dim: Any) -> None:
 )  # fmt: skip
 def test_shapes_beyond_any_tensor(datatype: str, shape: list[int]) -> None:
     """A shape that no array can have is refused before anything is made of it."""
-    count, nbytes = prod(dim or 1 for dim in shape), DATATYPES[datatype].itemsize
-    told = (
-        f"invalid shape for input 'x': a shape of {count} elements "
-        f"causes total element count to exceed maximum size of {2**59}, the setting max_elements"
-    )
+    count = prod(dim or 1 for dim in shape)
+    told = f"the shape of input 'x' has {count} elements; at most {2**59} are taken"
     if len(shape) > 64:
         told = "the shape of input 'x' has more than 64 dimensions"
-    elif count < 2**63 <= count * nbytes:
-        told = (
-            f"byte size overflow for input 'x': element count ({count}) * data type size "
-            f"({nbytes}) exceeds maximum allowed size: {2**59} elements, the setting max_elements"
-        )
     assert refusal(message(entry(datatype=datatype, shape=shape, data=[]))) == told
     assert refusal(message(binary(0, datatype=datatype, shape=shape)), b"") == told
 
@@ -252,25 +243,6 @@ def test_names_are_any_text() -> None:
     assert not any(form.is_binary(name) for name in names)
 
 
-# ── limits ──────────────────────────────────────────────────────────────────
-
-
-def test_max_elements() -> None:
-    """A tensor has at most as many elements as the rules allow, told by its shape alone."""
-    rules = RequestRules(max_elements=6)
-    value = entry(shape=[2, 3], data=[0] * 6)
-    assert decode(message(value), None, rules)[0].inputs["x"].shape == (2, 3)
-    value = entry(shape=[2, 0, 3], data=[])
-    assert decode(message(value), None, rules)[0].inputs["x"].array.size == 0
-    told = (
-        "invalid shape for input 'x': a shape of 7 elements causes total element count to exceed "
-        "maximum size of 6, the setting max_elements"
-    )
-    assert refusal(message(entry(shape=[7], data=[0] * 7)), None, rules) == told
-    assert refusal(message(entry(shape=[7, 0, 1], data=[])), None, rules) == told
-    assert refusal(message(binary(28, shape=[7])), bytes(28), rules) == told
-
-
 # ── outputs ─────────────────────────────────────────────────────────────────
 
 
@@ -297,7 +269,7 @@ def test_outputs_keep_their_order() -> None:
         ([{"name": ""}], "an output has an empty 'name'"),
         ([{"name": ["y"]}], "an output has a 'name' that is not a string"),
         ([{"name": 5}], "an output has a 'name' that is not a string"),
-        ([{"name": "y"}, {"name": "y"}], "output 'y' already exists in request"),
+        ([{"name": "y"}, {"name": "y"}], "output 'y' is asked for twice"),
         ([wanted("y", binary_data=1)], "parameter 'binary_data' is not true or false: 1"),
         ([wanted("y", binary_data="true")], "parameter 'binary_data' is not true or false: 'true'"),
     ],

@@ -30,7 +30,7 @@ def decode(
 ) -> Array:
     """The array of the JSON *text*, through the parser as requests go."""
     body = b'{"data":' + (text.encode() if isinstance(text, str) else text) + b"}"
-    data = v2_json.parse(body, max_nesting=1000)
+    data = v2_json.parse(body)
     wanted = (len(json.loads(text)),) if shape is None else shape
     tensor = v2_json.decode("x", datatype, wanted, data.get("data"), encoding)
     assert tensor.datatype == datatype
@@ -356,9 +356,7 @@ def test_booleans() -> None:
 def test_what_is_no_boolean(text: str) -> None:
     """Other numbers, text and null are no booleans."""
     shown = text if len(text) < 40 else text[:37] + "..."
-    assert refusal("BOOL", f"[{text}]") == (
-        f"attempt to access JSON non-boolean as boolean: {shown} is not true or false"
-    )
+    assert refusal("BOOL", f"[{text}]") == (f"{shown} is not true or false")
 
 
 @pytest.mark.parametrize("text", ["1", "true", '{"a":1}', "1.5"])
@@ -424,24 +422,18 @@ def test_counts(datatype: str, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("datatype", ["FP32", "UINT8", "BOOL"])
-@pytest.mark.parametrize("depth", [100, 500, 999])
-def test_deep_data(datatype: str, depth: int, parser: str) -> None:
-    """Data nested as deep as the settings may allow are read without recursion of our own.
-
-    That is 500, which Python's parser reads too; it may refuse what is deeper.
-    """
-    depth = min(depth, 500) if parser == "python" else depth
-    assert decode(datatype, bracketed("1", depth), (1,)).tolist() == [1]
-    assert '"x" is not' in refusal(datatype, bracketed('1, "x"', depth), (2,))
+def test_deep_data(datatype: str) -> None:
+    """Data nested as deep as JSON may be are read."""
+    assert decode(datatype, bracketed("1", 99), (1,)).tolist() == [1]
+    assert '"x" is not' in refusal(datatype, bracketed('1, "x"', 99), (2,))
 
 
 @pytest.mark.parametrize("text", ["1", "NaN"], ids=["strict", "lenient"])
 def test_the_depth_that_is_allowed(text: str) -> None:
-    """Arrays are read down to the limit, by default 100, whichever parser reads them."""
-    for depth in (1, 100, 500):
-        v2_json.parse(bracketed(text, depth).encode(), depth)
-    v2_json.parse(bracketed(text, 100).encode())
-    with pytest.raises(InvalidRequest, match=r"maximum allowed limit \(100\)"):
+    """Arrays are read down to the limit, 100, whichever parser reads them."""
+    for depth in (1, 100):
+        v2_json.parse(bracketed(text, depth).encode())
+    with pytest.raises(InvalidRequest, match="more than 100 deep"):
         v2_json.parse(bracketed(text, 101).encode())
 
 
@@ -558,7 +550,7 @@ def test_short_arrays(datatype: str, value: Any) -> None:
         return
     assert array.dtype == DATATYPES[datatype].dtype
     assert array.shape == np.shape(value)
-    parsed = v2_json.parse(text, max_nesting=1000)
+    parsed = v2_json.parse(text)
     read = v2_json.decode("x", datatype, array.shape, parsed).array
     assert np.array_equal(array, read, equal_nan=array.dtype.kind == "f")
 

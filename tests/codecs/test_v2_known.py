@@ -36,7 +36,7 @@ def decode(body: bytes, header_nbytes: int | None = None) -> tuple[InferRequest,
 def kept(body: bytes, header_nbytes: int | None = None) -> KnownText | None:
     """What is kept of *body*, once it was read as a whole."""
     end = len(body) if header_nbytes is None else header_nbytes
-    return known_text(body, end, *decode(body, header_nbytes), RULES)
+    return known_text(body, end, *decode(body, header_nbytes))
 
 
 def learned(body: bytes, header_nbytes: int | None = None) -> KnownText:

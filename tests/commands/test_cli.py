@@ -166,7 +166,7 @@ def test_requests_that_wait_for_a_load_have_time_too(
 def test_the_first_line_says_where_grpc_is(sample_models: Path, tmp_path: Path) -> None:
     """The first line names the addresses for gRPC, that of inference first."""
     sockets = f"unix:{tmp_path}/data.sock", f"unix:{tmp_path}/management.sock"
-    flags = ["--port", "0", "--token", "off", "--grpc-uds", f"{tmp_path}/data.sock"]
+    flags = ["--port", "0", "--token", "off", "--grpc-port", sockets[0]]
     command = [*COMMAND, "serve", *flags, "--modelmesh", sockets[1]]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

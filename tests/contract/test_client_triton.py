@@ -187,7 +187,7 @@ def test_triton_parameters(triton: Any) -> None:
         ({"model_version": "9"}, "404", "has no version 9"),
         ({"outputs": [InferRequestedOutput("z")]}, "400", "has no output 'z'"),
         ({"inputs": [floats(1, name="z")]}, "400", "takes 'x' FP32"),
-        ({"inputs": []}, "400", "missing required input(s) ['x']"),
+        ({"inputs": []}, "400", "the request lacks input 'x'"),
         ({"model_name": "echo_fp64"}, "400", "takes FP64, got FP32"),
         ({"model_name": "two"}, "400", "two"),
         ({"model_name": "fails"}, "500", "fails:1 raised ValueError: on purpose"),

@@ -97,7 +97,7 @@ def test_deep_json(server: Workbench, path: str, text: str) -> None:
     """JSON that nests too deep is refused for that, whatever is asked."""
     reply = httpx.post(f"{server.url}/v2/{path}", content=text)
     assert reply.status_code == 400
-    assert "JSON nesting depth" in reply.json()["error"]
+    assert "nests more than 100 deep" in reply.json()["error"]
     assert "400, everywhere" in ROWS["JSON that nests deep"]
 
 

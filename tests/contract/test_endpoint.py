@@ -368,7 +368,7 @@ def test_what_the_platform_refuses(ask: Ask, boto3: Any, server: Workbench, pref
 
 
 def test_who_may_ask(boto3: Any, prefix: Path) -> None:
-    """The token is the access key; the code of artifacts may be closed, or have its own."""
+    """The token is the access key; the code of artifacts may be closed."""
     packed(prefix / "c.tar.gz", {"code/inference.py": ATTRIBUTES.encode()})
     given = {"artifacts": prefix, "artifact_code": "on", "device": "cpu"}
     with Workbench(**given, token="another-token-0123") as workbench:
@@ -377,28 +377,17 @@ def test_who_may_ask(boto3: Any, prefix: Path) -> None:
         ask = asker(boto3, workbench.url)
         assert json.loads(ask()["Body"]) == [1, 2]
         refused(ask("c.tar.gz"), 403, "AccessDeniedException")
-    with Workbench(**given, token="another-token-0123", restrict={"functions": ACCESS_KEY}) as it:
-        ask = asker(boto3, it.url)
-        assert ask("c.tar.gz")["Body"] == "told"
-        refused(ask(), 401, "AccessDeniedException")
-    for other in ("functions", "shared-memory"):  # neither may run this model, nor have it loaded
-        groups = {"functions": "another-token-0123", other: ACCESS_KEY}
-        with Workbench(**given, token="another-token-4567", restrict=groups) as workbench:
-            refused(asker(boto3, workbench.url)(), 401, "AccessDeniedException")
-            assert len(workbench.endpoint.statistics) == (other == "functions")
 
 
-@pytest.mark.parametrize("group", ["off", "another-token-0123"])
 def test_who_may_have_an_artifact_loaded(
-    boto3: Any, prefix: Path, group: str, monkeypatch: pytest.MonkeyPatch
+    boto3: Any, prefix: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who may run it, as on the platform; a request looks at the files of its artifact once."""
     found: list[str] = []
     find = ArtifactStore.find
     monkeypatch.setattr(ArtifactStore, "find", lambda it, to: found.append(to) or find(it, to))
-    restrict = {"model-repository": group}
     given = {"artifacts": prefix, "device": "cpu", "token": ACCESS_KEY}
-    with Workbench(**given, restrict=restrict) as workbench:
+    with Workbench(**given, restrict="model-repository") as workbench:
         for _ in range(2):
             assert json.loads(asker(boto3, workbench.url)()["Body"]) == [1, 2]
     assert found == ["a.tar.gz"] * 2

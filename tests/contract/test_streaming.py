@@ -171,11 +171,10 @@ def test_one_answer_is_kept_at_most(rig: Rig) -> None:
 
 
 def test_infer_takes_one_answer(rig: Rig, http: httpx.Client) -> None:
-    """``infer`` of a generator is 501 in Triton's words; ``generate`` takes it if it yields one."""
+    """``infer`` of a generator is 501; ``generate`` takes it if it yields one."""
     reply = http.post("/v2/models/count/infer", json=body(1))
     assert reply.status_code == 501
-    words = "HTTP end point doesn't support models with decoupled transaction policy"
-    assert reply.json()["error"].startswith(words)
+    assert "decoupled transaction policy" in reply.json()["error"]
     assert http.post("/v2/models/count/generate", json={"n": 1}).json()["y"] == 0
     for n in (0, 2):
         reply = http.post("/v2/models/count/generate", json={"n": n})
@@ -268,11 +267,10 @@ def test_a_grpc_client_that_leaves(rig: Rig, stream: Stream) -> None:
 
 
 def test_one_answer_over_grpc(stream: Stream) -> None:
-    """``ModelInfer`` of a generator is refused in Triton's words."""
+    """``ModelInfer`` of a generator is refused."""
     given = triton.InferInput("n", [1], "INT32")
     given.set_data_from_numpy(np.array([1], np.int32))
-    words = "ModelInfer RPC doesn't support models with decoupled transaction policy"
-    with pytest.raises(InferenceServerException, match=words):
+    with pytest.raises(InferenceServerException, match="decoupled transaction policy"):
         stream.client.infer("count", [given])
 
 

@@ -44,7 +44,7 @@ def test_the_gpu_of_code(
     try:
         container = Container(core)
         container.load("a", str(tmp_path))
-        request = Invocation(Asked(core_name("a"), container.limits), b"")
+        request = Invocation(Asked(core_name("a"), container.max_nbytes), b"")
         assert b"".join(container.invoke(request).result(30).parts) == told
     finally:
         core.close()

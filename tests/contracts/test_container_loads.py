@@ -31,7 +31,7 @@ def test_an_invocation_before_a_load_begins(
             return start(*given, **more)
 
         monkeypatch.setattr(core, "start", later)
-        invocation = Invocation(Asked(name, container.limits), b"[1]")
+        invocation = Invocation(Asked(name, container.max_nbytes), b"[1]")
         for invoke in (container.invoke_now, container.invoke):
             with pytest.raises(ModelNotFound, match=r"^Model not found: a$"):
                 invoke(invocation)

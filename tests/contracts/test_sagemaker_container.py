@@ -87,7 +87,7 @@ def test_a_model_that_is_being_loaded(core: ServerCore, loader: FakeLoader, url:
             container.unload("a")
         for run in (container.invoke, container.invoke_now):
             with pytest.raises(ModelNotFound, match=r"^Model not found: a$"):
-                run(Invocation(Asked(A, container.limits), b""))
+                run(Invocation(Asked(A, container.max_nbytes), b""))
         until(lambda: A in core.names())
         assert container.models() == {}
         gate.set()
@@ -142,7 +142,7 @@ def test_a_large_body_is_read_in_a_thread(
     monkeypatch.setattr(core, "infer_now", now)
     monkeypatch.setattr(core, "start", start)
     container = Container(core)
-    invocation = Invocation(Asked("own", container.limits), bytes(nbytes))
+    invocation = Invocation(Asked("own", container.max_nbytes), bytes(nbytes))
     assert container.invoke_now(invocation) is None
     assert now.called == is_small
     container.invoke(invocation)

@@ -248,7 +248,7 @@ def test_a_full_queue(rig: Rig) -> None:
     rig.serve(policy=QueuePolicy(most=1))
     held = rig.hold()
     waiting = rig.ask(1.0)
-    with pytest.raises(QueueRefused, match="Exceeds maximum queue size"):
+    with pytest.raises(QueueRefused, match="the queue of this model is full"):
         rig.ask(2.0).result(30)
     rig.go(2)
     assert [rows(each) for each in (*held, waiting)] == [[200.0], [2.0]]
@@ -265,7 +265,7 @@ def test_who_waits_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     impatient, patient = rig.ask(1.0, parameters={"timeout": 2_000_000}), rig.ask(2.0)
     now_s[0] = 3.0
     rig.go(2)
-    with pytest.raises(QueueRefused, match="Request timeout expired"):
+    with pytest.raises(QueueRefused, match="waited in the queue of this model"):
         impatient.result(30)
     assert [rows(each) for each in (*held, patient)] == [[200.0], [4.0]]
     status = rig.core.status("f")

@@ -29,7 +29,7 @@ class Rig:
 
     def __init__(self, *, steady: bool = True, max_batch_size: int = 0) -> None:
         self.records = Records()
-        self.runs = Runs(2**20, self.records)
+        self.runs = Runs(self.records)
         self.session = FakeSession(A, 0, lambda: None)
         self.session.steady = steady
         self.session.signature = replace(SIGNATURE, max_batch_size=max_batch_size)

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from ensemble_texts import ensemble_text
-from inside import asked, lease, opened, submit, until
+from inside import asked, lease, opened, until
 
-from doubles import Clock, FakeFiles, FakeLoader, FakeSession
+from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.lifecycle.pins import Pins
@@ -27,10 +27,7 @@ from workbench.errors import (
     MemoryExhausted,
     ModelNotFound,
     ModelNotReady,
-    ModelTooLarge,
-    RequestStopped,
     ServerNotRunning,
-    WaitedTooLong,
 )
 from workbench.events import ModelEvicted, ModelLoaded, ModelUnloaded
 from workbench.inference import InferRequest
@@ -219,40 +216,14 @@ def test_no_room_for_both(rig: Rig) -> None:
         "a:1 needs 40 B, 30 B of 70 B are free and 40 B may not be evicted; "
         "a budget of 80B would do: its "
         "files changed, and what was loaded before is to answer until they are loaded; "
-        "unload 'a' first, or start the server with reload='memory'"
+        "unload 'a' first, or give more memory"
     )
     assert ask(core) == 1.0
 
 
-def test_the_old_one_leaves_first(rig: Rig) -> None:
-    """With reload='memory' it leaves where there is no room for both, and only there."""
-    core = rig.open(budget="70B", reload="memory")
-    core.load("a")
-    for origin in (2.0, 3.0):
-        rig.loader.origins["a"] = origin
-        core.load("a")
-        assert ask(core) == origin
-    assert rig.loader.peak_nbytes == 40
-    rig.loader.origins["a"] = 4.0
-    rig.loader.sizes["a"] = 71
-    with pytest.raises(ModelTooLarge):
-        core.load("a")
-    assert ask(core) == 3.0
-
-
-def test_both_where_there_is_room(rig: Rig) -> None:
-    """With reload='memory' too, the old one answers until the new one does, if both fit."""
-    core = rig.open(reload="memory")
-    core.load("a")
-    rig.loader.origins["a"] = 2.0
-    core.load("a")
-    assert rig.loader.peak_nbytes == 80
-
-
-@pytest.mark.parametrize("settings", [{}, {"budget": "70B", "reload": "memory"}])
-def test_a_pin_stays(rig: Rig, settings: dict[str, str]) -> None:
-    """A pinned model is pinned after it was loaded again, also where the old one leaves first."""
-    core = rig.open(**settings)
+def test_a_pin_stays(rig: Rig) -> None:
+    """A pinned model is pinned after it was loaded again."""
+    core = rig.open()
     core.pin("a")
     rig.loader.origins["a"] = 2.0
     assert core.load("a").pinned
@@ -440,21 +411,6 @@ def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     ask(core)
     assert core.status("a").run_nbytes == known.activations.most_nbytes >= 1000
     assert core._runs._record(A).learned is known
-
-
-def test_who_asks_while_the_old_one_leaves(rig: Rig) -> None:
-    """Whoever asks when the old one has left, to make room, waits for the new one."""
-    core = rig.open(budget="70B", reload="memory")
-    core.load("a")
-    rig.loader.origins["a"] = 2.0
-    gate = rig.loader.gates["a"] = threading.Event()
-    loading = rig.begin(core.load, "a")
-    assert held_new(core)
-    asked = rig.begin(ask, core)
-    gate.set()
-    loading.result(30)
-    assert asked.result(30) == 2.0
-    assert len(rig.loader.loads) == 2
 
 
 def test_what_fails_after_the_load_leaves_nothing(
@@ -747,49 +703,3 @@ def test_an_unload_during_a_load_of_all(rig: Rig) -> None:
         loading.result(30)
     assert held(core, 0)
     assert rig.loader.loads == []
-
-
-def pinned_but_absent(rig: Rig) -> ServerCore:
-    """A server with the pinned "a", which left for a new edition that then did not load."""
-    core = rig.open(budget="70B", reload="memory")
-    core.pin("a")
-    rig.loader.origins["a"] = 2.0
-    rig.loader.failures["a"] = MemoryExhausted("scripted")
-    with pytest.raises(MemoryExhausted, match="scripted"):
-        core.load("a")
-    del rig.loader.failures["a"]
-    return core
-
-
-def test_a_pin_stays_if_the_old_one_left_for_nothing(rig: Rig) -> None:
-    """Where a changed model cannot be loaded after the old one left, a later load is pinned."""
-    core = pinned_but_absent(rig)
-    assert ask(core) == 2.0
-    assert core.status("a").pinned
-
-
-def test_an_unload_forgets_a_pin_also_if_the_model_is_not_there(rig: Rig) -> None:
-    """Where a pinned model could not be loaded again, an unload ends its pin all the same."""
-    core = pinned_but_absent(rig)
-    core.unload("a")
-    assert ask(core) == 2.0
-    assert not core.status("a").pinned
-
-
-def test_an_old_one_that_never_ends(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it must leave first, its runs are ended after the time that requests wait."""
-    clock = Clock()  # so that only the load waits too long, for room
-    core = rig.open(budget="70B", reload="memory", wait="500ms", clock=clock)
-    monkeypatch.setattr("workbench.core.lifecycle.loads._END_S", 0.0)
-    core.load("a")
-    gate = rig.gates[1.0] = threading.Event()
-    request = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
-    running = submit(core, request)
-    assert rig.inside.acquire(timeout=30)
-    rig.loader.origins["a"] = 2.0
-    with pytest.raises(WaitedTooLong, match="a:1 holds 40 B"):
-        core.load("a")
-    with pytest.raises(RequestStopped, match="a:1 was unloaded while"):
-        running.result(30)
-    gate.set()
-    assert ask(core) == 2.0

@@ -39,7 +39,7 @@ def records() -> Records:
 
 @pytest.fixture
 def runs(records: Records) -> Runs:
-    return Runs(2**20, records)
+    return Runs(records)
 
 
 def session(model: ModelId = A) -> FakeSession:

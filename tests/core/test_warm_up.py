@@ -205,7 +205,7 @@ def test_what_a_gpu_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(session, "run", run)
     request = InferRequest("m", {"x": Tensor.of(np.zeros(1, np.float32))})
-    Runs(2**20, Records()).warm_up(M, session, request, watch)
+    Runs(Records()).warm_up(M, session, request, watch)
     assert session.footprint.nbytes == 70
 
 

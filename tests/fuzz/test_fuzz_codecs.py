@@ -98,7 +98,7 @@ def read_region(name: str, offset: int, nbytes: int) -> memoryview:
     return memoryview(MEMORY)[offset : offset + nbytes]
 
 
-RULES = RequestRules(max_nesting=20, max_elements=2**40, read_region=read_region)
+RULES = RequestRules(read_region)
 
 
 def decode(
@@ -194,7 +194,7 @@ def learned(body: bytes) -> KnownText | None:
     made = decode(body)
     if not isinstance(made, tuple):
         return None
-    return known_text(body, len(body), *made, RULES)
+    return known_text(body, len(body), *made)
 
 
 def said(request: InferRequest, form: ReplyForm) -> str:

@@ -8,12 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import PIECES, Edit, deterministic, edited, edits, refused_or
 
-from workbench.codecs.payloads.formats import Decoder, Limits
-from workbench.codecs.v2 import RequestRules
+from workbench.codecs.payloads.formats import Decoder
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import DATATYPES
 
-LIMITS = Limits(RequestRules(), 2**16)
+MAX_NBYTES = 2**16
 TRITON = "application/vnd.sagemaker-triton.binary+json"
 MORE = [
     b";", b"q=", b":", b"1:2", b"PK\3\4", b"(", b")", b"descr", b"|O", b"<f8", b"<U99", b"10**9",
@@ -69,7 +68,7 @@ def test_bodies(
     )
     named = edited(content_type.encode(), of_type).decode("latin-1") if of_type else content_type
     body = edited(BODIES[content_type], changes)
-    decoder = Decoder("m", named, "*/*;q=0.5, text/csv", signature, LIMITS)
+    decoder = Decoder("m", named, "*/*;q=0.5, text/csv", signature, MAX_NBYTES)
     read = refused_or(lambda: decoder.read(body))
     if isinstance(read, tuple):
         for tensor in read[0].inputs.values():

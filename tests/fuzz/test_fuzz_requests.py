@@ -41,7 +41,7 @@ def workbench(sample_models: Path) -> Iterator[Workbench]:
         shared.write_bytes(bytes(64))
     with workbench:
         if sys.platform == "linux":
-            workbench._core.regions.register_system("r", wrecks.OBJECT, 0, 64)
+            workbench._core.regions.register("r", wrecks.OBJECT, 0, 64)
         yield workbench
     shared.unlink(missing_ok=True)
 

@@ -81,8 +81,6 @@ CORPUS = [
     request("/v2/systemsharedmemory/region/r2/register", REGISTER),
     request("/v2/systemsharedmemory/status"),
     request("/v2/systemsharedmemory/region/r2/unregister", b"{}"),
-    request("/v2/cudasharedmemory/region/c/register",
-            b'{"raw_handle": {"b64": "AAAA"}, "device_id": 0, "byte_size": 4}'),
     request(f"{ECHO}/generate", FLAT), request(f"{ECHO}/generate_stream", FLAT),
     request("/v2/repository/index", b'{"ready": true}'),
     request("/v2/repository/models/digits/load", b"{}"),

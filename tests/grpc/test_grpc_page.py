@@ -47,7 +47,7 @@ def test_the_settings_are_ours() -> None:
     """Every setting that the table names is one, and every variable is read."""
     table = PAGE[PAGE.index("| setting or variable |") :].split("\n\n")[0]
     names = {option.name for option in declared()}
-    assert {"modelmesh", "grpc_uds", "grpc_port", "budget"} <= names
+    assert {"modelmesh", "grpc_port", "budget"} <= names
     assert set(re.findall(r"`([a-z_]+)[`=]", table)) <= names
     environ = dict.fromkeys(re.findall(r"`([A-Z_]+_REQ_BYTES)`", table), "300")
     read = [Environment.of({name: environ[name], "MEM_BUFFER_BYTES": "100"}) for name in environ]

@@ -709,18 +709,18 @@ def test_settings_that_name_their_own_folder(tmp_path: Path, uri: str) -> None:
 @pytest.mark.parametrize(
     ("environ", "data", "management"),
     [
-        ({}, (8001, ""), "port:8085"),
-        ({"RUNTIME_PORT": "9001", "ADAPTER_PORT": "9085"}, (9001, ""), "port:9085"),
-        ({"RUNTIME_DATA_ENDPOINT": "port:7000"}, (7000, ""), "port:8085"),
-        ({"RUNTIME_DATA_ENDPOINT": "unix:/d.sock"}, (None, "/d.sock"), "port:8085"),
+        ({}, 8001, "port:8085"),
+        ({"RUNTIME_PORT": "9001", "ADAPTER_PORT": "9085"}, 9001, "port:9085"),
+        ({"RUNTIME_DATA_ENDPOINT": "port:7000"}, 7000, "port:8085"),
+        ({"RUNTIME_DATA_ENDPOINT": "unix:/d.sock"}, "unix:/d.sock", "port:8085"),
     ],
 )
 def test_endpoints_of_the_environment(
-    environ: dict[str, str], data: tuple[int | None, str], management: str
+    environ: dict[str, str], data: int | str, management: str
 ) -> None:
     """With ``modelmesh=on`` the adapters' variables say where it listens; settings win."""
     settings = settings_of(Settings.of(environ={}, modelmesh="on"), environ)
-    assert (settings.grpc_port, settings.grpc_uds) == data
+    assert settings.grpc_port == data
     assert settings.modelmesh == management
     assert (settings.load, settings.evict) == ("explicit", "never")
     own = replace(Settings.of(environ={}, modelmesh="unix:/m"), grpc_port=5, budget=7)
@@ -774,7 +774,7 @@ def test_a_load_waits_as_long_as_modelmesh() -> None:
 
 def test_different_endpoints(tmp_path: Path) -> None:
     """On endpoints of their own, neither service answers at the other's; both may be sockets."""
-    with Workbench(modelmesh=f"unix:{tmp_path}/m", grpc_uds=f"{tmp_path}/d") as workbench:
+    with Workbench(modelmesh=f"unix:{tmp_path}/m", grpc_port=f"unix:{tmp_path}/d") as workbench:
         assert workbench.grpc_url == f"unix:{tmp_path}/d"
         mesh = ModelMesh(f"unix:{tmp_path}/m", workbench.grpc_url)
         mesh.poll()
@@ -792,7 +792,7 @@ def test_different_endpoints(tmp_path: Path) -> None:
 def test_the_same_endpoint(tmp_path: Path) -> None:
     """On one endpoint both services answer, and no others are on it."""
     path = f"{tmp_path}/s"
-    with Workbench(modelmesh=f"unix:{path}", grpc_uds=path) as workbench:
+    with Workbench(modelmesh=f"unix:{path}", grpc_port=f"unix:{path}") as workbench:
         mesh = ModelMesh(workbench.grpc_url, workbench.grpc_url)
         mesh.poll()
         assert len(workbench._serving._listeners) == 2

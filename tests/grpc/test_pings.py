@@ -70,7 +70,7 @@ def test_pings_are_allowed_on_this_machine(
 ) -> None:
     """A client on this machine may ping as often as it likes, also while it makes no call."""
     assert answered_of() == (_MANY, b"")
-    assert answered_of(grpc_port=None, grpc_uds=str(tmp_path / "s")) == (_MANY, b"")
+    assert answered_of(grpc_port=f"unix:{tmp_path}/s") == (_MANY, b"")
 
 
 def test_the_least_time_between_pings(answered_of: Callable[..., tuple[int, bytes]]) -> None:

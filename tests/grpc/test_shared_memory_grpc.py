@@ -15,11 +15,7 @@ from tritonclient.utils import InferenceServerException
 from workbench import Workbench
 
 ARRAY = np.arange(16, dtype=np.float32)
-METHODS = [
-    kind + verb
-    for kind in ("SystemSharedMemory", "CudaSharedMemory")
-    for verb in ("Status", "Register", "Unregister")
-]
+METHODS = [f"SystemSharedMemory{verb}" for verb in ("Status", "Register", "Unregister")]
 
 
 @pytest.fixture
@@ -73,8 +69,6 @@ def test_regions_are_listed(client: InferenceServerClient, region: Any) -> None:
     for name in ("mine", "mine", ""):
         client.unregister_system_shared_memory(name)
     assert not client.get_system_shared_memory_status().regions
-    assert not client.get_cuda_shared_memory_status().regions
-    client.unregister_cuda_shared_memory()
 
 
 @pytest.mark.parametrize("shared", ["", "a", "b", "ab"])
@@ -102,7 +96,7 @@ def test_tensors_in_regions(
 
 def test_typed_contents_and_a_region(workbench: Workbench, region: Any) -> None:
     """An output in a region has no typed form: the whole answer to typed contents is raw."""
-    workbench._core.regions.register_system("mine", region[1], 0, 128)
+    workbench._core.regions.register("mine", region[1], 0, 128)
     asked = message("ModelInferRequest", model_name="add")
     for name in "ab":
         given = asked.inputs.add(name=name, datatype="FP32", shape=[16])
@@ -159,7 +153,7 @@ def test_spans_that_do_not_fit(
 def test_data_beside_a_region(workbench: Workbench, region: Any) -> None:
     """An input has one kind of data, and an output that is wanted as classes no region."""
     caller = Caller(workbench.grpc_url)
-    workbench._core.regions.register_system("mine", region[1], 0, 128)
+    workbench._core.regions.register("mine", region[1], 0, 128)
     for contents, raw, classes, told in (
         ([1.0] * 16, 0, 0, "both shared memory and 'contents'"),
         ([], 3, 0, "3 raw contents for 2 inputs"),
@@ -188,6 +182,15 @@ def test_only_where_it_is_allowed(call: Caller, method: str) -> None:
     """Without the setting, each method is refused with the setting's name."""
     code, details = call.refused(method, message(f"{method}Request"))
     assert (code.name, "shared_memory" in details) == ("UNIMPLEMENTED", True)
+
+
+@pytest.mark.parametrize("verb", ["Status", "Register", "Unregister"])
+def test_regions_of_a_gpu(workbench: Workbench, verb: str) -> None:
+    """Methods of CUDA's shared memory are unknown, whatever the settings say."""
+    caller = Caller(workbench.grpc_url)
+    code, _ = caller.refused(f"CudaSharedMemory{verb}", message(f"CudaSharedMemory{verb}Request"))
+    caller.channel.close()
+    assert code.name == "UNIMPLEMENTED"
 
 
 @pytest.mark.parametrize("method", METHODS)

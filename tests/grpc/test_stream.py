@@ -66,7 +66,7 @@ class Source:
         self.grew = threading.Condition()
 
     def begin(self, data: bytes) -> Begun:
-        begun = Begun(data.decode(), str, Waiting())
+        begun = Begun(data.decode(), Waiting())
         with self.grew:
             self.began.append(begun)
             self.grew.notify_all()

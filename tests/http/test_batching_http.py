@@ -44,7 +44,9 @@ def test_a_full_queue(tmp_path: Path) -> None:
 
         refused = asyncio.run(ask())
     assert refused.status_code == 503
-    assert refused.json() == {"error": "Exceeds maximum queue size"}
+    assert refused.json() == {
+        "error": "the queue of this model is full: its policy lets no more requests wait"
+    }
 
 
 def test_a_function_with_batches_in_a_notebook() -> None:

@@ -152,7 +152,7 @@ def test_the_bound(coding: bytes, nbytes: int) -> None:
     """A body may be just as large as the bound, and not a byte more."""
     assert len(inflate(packed(bytes(nbytes), coding), coding, nbytes)) == nbytes
     with pytest.raises(
-        RequestTooLarge, match=r"Decompressed data size exceeds .*, the setting max_request"
+        RequestTooLarge, match=r"the decompressed body has more than .*, the setting max_request"
     ):
         inflate(packed(bytes(nbytes + 1), coding), coding, nbytes)
 

@@ -90,7 +90,7 @@ def test_stream(client: httpx.Client) -> None:
     [
         ("nobody", {}, 404, "there is no model 'nobody'"),
         ("echo_bytes/versions/9", {}, 404, "has no version 9"),
-        ("echo_bytes", {"z": "a"}, 400, "missing required input(s) ['x']"),
+        ("echo_bytes", {"z": "a"}, 400, "the request lacks input 'x'"),
         ("echo_bytes", [], 400, "the request is not a JSON object"),
         ("echo_fp32", {"x": [[1], [2]]}, 400, "takes shape [-1], got [2, 1]"),
     ],

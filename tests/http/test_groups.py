@@ -27,7 +27,7 @@ def plain(status: int, message: str) -> Reply:
     return Reply(status, ((b"content-type", b"text/plain"),), (message.encode(),))
 
 
-def error(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
+def error(error: Exception, parameters: Mapping[str, str]) -> Reply:
     return plain(418, f"{type(error).__name__} for {dict(parameters)}: {error}")
 
 
@@ -36,7 +36,6 @@ def show(service: str, call: HttpCall) -> Reply:
 
 
 def change(service: str, call: HttpCall) -> Reply:
-    call.authorize("model-repository")
     raise InvalidRequest("it cannot be changed")
 
 

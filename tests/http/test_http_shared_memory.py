@@ -1,11 +1,9 @@
 """The shared-memory extension's JSON, as tritonclient writes and reads it."""
 
-import base64
 import json
 import os
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
 
 import httpx
 import pytest
@@ -18,31 +16,14 @@ from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
 from workbench.http.route import Handler
-from workbench.shared_memory.regions import CudaRegion, Regions
+from workbench.shared_memory.regions import Regions
 
 KEY = f"/workbench_test_http_{os.getpid()}"
-HANDLE = base64.b64encode(bytes(64)).decode()
-
-
-class NoGpu(Regions):
-    """Regions that note what is asked of a GPU, and have it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked: list[tuple[object, ...]] = []
-
-    def register_cuda(self, name: str, raw_handle: bytes, device: int, nbytes: int) -> None:
-        self.asked.append((name, raw_handle, device, nbytes))
-
-    def status(self, kind: Any, name: str | None) -> Any:
-        if kind is CudaRegion:
-            return tuple(CudaRegion(str(row[0]), 1, 32) for row in self.asked)
-        return super().status(kind, name)
 
 
 @pytest.fixture
-def regions() -> Iterator[NoGpu]:
-    regions = NoGpu()
+def regions() -> Iterator[Regions]:
+    regions = Regions()
     handle = shm.create_shared_memory_region("x", KEY, 64, create_only=True)
     yield regions
     regions.close()
@@ -50,7 +31,7 @@ def regions() -> Iterator[NoGpu]:
 
 
 HANDLERS = {route.name: route.handler for route in http.SHARED_MEMORY.routes}
-FORGETS = {kind: HANDLERS[f"unregister_{kind}_region"] for kind in ("system", "cuda")}
+FORGET = HANDLERS["unregister_system_region"]
 
 
 def ask(handler: Handler, regions: Regions, name: str | None = None, body: object = None) -> Reply:
@@ -73,35 +54,23 @@ def refusal(handler: Handler, regions: Regions, message: object) -> str:
     return str(caught.value)
 
 
-def test_system_regions(regions: NoGpu) -> None:
+def test_system_regions(regions: Regions) -> None:
     """A region is registered, told and forgotten; what succeeds has an empty body."""
     done = Reply(200, (), ())
     assert rows(ask(HANDLERS["system_region"], regions, None)) == []
     part = {"key": KEY, "offset": 16, "byte_size": 48}
-    assert ask(http._register_system, regions, "b", part) == done
-    assert ask(http._register_system, regions, "a", {"key": KEY, "byte_size": 8}) == done
+    assert ask(http._register, regions, "b", part) == done
+    assert ask(http._register, regions, "a", {"key": KEY, "byte_size": 8}) == done
     a = {"name": "a", "key": KEY, "offset": 0, "byte_size": 8}
     b = {"name": "b", "key": KEY, "offset": 16, "byte_size": 48}
     assert rows(ask(HANDLERS["system_region"], regions, None)) == [a, b]
     assert [list(row) for row in rows(ask(HANDLERS["system_region"], regions, "b"))] == [list(b)]
-    assert ask(FORGETS["system"], regions, "b") == done
-    assert ask(FORGETS["system"], regions, "b") == done
+    assert ask(FORGET, regions, "b") == done
+    assert ask(FORGET, regions, "b") == done
     assert rows(ask(HANDLERS["system_region"], regions, None)) == [a]
-    assert ask(FORGETS["system"], regions, None) == done
+    assert ask(FORGET, regions, None) == done
     with pytest.raises(RegionNotFound):
         ask(HANDLERS["system_region"], regions, "a")
-
-
-def test_cuda_regions(regions: NoGpu) -> None:
-    """A GPU's handle comes as base64, and its region is told with the GPU's number."""
-    message = {"raw_handle": {"b64": HANDLE}, "device_id": 1, "byte_size": 32}
-    assert ask(http._register_cuda, regions, "x", message) == Reply(200, (), ())
-    assert regions.asked == [("x", bytes(64), 1, 32)]
-    told = rows(ask(HANDLERS["cuda_region"], regions, "x"))
-    assert [list(row.items()) for row in told] == [
-        [("name", "x"), ("device_id", 1), ("byte_size", 32)]
-    ]
-    assert ask(FORGETS["cuda"], regions, None) == Reply(200, (), ())
 
 
 @pytest.mark.parametrize(
@@ -126,37 +95,15 @@ def test_cuda_regions(regions: NoGpu) -> None:
          f"the byte size is a whole number in 1..{2**63 - 1}, not -1"),
     ],
 )  # fmt: skip
-def test_bad_system_requests(regions: NoGpu, message: object, told: str) -> None:
+def test_bad_system_requests(regions: Regions, message: object, told: str) -> None:
     """What is missing, or of another type, is named, and what it is to be."""
-    assert refusal(http._register_system, regions, message) == told
+    assert refusal(http._register, regions, message) == told
     assert rows(ask(HANDLERS["system_region"], regions, None)) == []
-
-
-@pytest.mark.parametrize(
-    ("message", "told"),
-    [
-        ([], "the body is not a JSON object"),
-        ({"raw_handle": HANDLE}, "'raw_handle' is not a JSON object"),
-        ({"offset": 0}, "there is no member 'offset' in this request"),
-        ({"raw_handle": {}}, "'b64' must be a string, not missing"),
-        ({"raw_handle": {"b64": "a"}}, "'b64' is not base64: "),
-        ({"raw_handle": {"b64": "ab!="}}, "'b64' is not base64: "),
-        ({"raw_handle": {"b64": "größe"}}, "'b64' is not base64: "),
-        ({"raw_handle": {"b64": HANDLE}, "byte_size": 8},
-         "'device_id' must be a whole number, not missing"),
-        ({"raw_handle": {"b64": HANDLE}, "device_id": 0},
-         "'byte_size' must be a whole number, not missing"),
-    ],
-)  # fmt: skip
-def test_bad_cuda_requests(regions: NoGpu, message: object, told: str) -> None:
-    """What is missing, of another type or no base64 is named, and what it is to be."""
-    assert refusal(http._register_cuda, regions, message).startswith(told)
-    assert regions.asked == []
 
 
 @pytest.mark.parametrize(("allowed", "told"), [("on", ["system_shared_memory"]), ("off", [])])
 def test_the_server_says_which_memory_may_be_shared(allowed: str, told: list[str]) -> None:
-    """The metadata name the extension only where it is allowed, and that of GPUs only on a GPU."""
+    """The metadata name the extension only where it is allowed."""
     with Workbench(shared_memory=allowed, device="cpu") as workbench:
         extensions = httpx.get(f"{workbench.url}/v2").json()["extensions"]
     assert [each for each in extensions if "shared_memory" in each] == told

@@ -55,14 +55,19 @@ def roots(sample_models: Path, tmp_path: Path) -> list[Path]:
 @pytest.mark.parametrize("change", [_removed, _broken, _copied])
 @pytest.mark.parametrize("load", ["all", "on-demand", "explicit", "watch"])
 def test_a_loaded_model_describes_itself(
-    roots: list[Path], expected: list[Asked], load: str, change: Change
+    roots: list[Path],
+    expected: list[Asked],
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    load: str,
+    change: Change,
 ) -> None:
     """Metadata, configuration, readiness and answers stay as they were, with a version or not.
 
     They do so too once a load by hand has looked at the folder in vain.
     """
-    server = Workbench(roots, load=load, watch_every="1h", device="cpu")
-    with server as workbench:
+    monkeypatch.setattr("workbench.core.runtime.WATCH_EVERY_S", 3600.0)
+    with Workbench(roots, load=load, device="cpu") as workbench:
         workbench.load("digits", version=1)
         change(*roots)
         assert [_asked(workbench.url, path) for path in PATHS] == expected
@@ -73,10 +78,15 @@ def test_a_loaded_model_describes_itself(
 
 @pytest.mark.parametrize("change", [_broken, _copied])
 def test_a_watcher_that_finds_a_fault_changes_nothing(
-    roots: list[Path], expected: list[Asked], caplog: pytest.LogCaptureFixture, change: Change
+    roots: list[Path],
+    expected: list[Asked],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Change,
 ) -> None:
     """With load="watch" it describes itself also once the watcher saw that its folder is wrong."""
-    with Workbench(roots, load="watch", watch_every="5ms", device="cpu") as workbench:
+    monkeypatch.setattr("workbench.core.runtime.WATCH_EVERY_S", 0.005)
+    with Workbench(roots, load="watch", device="cpu") as workbench:
         change(*roots)
         until(lambda: "digits, whose files changed, is not loaded" in caplog.text)
         assert [_asked(workbench.url, path) for path in PATHS] == expected

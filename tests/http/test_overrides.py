@@ -19,7 +19,7 @@ from workbench import Workbench
 from workbench.model import ModelId
 from workbench.stop import CancellationToken
 
-POLLING = "failed to load 'm', failed to poll from model repository: "
+POLLING = "failed to load 'm': "
 LOAD = "/v2/repository/models/m/load"
 
 

@@ -307,8 +307,8 @@ def test_the_batch_has_a_limit() -> None:
     with pytest.raises(RequestTooLarge) as caught:
         decode([COLOUR] * 2, (-1, 6, 7, 3), limit_nbytes=nbytes - 1)
     assert str(caught.value) == (
-        "the images of input 'x' take 1008 B when decoded, more than 1007 B, "
-        "the setting max_image: send fewer, or smaller ones"
+        "the images of input 'x' take 1008 B when decoded, more than 1007 B: "
+        "send fewer, or smaller ones"
     )
 
 

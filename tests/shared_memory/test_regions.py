@@ -15,7 +15,7 @@ import pytest
 from tritonclient.utils import shared_memory as shm
 
 from workbench.errors import InvalidRequest, NotSupported, RegionNotFound
-from workbench.shared_memory.regions import CudaRegion, Regions, SystemRegion
+from workbench.shared_memory.regions import Region, Regions
 from workbench.shared_memory.system import SystemMemory
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system shared memory is Linux's")
@@ -91,14 +91,14 @@ def test_what_a_client_sets_is_read(make: Make, regions: Regions) -> None:
     handle = make(64)
     sent = np.arange(8, dtype=np.float32)
     shm.set_shared_memory_region(handle, [sent, sent * 2])
-    regions.register_system("in", key_of(handle), 0, 64)
+    regions.register("in", key_of(handle), 0, 64)
     assert np.frombuffer(regions.read("in", 32, 32), np.float32).tolist() == (sent * 2).tolist()
 
 
 def test_what_is_written_a_client_gets(make: Make, regions: Regions) -> None:
     """An output, whole or part of one, arrives where the client said, and nowhere else."""
     handle = make(16)
-    regions.register_system("out", key_of(handle), 0, 16)
+    regions.register("out", key_of(handle), 0, 16)
     regions.write("out", 4, np.array([1, 2], np.int32).view(np.uint8).data)
     regions.write("out", 12, b"\x07")
     assert contents(handle, 16) == [0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 7, 0, 0, 0]
@@ -108,7 +108,7 @@ def test_what_is_written_a_client_gets(make: Make, regions: Regions) -> None:
 def test_an_offset_in_the_object(make: Make, regions: Regions, offset: int) -> None:
     """A region begins at any byte of its object, also where no page begins."""
     handle = make(offset + 16)
-    regions.register_system("part", key_of(handle), offset, 16)
+    regions.register("part", key_of(handle), offset, 16)
     regions.write("part", 8, b"abcd")
     assert contents(handle, 4, offset + 8) == list(b"abcd")
     assert bytes(regions.read("part", 0, 16)) == bytes(8) + b"abcd" + bytes(4)
@@ -117,7 +117,7 @@ def test_an_offset_in_the_object(make: Make, regions: Regions, offset: int) -> N
 def test_views_are_the_memory_itself(make: Make, regions: Regions) -> None:
     """What the client changes shows in a view taken before: nothing is copied."""
     handle = make(8)
-    regions.register_system("x", key_of(handle), 0, 8)
+    regions.register("x", key_of(handle), 0, 8)
     read = regions.read("x", 0, 8)
     writable = regions.writable("x", 4, 4)
     assert writable is not None
@@ -131,13 +131,13 @@ def test_views_are_the_memory_itself(make: Make, regions: Regions) -> None:
 def test_nothing_is_written_directly_beside_another_region(regions: Regions, make: Make) -> None:
     """No view to write into is given while another region lies in the same object."""
     one, other = make(), make()
-    regions.register_system("x", key_of(one), 0, 32)
-    regions.register_system("y", key_of(other), 0, 64)
+    regions.register("x", key_of(one), 0, 32)
+    regions.register("y", key_of(other), 0, 64)
     assert regions.writable("x", 0, 32) is not None
-    regions.register_system("z", key_of(one), 32, 32)
+    regions.register("z", key_of(one), 32, 32)
     assert regions.writable("x", 0, 32) is None
     assert regions.writable("y", 0, 64) is not None
-    regions.unregister(SystemRegion, "z")
+    regions.unregister("z")
     assert regions.writable("x", 0, 32) is not None
 
 
@@ -147,7 +147,7 @@ def test_what_lies_there_already_is_not_copied(
     """Writing a view's own bytes where they lie copies nothing; elsewhere they are moved."""
     nbytes = 2**17
     handle = make(nbytes)
-    regions.register_system("x", key_of(handle), 0, nbytes)
+    regions.register("x", key_of(handle), 0, nbytes)
     view = regions.writable("x", 0, nbytes)
     assert view is not None
     view[:4] = b"abcd"
@@ -166,7 +166,7 @@ def test_what_lies_there_already_is_not_copied(
 def test_no_bytes_are_bytes_too(make: Make, regions: Regions) -> None:
     """An empty tensor lies anywhere in a region, its end included."""
     handle = make(8)
-    regions.register_system("x", key_of(handle), 0, 8)
+    regions.register("x", key_of(handle), 0, 8)
     assert bytes(regions.read("x", 8, 0)) == b""
     regions.write("x", 8, b"")
     assert contents(handle, 8) == [0] * 8
@@ -195,7 +195,7 @@ def test_no_bytes_are_bytes_too(make: Make, regions: Regions) -> None:
 def test_bounds(make: Make, regions: Regions, offset: Any, nbytes: Any, message: str) -> None:
     """Bytes that are not all within the region are refused with the numbers, however large."""
     handle = make(32)
-    regions.register_system("x", key_of(handle), 8, 16)
+    regions.register("x", key_of(handle), 8, 16)
     assert message in refusal(regions.read, "x", offset, nbytes)
     assert message in refusal(regions.writable, "x", offset, nbytes)
 
@@ -203,7 +203,7 @@ def test_bounds(make: Make, regions: Regions, offset: Any, nbytes: Any, message:
 def test_writes_are_bounded(make: Make, regions: Regions) -> None:
     """Data that goes beyond the region's end is not written at all, though the object goes on."""
     handle = make(32)
-    regions.register_system("x", key_of(handle), 0, 16)
+    regions.register("x", key_of(handle), 0, 16)
     message = "shared memory region 'x' has 16 bytes; 9 bytes at offset 8 go beyond its end"
     assert refusal(regions.write, "x", 8, b"123456789") == message
     assert contents(handle, 32) == [0] * 32
@@ -212,9 +212,9 @@ def test_writes_are_bounded(make: Make, regions: Regions) -> None:
 def test_unknown_names(regions: Regions) -> None:
     """A name that nothing is registered under is its own error, for reading and for writing."""
     for call in (regions.read, regions.writable):
-        with pytest.raises(RegionNotFound, match="no shared memory region 'x': register it"):
+        with pytest.raises(RegionNotFound, match="find shared memory region 'x': register it"):
             call("x", 0, 1)
-    with pytest.raises(RegionNotFound, match="no shared memory region 'x'"):
+    with pytest.raises(RegionNotFound, match="find shared memory region 'x'"):
         regions.write("x", 0, b"a")
 
 
@@ -224,7 +224,7 @@ def test_unknown_names(regions: Regions) -> None:
 def test_an_object_that_is_cut_short(make: Make, regions: Regions) -> None:
     """A client that takes its pages away gets an error, and the process no signal."""
     handle = make(4 * PAGE)
-    regions.register_system("x", key_of(handle), PAGE, 2 * PAGE)
+    regions.register("x", key_of(handle), PAGE, 2 * PAGE)
     os.truncate(path_of(handle), 3 * PAGE)
     assert len(regions.read("x", 0, 2 * PAGE)) == 2 * PAGE
     os.truncate(path_of(handle), 3 * PAGE - 1)
@@ -241,7 +241,7 @@ def test_all_pages_are_there(make: Make, regions: Regions) -> None:
     shm.set_shared_memory_region(handle, [np.full(3, 9, np.uint8)], PAGE - 1)
     path = path_of(handle)
     assert path.stat().st_blocks * 512 < 64 * PAGE
-    regions.register_system("x", key_of(handle), 0, 64 * PAGE)
+    regions.register("x", key_of(handle), 0, 64 * PAGE)
     assert path.stat().st_blocks * 512 >= 64 * PAGE
     assert contents(handle, 5, PAGE - 2) == [0, 9, 9, 9, 0]
 
@@ -256,10 +256,10 @@ def test_no_room_for_its_pages(
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     handle = make(4 * PAGE)
-    message = refusal(regions.register_system, "x", key_of(handle), 0, 4 * PAGE)
-    assert message.startswith(f"Unable to reserve {4 * PAGE} bytes")
+    message = refusal(regions.register, "x", key_of(handle), 0, 4 * PAGE)
+    assert message.startswith(f"{4 * PAGE} bytes of the shared memory object ")
     assert message.endswith(os.strerror(errno.ENOSPC))
-    assert regions.status(SystemRegion, None) == ()
+    assert regions.status(None) == ()
 
 
 # ── registering ─────────────────────────────────────────────────────────────
@@ -268,50 +268,44 @@ def test_no_room_for_its_pages(
 def test_status(make: Make, regions: Regions) -> None:
     """What is registered is told by name, one or all, in the order of the names."""
     key = key_of(make(64))
-    regions.register_system("b", key, 16, 32)
-    regions.register_system("a", key, 0, 64)
-    a, b = SystemRegion("a", key, 0, 64), SystemRegion("b", key, 16, 32)
-    assert regions.status(SystemRegion, None) == (a, b)
-    assert regions.status(SystemRegion, "b") == (b,)
-    assert regions.status(CudaRegion, None) == ()
-    with pytest.raises(RegionNotFound, match=r"there is no system shared memory region 'c'$"):
-        regions.status(SystemRegion, "c")
-    with pytest.raises(RegionNotFound, match=r"cuda .* 'a'; that name is a system region's$"):
-        regions.status(CudaRegion, "a")
+    regions.register("b", key, 16, 32)
+    regions.register("a", key, 0, 64)
+    a, b = Region("a", key, 0, 64), Region("b", key, 16, 32)
+    assert regions.status(None) == (a, b)
+    assert regions.status("b") == (b,)
+    with pytest.raises(RegionNotFound, match=r"^Unable to find shared memory region 'c': "):
+        regions.status("c")
 
 
 def test_a_name_is_registered_once(make: Make, regions: Regions) -> None:
     """A name that is taken is refused before anything else is looked at, until it is free again."""
     key = key_of(make())
-    regions.register_system("x", key, 0, 64)
+    regions.register("x", key, 0, 64)
     message = "shared memory region 'x' is already registered: unregister it first"
-    assert refusal(regions.register_system, "x", "/nowhere", -1, 0) == message
-    assert refusal(regions.register_cuda, "x", b"", -1, 0) == message
-    assert regions.status(SystemRegion, None) == (SystemRegion("x", key, 0, 64),)
-    regions.unregister(SystemRegion, "x")
-    regions.register_system("x", key, 32, 32)
-    assert regions.status(SystemRegion, None) == (SystemRegion("x", key, 32, 32),)
+    assert refusal(regions.register, "x", "/nowhere", -1, 0) == message
+    assert regions.status(None) == (Region("x", key, 0, 64),)
+    regions.unregister("x")
+    regions.register("x", key, 32, 32)
+    assert regions.status(None) == (Region("x", key, 32, 32),)
 
 
 def test_unregistering(make: Make, regions: Regions) -> None:
-    """One region goes, or all of a kind; unknown names and the other kind's change nothing."""
+    """One region goes, or all of them; unknown names change nothing."""
     key = key_of(make())
     for name in ("a", "b", "c"):
-        regions.register_system(name, key, 0, 64)
-    regions.unregister(SystemRegion, "nobody")
-    regions.unregister(CudaRegion, "a")
-    regions.unregister(CudaRegion, None)
-    regions.unregister(SystemRegion, "b")
-    assert [region.name for region in regions.status(SystemRegion, None)] == ["a", "c"]
-    regions.unregister(SystemRegion, None)
-    assert regions.status(SystemRegion, None) == ()
+        regions.register(name, key, 0, 64)
+    regions.unregister("nobody")
+    regions.unregister("b")
+    assert [region.name for region in regions.status(None)] == ["a", "c"]
+    regions.unregister(None)
+    assert regions.status(None) == ()
 
 
 def test_the_object_stays_the_clients(make: Make, regions: Regions) -> None:
     """Unregistering unmaps the object and closes it, and does not remove it."""
     handle = make()
     before = mappings(handle), opened(path_of(handle))
-    regions.register_system("x", key_of(handle), 0, 64)
+    regions.register("x", key_of(handle), 0, 64)
     assert mappings(handle) == before[0] + 1
     regions.close()
     assert (mappings(handle), opened(path_of(handle))) == before
@@ -322,10 +316,10 @@ def test_a_region_in_use_is_unregistered(make: Make, regions: Regions) -> None:
     """A request that holds a view goes on; the last view unmaps the memory."""
     handle = make()
     mapped = mappings(handle)
-    regions.register_system("x", key_of(handle), 0, 64)
+    regions.register("x", key_of(handle), 0, 64)
     view = regions.writable("x", 0, 64)
     array = np.frombuffer(regions.read("x", 0, 64), np.uint8)
-    regions.unregister(SystemRegion, "x")
+    regions.unregister("x")
     assert view is not None
     view[:4] = b"late"
     del view
@@ -341,10 +335,10 @@ def test_a_client_that_is_gone(regions: Regions) -> None:
     key = new_key()
     handle = shm.create_shared_memory_region("x", key, 8, create_only=True)
     shm.set_shared_memory_region(handle, [np.arange(8, dtype=np.uint8)])
-    regions.register_system("x", key, 0, 8)
+    regions.register("x", key, 0, 8)
     shm.destroy_shared_memory_region(handle)
     assert list(regions.read("x", 0, 8)) == list(range(8))
-    assert "Unable to open" in refusal(regions.register_system, "y", key, 0, 8)
+    assert "cannot be opened" in refusal(regions.register, "y", key, 0, 8)
 
 
 @pytest.mark.parametrize(
@@ -354,7 +348,7 @@ def test_a_client_that_is_gone(regions: Regions) -> None:
 )  # fmt: skip
 def test_keys_that_are_none(regions: Regions, key: str) -> None:
     """A key is one name: no path leads out of where the objects are."""
-    message = refusal(regions.register_system, "x", key, 0, 8)
+    message = refusal(regions.register, "x", key, 0, 8)
     assert "is not the key of a shared memory object" in message
     assert len(message) < 200
 
@@ -365,17 +359,17 @@ def test_slashes_before_a_key(make: Make, regions: Regions, slashes: str) -> Non
     handle = make(16)
     shm.set_shared_memory_region(handle, [np.arange(4, dtype=np.int32)])
     key = slashes + key_of(handle).lstrip("/")
-    regions.register_system("x", key, 0, 16)
+    regions.register("x", key, 0, 16)
     assert np.frombuffer(regions.read("x", 0, 16), np.int32).tolist() == [0, 1, 2, 3]
-    assert regions.status(SystemRegion, None) == (SystemRegion("x", key, 0, 16),)
+    assert regions.status(None) == (Region("x", key, 0, 16),)
 
 
 @pytest.mark.parametrize("key", ["/...", "/..a", "/.a", "/a b", "/größe", "/a\n", "/" + "é" * 127])
 def test_odd_keys(regions: Regions, key: str) -> None:
     """A name that only looks odd is one, and no more than missing."""
-    message = refusal(regions.register_system, "x", key, 0, 8)
+    message = refusal(regions.register, "x", key, 0, 8)
     reason = os.strerror(errno.ENOENT)
-    assert message == f"Unable to open the shared memory object {key!r}: {reason}"
+    assert message == f"the shared memory object {key!r} cannot be opened: {reason}"
 
 
 def test_keys_that_are_something_else(regions: Regions) -> None:
@@ -386,8 +380,7 @@ def test_keys_that_are_something_else(regions: Regions) -> None:
     os.mkfifo(pipe)
     try:
         for path, reason in ((link, "symbolic links"), (folder, "directory"), (pipe, "is not a")):
-            message = refusal(regions.register_system, "x", f"/{path.name}", 0, 8)
-            assert message.startswith("Unable to open")
+            message = refusal(regions.register, "x", f"/{path.name}", 0, 8)
             assert reason in message
             assert opened(path) == 0
     finally:
@@ -419,22 +412,22 @@ def test_sizes(make: Make, regions: Regions, offset: Any, nbytes: Any, message: 
     """A region that is not all within its object, or whose numbers are none, is not registered."""
     handle = make(64)
     before = mappings(handle), opened(path_of(handle))
-    assert message in refusal(regions.register_system, "x", key_of(handle), offset, nbytes)
+    assert message in refusal(regions.register, "x", key_of(handle), offset, nbytes)
     assert (mappings(handle), opened(path_of(handle))) == before
-    assert regions.status(SystemRegion, None) == ()
+    assert regions.status(None) == ()
 
 
 @pytest.mark.parametrize("name", ["", "a\ud800"])
 def test_names_that_are_none(make: Make, regions: Regions, name: str) -> None:
     """A name is text that a response can carry."""
-    message = refusal(regions.register_system, name, key_of(make()), 0, 8)
+    message = refusal(regions.register, name, key_of(make()), 0, 8)
     assert message.endswith("is not a name of a shared memory region")
 
 
 @pytest.mark.parametrize("name", ["a/b", "größe", " ", "line\nbreak", "x" * 1000])
 def test_odd_names(make: Make, regions: Regions, name: str) -> None:
     """Any other text is a name."""
-    regions.register_system(name, key_of(make()), 0, 8)
+    regions.register(name, key_of(make()), 0, 8)
     assert bytes(regions.read(name, 0, 2)) == b"\0\0"
 
 
@@ -443,7 +436,7 @@ def test_other_systems(regions: Regions, monkeypatch: pytest.MonkeyPatch, platfo
     """Where there is no /dev/shm, one line says so."""
     monkeypatch.setattr(sys, "platform", platform)
     with pytest.raises(NotSupported, match=r"on Linux only: send binary data instead$"):
-        regions.register_system("x", "/x", 0, 8)
+        regions.register("x", "/x", 0, 8)
 
 
 def test_a_name_that_many_want(make: Make, regions: Regions) -> None:
@@ -456,7 +449,7 @@ def test_a_name_that_many_want(make: Make, regions: Regions) -> None:
     def register() -> None:
         together.wait(30)
         try:
-            regions.register_system("x", key_of(handle), 0, 64)
+            regions.register("x", key_of(handle), 0, 64)
         except InvalidRequest as error:
             outcomes.append(str(error))
         else:
@@ -490,9 +483,9 @@ def test_use_while_others_unregister(make: Make, regions: Regions) -> None:
     reader = threading.Thread(target=read)
     reader.start()
     while len(seen) < 2:
-        regions.register_system("x", key_of(handle), 0, PAGE)
+        regions.register("x", key_of(handle), 0, PAGE)
         regions.write("x", 0, b"\5" * 8)
-        regions.unregister(SystemRegion, "x")
+        regions.unregister("x")
     ended.set()
     reader.join(30)
     assert not reader.is_alive()

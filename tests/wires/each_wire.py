@@ -220,7 +220,7 @@ class GrpcWire:
 @asynccontextmanager
 async def grpc_wire(rig: Rig) -> AsyncIterator[Wire]:
     door = Door("", {})
-    server = GrpcServer([V2(rig.core, door).service()], door, "127.0.0.1", 0, 2**20)
+    server = GrpcServer([V2(rig.core, functions=True).service()], door, "127.0.0.1", 0, 2**20)
     server.start()
     try:
         async with grpc.aio.insecure_channel(server.url) as channel:

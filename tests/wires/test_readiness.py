@@ -59,14 +59,9 @@ def test_not_before_the_loads_of_the_start(
         assert _ready(workbench) == (200, True, 1)
 
 
-@pytest.mark.parametrize(("strict", "expected"), [("on", (503, False, 2)), ("off", (200, True, 1))])
-def test_a_model_of_the_start_that_failed(
-    tmp_path: Path, strict: str, expected: tuple[int, bool, int]
-) -> None:
-    """A server is not ready while a model of its start failed, if ``strict_readiness`` is on."""
+def test_a_model_of_the_start_that_failed(tmp_path: Path) -> None:
+    """A server is not ready while a model of its start failed."""
     (tmp_path / "broken" / "1").mkdir(parents=True)
     (tmp_path / "broken" / "1" / "model.onnx").write_bytes(b"no model")
-    with Workbench(
-        tmp_path, load="all", strict_readiness=strict, grpc_port=0, device="cpu"
-    ) as workbench:
-        assert _ready(workbench) == expected
+    with Workbench(tmp_path, load="all", grpc_port=0, device="cpu") as workbench:
+        assert _ready(workbench) == (503, False, 2)

@@ -41,11 +41,11 @@ _ABSENCES = {
 
 HEADER_SIZE = "inference-header-content-length"
 _SAID_AGAIN = re.compile(
-    "(Request for unknown model: .* is not found|failed to load .*, failed to poll from model "
-    "repository): (?=there is no model|model .* has no version|'.*' cannot be the name)",
+    "(Request for unknown model|failed to load '.*'): "
+    "(?=there is no model|model .* has no version|'.*' cannot be the name)",
     re.DOTALL,
 )
-"""A sentence of Triton's that a workbench sends before its own, which says the same."""
+"""What a workbench sends before a sentence that says the same."""
 
 _ERRORS: Mapping[int, type[WorkbenchError]] = {
     400: errors.InvalidRequest,

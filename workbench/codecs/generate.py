@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ Json = Any
 
 
 def decode_request(
-    model: str, version: int | None, body: bytes, signature: Signature, max_nesting: int = 100
+    model: str, version: int | None, body: bytes, signature: Signature
 ) -> InferRequest:
     """The request in *body*, for a model of that *signature*; an empty body is ``{}``.
 
@@ -31,22 +31,22 @@ def decode_request(
     "parameters"; so an input may be called "id" or "parameters". Any other key is a parameter.
     Raises ``InvalidRequest``, naming the key.
     """
-    value = v2_json.parse(body.strip() or b"{}", max_nesting)
+    value = v2_json.parse(body.strip() or b"{}")
     specs = specs_of(signature)
-    entries = _entries(value, "the request", specs)
+    entries = _entries(value, "the request")
     request_id = "" if "id" in specs else v2.request_id(entries.pop("id", None))
     nested: dict[str, Json] = {}
     if "parameters" not in specs:
-        nested = _nested(entries.pop("parameters", {}), specs)
+        nested = _nested(entries.pop("parameters", {}))
     inputs: dict[str, Tensor] = {}
     parameters: dict[str, Parameter] = {}
     for key, value in (*entries.items(), *nested.items()):
         spec = specs.get(key)
         if key in inputs or key in parameters:
-            raise _twice(key, specs)
+            raise _twice(key)
         if spec is None:
             check_not_reserved(key)
-            parameters[key] = _parameter(model, key, value, specs, is_nested=key in nested)
+            parameters[key] = _parameter(model, key, value, specs)
         else:
             shape = _shape(spec, value)
             inputs[key] = v2_json.decode(key, spec.datatype, shape, value)
@@ -54,37 +54,31 @@ def decode_request(
     return InferRequest(model, inputs, version, (), request_id, parameters)
 
 
-def _entries(value: Json, what: str, inputs: Container[str]) -> dict[str, Json]:
+def _entries(value: Json, what: str) -> dict[str, Json]:
     members = v2_json.members(value)
     if members is None:
         raise InvalidRequest(f"{what} is not a JSON object")
     repeated = v2_json.repeated_name(value)
     if repeated is not None:
-        raise _twice(repeated, inputs)
+        raise _twice(repeated)
     return members
 
 
-def _nested(parameters: Json, inputs: Container[str]) -> dict[str, Json]:
+def _nested(parameters: Json) -> dict[str, Json]:
     if v2_json.members(parameters) is None:
-        raise InvalidRequest("Expected JSON object for keyword: 'parameters'")
-    return _entries(parameters, "'parameters'", inputs)
+        raise InvalidRequest("'parameters' is not a JSON object")
+    return _entries(parameters, "'parameters'")
 
 
-def _twice(key: str, inputs: Container[str]) -> InvalidRequest:
-    if key in inputs:
-        return InvalidRequest(f"input {key!r} already exists in request")  # in Triton's words
+def _twice(key: str) -> InvalidRequest:
     return InvalidRequest(f"{key!r} is given twice")
 
 
-def _parameter(
-    model: str, key: str, value: Json, inputs: Iterable[str], *, is_nested: bool
-) -> Parameter:
+def _parameter(model: str, key: str, value: Json, inputs: Iterable[str]) -> Parameter:
     if not isinstance(value, str | int | float):  # which bool is, too
-        lead = "Converting keyword: 'parameters': " if is_nested else ""
         raise InvalidRequest(
-            f"{lead}parameter {key!r} has invalid type. It is no input of {model!r}, and a "
-            f"parameter is a string, a number, true or false, not {v2_json.shown(value)}"
-            f"{meant(key, inputs)}"
+            f"{key!r} is no input of {model!r}, and a parameter is a string, a number, true or "
+            f"false, not {v2_json.shown(value)}{meant(key, inputs)}"
         )
     return value
 
@@ -109,7 +103,7 @@ def decode_response(body: bytes, outputs: Mapping[str, TensorSpec]) -> dict[str,
     The object has no shapes: of the sizes that are free, all but the last one are 1. Raises
     ``RunFailed`` for an object that tells an error.
     """
-    entries = _entries(v2_json.parse(body), "the answer", ())
+    entries = _entries(v2_json.parse(body), "the answer")
     if "error" in entries and "error" not in outputs:
         raise RunFailed(str(entries["error"]))
     return {

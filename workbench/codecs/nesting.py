@@ -7,19 +7,18 @@ import numpy as np
 from workbench.errors import InvalidRequest
 from workbench.tensor import Array
 
+MAX_NESTING = 100
 _BACKSLASH = ord("\\")
 _BLOCK_NBYTES = 2**20  # bytes that are checked together, which takes a few times as much memory
 
 
-def check_nesting(text: bytes, limit: int) -> None:
+def check_nesting(text: bytes, limit: int = MAX_NESTING) -> None:
     """Raise ``InvalidRequest`` if *text* nests deeper than *limit*.
 
     A text with no more brackets than *limit*, as most have, costs a few searches.
     """
     if _opens_more_than(text, limit) and _nests_deeper(text, limit):
-        raise InvalidRequest(
-            f"JSON nesting depth exceeds maximum allowed limit ({limit}), the setting max_nesting"
-        )
+        raise InvalidRequest(f"the JSON nests more than {limit} deep")
 
 
 def _opens_more_than(text: bytes, limit: int) -> bool:

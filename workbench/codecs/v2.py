@@ -20,7 +20,7 @@ from workbench.codecs.v2_parameters import (
     size_of,
     span_of,
 )
-from workbench.errors import InvalidRequest, MalformedRequest, NotSupported
+from workbench.errors import InvalidRequest, NotSupported
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, shown_name
 from workbench.tensor import DATATYPES, MAX_RANK, Tensor, element_count
@@ -29,7 +29,9 @@ Json = Any
 ReadRegion = Callable[[str, int, int], memoryview]  # the region's name, offset, nbytes
 WriteRegion = Callable[[str, int, bytes | memoryview], None]  # name, offset, data
 
-_INT64_MAX = 2**63 - 1
+MAX_ELEMENTS = 2**59
+"""The most elements of one tensor: as many as numpy holds of any datatype."""
+
 _OFF = "that is off: start the server with shared_memory='on' to allow it"
 _NO_BYTES = memoryview(b"")
 _NO_PARAMETERS: Mapping[str, Parameter] = {}
@@ -40,13 +42,11 @@ _CHECKED = frozenset(("INT32", "INT64", "BOOL"))
 
 @dataclass(frozen=True, slots=True)
 class RequestRules:
-    """The rules of a server: limits, and the memory that it shares with clients, if any.
+    """The memory that a server shares with clients, if any.
 
     *describe* returns the model's signature, for what takes long to read: it is refused before.
     """
 
-    max_nesting: int = 100
-    max_elements: int = 2**59
     read_region: ReadRegion | None = None
     describe: Callable[[], Signature] | None = None
 
@@ -99,9 +99,9 @@ def decode_request(
         raise InvalidRequest(
             f"the length of the JSON header must be in 1..{len(body)}, got {header_nbytes}"
         )
-    message = v2_json.members(_parsed(head, rules, header_nbytes))
+    message = v2_json.members(_parsed(head, header_nbytes))
     if message is None:
-        raise MalformedRequest("the request is not a JSON object")
+        raise InvalidRequest("the request is not a JSON object")
     inputs = _inputs(message.get("inputs"), tail, rules)
     request = InferRequest(model, inputs, version)
     request.id = request_id(message.get("id"))
@@ -116,9 +116,9 @@ def decode_request(
     return request, _reply_form(outputs, request)
 
 
-def _parsed(head: bytes, rules: RequestRules, header_nbytes: int | None) -> Json:
+def _parsed(head: bytes, header_nbytes: int | None) -> Json:
     try:
-        return v2_json.parse(head, rules.max_nesting)
+        return v2_json.parse(head)
     except InvalidRequest as error:
         if header_nbytes is None and b'"binary_data_size"' in head:
             raise InvalidRequest(
@@ -138,8 +138,8 @@ def decode_raw(
     """
     if len(signature.inputs) != 1:
         raise InvalidRequest(
-            "Raw request must only have 1 input (found 1) to be deduced but got "
-            f"{len(signature.inputs)} inputs in {shown_name(model)!r}"
+            f"a raw request is for a model of one input; {shown_name(model)!r} has "
+            f"{len(signature.inputs)}"
         )
     ((name, spec),) = signature.inputs.items()
     data = memoryview(body)
@@ -159,15 +159,14 @@ def _raw_shape(name: str, datatype: str, shape: tuple[int, ...], nbytes: int) ->
     if datatype == "BYTES":
         if any(dim != 1 for dim in dims) and shape != (-1,):
             raise InvalidRequest(
-                f"For BYTE datatype raw input {name!r}, the model must have input shape [1], "
-                f"not {dims[1:] if dims[:1] == [1] else dims}"
+                f"a raw request has one element of BYTES; input {name!r} takes shape {list(shape)}"
             )
         return (1,) * len(dims)
     free = [index for index, dim in enumerate(dims) if dim < 0]
     if len(free) > 1:
         raise InvalidRequest(
-            f"The shape of the raw input {name!r} can not be deduced because there are more than "
-            "one variable-sized dimension"
+            f"a raw request does not tell the shape of input {name!r}, of which more than one size "
+            "is free"
         )
     if free:
         step = element_count(tuple(dim for dim in dims if dim >= 0)) * DATATYPES[datatype].itemsize
@@ -182,7 +181,7 @@ def request_id(value: Json) -> str:
     if isinstance(value, str) and value.isascii():
         return value
     if isinstance(value, bool) or not isinstance(value, (str, int)):
-        raise MalformedRequest("'id' is not a string")
+        raise InvalidRequest("'id' is not a string")
     text = str(value)
     if SURROGATES.search(text):
         raise InvalidRequest("'id' is not Unicode text: it has half of a surrogate pair")
@@ -192,14 +191,14 @@ def request_id(value: Json) -> str:
 def _inputs(entries: Json, tail: memoryview, rules: RequestRules) -> dict[str, Tensor]:
     if not v2_json.is_array(entries):
         told = "no 'inputs'" if entries is None else "'inputs' that are not a list"
-        raise MalformedRequest(f"the request has {told}")
+        raise InvalidRequest(f"the request has {told}")
     inputs: dict[str, Tensor] = {}
     last = len(entries) - 1
     for index, value in enumerate(entries):
         entry = v2_json.members(value)
         name = _name(entry, "input")
         if name in inputs:
-            raise InvalidRequest(f"input {name!r} already exists in request")
+            raise InvalidRequest(f"input {name!r} is given twice")
         assert entry is not None
         inputs[name], taken = _input(name, entry, tail, rules, is_last=index == last)
         if taken:
@@ -216,9 +215,10 @@ def _input(
     datatype = entry.get("datatype")
     if not isinstance(datatype, str) or datatype not in DATATYPES:
         told = v2_json.shown(datatype)
-        kind = InvalidRequest if isinstance(datatype, str) else MalformedRequest
-        raise kind(f"input {name!r} has datatype {told}; it is one of {', '.join(DATATYPES)}")
-    shape = _shape(name, datatype, entry.get("shape"), rules.max_elements)
+        raise InvalidRequest(
+            f"input {name!r} has datatype {told}; it is one of {', '.join(DATATYPES)}"
+        )
+    shape = _shape(name, entry.get("shape"))
     check_taken(name, datatype, rules)
     parameters = entry.get("parameters")
     if parameters is not None:
@@ -287,38 +287,36 @@ def read_shared(
 
 def _name(entry: Mapping[str, Json] | None, what: str) -> str:
     if entry is None:
-        raise MalformedRequest(f"an {what} is not a JSON object")
+        raise InvalidRequest(f"an {what} is not a JSON object")
     name = entry.get("name")
     if not isinstance(name, str) or not name:
         told = "no 'name'" if name is None else "a 'name' that is not a string"
         told = "an empty 'name'" if name == "" else told
-        raise MalformedRequest(f"an {what} has {told}")
+        raise InvalidRequest(f"an {what} has {told}")
     return name
 
 
-def _shape(name: str, datatype: str, shape: Json, max_elements: int) -> tuple[int, ...]:
+def _shape(name: str, shape: Json) -> tuple[int, ...]:
     if not v2_json.is_array(shape):
         told = "no 'shape'" if shape is None else "a 'shape' that is not a list"
-        raise MalformedRequest(f"input {name!r} has {told}")
-    return check_shape(name, datatype, tuple(shape), max_elements)
+        raise InvalidRequest(f"input {name!r} has {told}")
+    return check_shape(name, tuple(shape))
 
 
-def check_shape(
-    name: str, datatype: str, dims: tuple[Json, ...], max_elements: int
-) -> tuple[int, ...]:
+def check_shape(name: str, dims: tuple[Json, ...]) -> tuple[int, ...]:
     """The *dims* of input *name*, if a tensor can have them. Raises ``InvalidRequest``."""
     if len(dims) > MAX_RANK:
         raise InvalidRequest(f"the shape of input {name!r} has more than {MAX_RANK} dimensions")
     count = 1
     for dim in dims:
         if type(dim) is not int or dim < 0:
-            raise MalformedRequest(
-                "Unable to parse 'shape': attempt to access JSON non-unsigned-integer as "
-                f"unsigned-integer: the shape of input {name!r} is not a list of sizes from 0 up"
-            )
+            raise InvalidRequest(f"the shape of input {name!r} is not a list of sizes from 0 up")
         count *= dim or 1  # a size of 0 must not hide sizes that nothing can have
-    if count > max_elements:
-        raise InvalidRequest(_too_many(name, datatype, count, max_elements))
+    if count > MAX_ELEMENTS:
+        many = str(count) if count.bit_length() <= 128 else "more than 2^128"
+        raise InvalidRequest(
+            f"the shape of input {name!r} has {many} elements; at most {MAX_ELEMENTS} are taken"
+        )
     return dims
 
 
@@ -332,28 +330,12 @@ def check_taken(name: str, datatype: str, rules: RequestRules) -> None:
         raise InvalidRequest(f"input {name!r} takes {spec.datatype}, got {datatype}")
 
 
-def _too_many(name: str, datatype: str, count: int, max_elements: int) -> str:
-    """The error for too many elements; Triton's if the number of their bytes overflows."""
-    nbytes = DATATYPES[datatype].itemsize
-    if count <= _INT64_MAX < count * nbytes:
-        return (
-            f"byte size overflow for input {name!r}: element count ({count}) * data type size "
-            f"({nbytes}) exceeds maximum allowed size: {max_elements} elements, the setting "
-            "max_elements"
-        )
-    many = str(count) if count.bit_length() <= 128 else "more than 2^128"
-    return (
-        f"invalid shape for input {name!r}: a shape of {many} elements causes total element count "
-        f"to exceed maximum size of {max_elements}, the setting max_elements"
-    )
-
-
 def _parameters(entries: Json, whose: str) -> Mapping[str, Parameter]:
     if entries is None:
         return _NO_PARAMETERS
     parameters = v2_json.members(entries)
     if parameters is None:
-        raise MalformedRequest(f"the 'parameters' of {whose} are not a JSON object")
+        raise InvalidRequest(f"the 'parameters' of {whose} are not a JSON object")
     for key, value in parameters.items():
         if not isinstance(value, (str, int, float)):  # which bool is, too
             raise InvalidRequest(
@@ -368,7 +350,7 @@ def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
     if entries is None:
         return _BINARY_FORM if every else _JSON_FORM
     if not v2_json.is_array(entries):
-        raise MalformedRequest("'outputs' is not a list")
+        raise InvalidRequest("'outputs' is not a list")
     binary_of: dict[str, bool] = {}
     base64_of: set[str] = set()
     spans: dict[str, RegionSpan] = {}
@@ -377,7 +359,7 @@ def _reply_form(entries: Json, request: InferRequest) -> ReplyForm:
         entry = v2_json.members(value)
         name = _name(entry, "output")
         if name in binary_of:
-            raise InvalidRequest(f"output {name!r} already exists in request")
+            raise InvalidRequest(f"output {name!r} is asked for twice")
         assert entry is not None
         parameters = _parameters(entry.get("parameters"), f"output {name!r}")
         binary_of[name] = _flag(parameters.get("binary_data", every), "binary_data")

@@ -31,7 +31,7 @@ from workbench.codecs.json_parser import (
     parse_to_objects,
 )
 from workbench.codecs.nesting import check_nesting
-from workbench.errors import InvalidRequest, MalformedRequest
+from workbench.errors import InvalidRequest
 from workbench.nbytes import show_nbytes
 from workbench.tensor import (
     DATATYPES,
@@ -58,20 +58,20 @@ _NUMBERS = {
 _NAMED_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf, None: math.nan}
 
 
-def parse(body: bytes, max_nesting: int = 100) -> Json:
+def parse(body: bytes) -> Json:
     """The JSON value of *body*: views of it, or plain objects where NaN occurs.
 
     Raises ``InvalidRequest`` for what is not JSON, and for arrays and objects
-    more than *max_nesting* deep.
+    that nest too deep.
     """
-    check_nesting(body, max_nesting)
+    check_nesting(body)
     try:
         return parse_strictly(body.removeprefix(BOM_UTF8))
     except ValueError as error:
         if not body.strip():
             raise InvalidRequest("the request is not JSON: it is empty") from None
         if len(body) > _LENIENT_NBYTES:
-            raise MalformedRequest(
+            raise InvalidRequest(
                 f"the request is not JSON: {error} (NaN and the infinities may be numbers up to "
                 f"{show_nbytes(_LENIENT_NBYTES)} only: as strings, or binary data, they always may)"
             ) from None
@@ -91,12 +91,12 @@ def _parse_leniently(body: bytes) -> Json:
     except RecursionError:
         raise InvalidRequest("the request is nested too deeply") from None
     except UnicodeDecodeError as error:
-        raise MalformedRequest(f"the request is not UTF-8: {error.reason}") from None
+        raise InvalidRequest(f"the request is not UTF-8: {error.reason}") from None
     except json.JSONDecodeError as error:
-        raise MalformedRequest(f"the request is not JSON: {error}") from None
+        raise InvalidRequest(f"the request is not JSON: {error}") from None
     except ValueError:  # Python reads no longer ones, since that takes the square of their length
         most = sys.get_int_max_str_digits()
-        raise MalformedRequest(f"the request has a number of more than {most} digits") from None
+        raise InvalidRequest(f"the request has a number of more than {most} digits") from None
 
 
 def is_array(value: Json) -> bool:
@@ -152,9 +152,9 @@ def shape_of(name: str, value: Json) -> tuple[int, ...]:
     inner = shape_of(name, next(rows))  # once, or a nest of n would be gone through 2**n times
     for each in rows:
         if not is_array(each):
-            raise MalformedRequest(f"input {name!r} has numbers beside arrays within it")
+            raise InvalidRequest(f"input {name!r} has numbers beside arrays within it")
         if shape_of(name, each) != inner:
-            raise MalformedRequest(f"input {name!r} has arrays of different lengths within it")
+            raise InvalidRequest(f"input {name!r} has arrays of different lengths within it")
     if len(inner) == MAX_RANK:
         raise InvalidRequest(f"input {name!r} has more than {MAX_RANK} dimensions")
     return (len(value), *inner)
@@ -171,9 +171,9 @@ def decode(
     try:
         array = _array(datatype, data if is_array(data) else [data], encoding)
     except (TypeError, ValueError, OverflowError) as error:
-        raise MalformedRequest(f"input {name!r}: {error}") from None
+        raise InvalidRequest(f"input {name!r}: {error}") from None
     if array.size != element_count(shape):
-        raise MalformedRequest(
+        raise InvalidRequest(
             f"input {name!r} has {array.size} elements; its shape {list(shape)} "
             f"takes {element_count(shape)}"
         )
@@ -349,7 +349,7 @@ def _integer(item: Json) -> int:
 def _bool(item: Json) -> bool:
     if isinstance(item, (bool, int, float)) and item in (0, 1):
         return bool(item)
-    raise _mistyped("boolean", f"{shown(item)} is not true or false")
+    raise TypeError(f"{shown(item)} is not true or false")
 
 
 def _bytes_array(items: list[Json], encoding: str) -> Array:
@@ -358,14 +358,9 @@ def _bytes_array(items: list[Json], encoding: str) -> Array:
         if item is None:  # missing, where the model takes that
             continue
         if not isinstance(item, str):
-            raise _mistyped("string", f"{shown(item)} is not a string")
+            raise TypeError(f"{shown(item)} is not a string")
         array[index] = _from_base64(item) if encoding == "base64" else item.encode()
     return array
-
-
-def _mistyped(wanted: str, what: str) -> TypeError:
-    """*what* is wrong, after the words for it that Triton's suites compare."""
-    return TypeError(f"attempt to access JSON non-{wanted} as {wanted}: {what}")
 
 
 def _from_base64(text: str) -> bytes:

@@ -23,6 +23,7 @@ import numpy as np
 
 from workbench.codecs import v2_json
 from workbench.codecs.json_parser import parse_numbers
+from workbench.codecs.nesting import MAX_NESTING
 from workbench.codecs.v2 import ReplyForm, RequestRules, decode_request
 from workbench.codecs.v2_known_reply import KnownReply
 from workbench.inference import Fit, InferRequest
@@ -170,23 +171,21 @@ class KnownTexts:
                     return request, known.form, known
         request, form = decode_request(model, version, body, header_nbytes, rules)
         if self._misses % _MISSES == 0:
-            learned = known_text(body, end, request, form, rules)
+            learned = known_text(body, end, request, form)
             if learned is not None:
                 self._texts = [learned, *self._texts[: _MANY - 1]]
         self._misses += 1
         return request, form, None
 
 
-def known_text(
-    body: Body, end: int, request: InferRequest, form: ReplyForm, rules: RequestRules
-) -> KnownText | None:
+def known_text(body: Body, end: int, request: InferRequest, form: ReplyForm) -> KnownText | None:
     """The text of *body*, which ends at *end* and was read as *request*, to be known again.
 
     ``None`` if it is not clear which part of the text has which meaning.
     """
     text = bytes(body[:end])
     inputs = [_input(name, tensor) for name, tensor in request.inputs.items()]
-    if form.spans or not _is_plain(text, inputs, rules):
+    if form.spans or not _is_plain(text, inputs):
         return None
     values: _Places = []
     said = _ID.search(text)
@@ -204,11 +203,11 @@ def known_text(
     return KnownText(text, values, tail, request, form)
 
 
-def _is_plain(text: bytes, inputs: list[_Input], rules: RequestRules) -> bool:
+def _is_plain(text: bytes, inputs: list[_Input]) -> bool:
     """True if *text* has the usual spelling and order, and *inputs* are numbers."""
     if not _IS_LITTLE or b"\\" in text or b"shared_memory" in text:
         return False
-    if text.count(b"[") + text.count(b"{") > rules.max_nesting:  # other values may nest as deep
+    if text.count(b"[") + text.count(b"{") > MAX_NESTING:  # other values may nest as deep
         return False
     return all(each.datatype not in ("BOOL", "BYTES") and each.size for each in inputs)
 

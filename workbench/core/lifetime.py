@@ -55,7 +55,7 @@ class Lifetime:
         self._clock = clock
         self._urls: dict[str, str] = {}  # of the models that were added
         self._names = Names(self._repository, self._default, self._ready)
-        self._runs = Runs(settings.max_image, self.records)
+        self._runs = Runs(self.records)
         self._placements: tuple[Placement, ...] = ()
         self._why_closed = _STOPPED
         self._has_given_regions = False  # another core goes on with them

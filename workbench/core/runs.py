@@ -87,15 +87,11 @@ def _with(some: tuple[T, ...], more: tuple[T, ...]) -> tuple[T, ...]:
 
 
 class Runs:
-    """Checks requests and keeps the records of models; thread-safe.
+    """Checks requests and keeps the records of models, in *records*; thread-safe."""
 
-    The decoded images of one request may take *max_image_nbytes*. Statistics go to *records*.
-    """
-
-    def __init__(self, max_image_nbytes: int, records: Records) -> None:
+    def __init__(self, records: Records) -> None:
         self.trace = records.trace
         self._events = records.events
-        self._max_image_nbytes = max_image_nbytes
         self._records = records.models
         # for each server its own: a function of one server may call the models of another
         self._caller: ContextVar[Caller] = ContextVar("workbench-caller", default=_NOBODY)
@@ -283,8 +279,7 @@ class Runs:
         inputs = dict(request.inputs)
         for name in names:
             spec, form = signature.inputs[name], signature.image_forms[name]
-            limit_nbytes = self._max_image_nbytes
-            inputs[name] = decode_images(name, inputs[name], spec, form, limit_nbytes)
+            inputs[name] = decode_images(name, inputs[name], spec, form)
         request.inputs = inputs
 
     def learned(self, model: ModelId, session: Session) -> Learned:

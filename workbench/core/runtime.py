@@ -61,6 +61,7 @@ _RUNNING_THREADS = min(32, (os.cpu_count() or 1) + 4)
 _WAITING_THREADS = 1024
 _UNLOADING_THREADS = 64
 _TELLING_THREADS = 1
+WATCH_EVERY_S = 2.0  # with load="watch"
 _BATCHING_THREADS = 256  # one for each busy instance of a model that has a queue
 
 
@@ -174,7 +175,6 @@ class Runtime:
             self.requests.under_way,
             Pins(self.residency, names),
             gone=self._gone,
-            leaves_first=settings.reload == "memory",
             wait_s=settings.wait,
         )
         self._expiry: Ticker | None = None
@@ -266,7 +266,7 @@ class Runtime:
         if settings.load == "all":
             self._failed = frozenset(broken)
         if watcher is not None:
-            watcher.start(settings.watch_every, broken)
+            watcher.start(WATCH_EVERY_S, broken)
         self.has_started = True
 
     def still_broken(self) -> list[str]:

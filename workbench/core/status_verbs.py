@@ -91,11 +91,6 @@ class StatusVerbs(Lifetime):
         source: ModelSource | None = session.loaded_from if session is not None else None
         return source or runtime.sources.find(model)[0]
 
-    @property
-    def runs_on_gpus(self) -> bool:
-        """Whether models run on GPUs. Raises ``ServerNotRunning``."""
-        return self._running().devices[0].placement.cuda_index is not None
-
     def gpu(self, model: ModelId) -> int | None:
         """The number of the GPU that *model* is on, was on, or might be; ``None`` for the CPU.
 
@@ -186,9 +181,8 @@ class StatusVerbs(Lifetime):
     def not_ready_because(self) -> str:
         """Why the server is not ready; ``""`` if it is.
 
-        It is ready from the end of the loads of its start until it begins to stop. With the setting
-        *strict_readiness*, it is not ready while a version of a model that was to be loaded at the
-        start is broken. An eviction does not matter.
+        It is ready from the end of the loads of its start until it begins to stop, but not while a
+        version of a model that ``load="all"`` was to load is broken. An eviction does not matter.
         """
         runtime = self._runtime
         if runtime is None:
@@ -197,8 +191,7 @@ class StatusVerbs(Lifetime):
             return str(self.draining.error)
         if not runtime.has_started:
             return "the models of the start are still being loaded"
-        failed = runtime.still_broken() if self.settings.strict_readiness else []
-        if not failed:
+        if not (failed := runtime.still_broken()):
             return ""
         more = len(failed) - _NAMED_FAILURES
         others = f" and {more} more" if more > 0 else ""

@@ -26,14 +26,13 @@ def servers(core: ServerCore, token: str) -> tuple[GrpcServer, ...]:
     A socket in the file system needs no token: its file mode says who may open it.
     """
     settings = core.settings
-    groups = dict(settings.restrict)
     wanted: dict[str, list[Service]] = {}
     runtime = settings.modelmesh
-    data = [f"port:{settings.grpc_port}"] if settings.grpc_port is not None else []
-    data += [f"{UNIX}{settings.grpc_uds}"] if settings.grpc_uds else []
-    for endpoint in data:
-        door = _door(endpoint, token, groups)
-        wanted[endpoint] = [V2(core, door, by_metadata=bool(runtime)).service()]
+    where = settings.grpc_port
+    if where is not None:
+        closes = "functions" in settings.restrict
+        v2 = V2(core, functions=not closes, by_metadata=bool(runtime))
+        wanted[where if isinstance(where, str) else f"port:{where}"] = [v2.service()]
     if runtime:
         mesh = ModelMesh(core, Environment.of(os.environ))
         wanted.setdefault(runtime, []).append(mesh.service())
@@ -50,10 +49,6 @@ def _server(core: ServerCore, endpoint: str, services: Sequence[Service], token:
         port = int(endpoint.removeprefix("port:"))
     checks = health([each.name for each in services], core)
     served = (*services, checks, *reflection((*services, checks), core))
-    door = _door(endpoint, token, dict(settings.restrict))
+    door = Door("" if endpoint.startswith(UNIX) else token, settings.restrict)
     ping_s = settings.grpc_ping or (0.0 if is_local(host) else _PING_S)
     return GrpcServer(served, door, host, port, settings.max_request, ping_s=ping_s)
-
-
-def _door(endpoint: str, token: str, groups: dict[str, str]) -> Door:
-    return Door("" if endpoint.startswith(UNIX) else token, groups)

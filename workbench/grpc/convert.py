@@ -23,7 +23,7 @@ from workbench.codecs.v2_parameters import (
     span_of,
 )
 from workbench.core import Describe
-from workbench.errors import InvalidRequest, MalformedRequest
+from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import ModelId, is_version
 from workbench.protobuf_fields import varint
@@ -61,12 +61,12 @@ _CONTENTS = {
 
 
 def parse(kind: type[Message], data: bytes) -> Any:
-    """The message of that *kind* in *data*. Raises ``MalformedRequest``."""
+    """The message of that *kind* in *data*. Raises ``InvalidRequest``."""
     try:
         return kind.FromString(data)
     except DecodeError as error:
         name = kind.DESCRIPTOR.full_name
-        raise MalformedRequest(f"the request is not a message {name!r}: {error}") from None
+        raise InvalidRequest(f"the request is not a message {name!r}: {error}") from None
 
 
 def version_of(text: str) -> int | None:
@@ -74,10 +74,7 @@ def version_of(text: str) -> int | None:
     if not text:
         return None
     if not is_version(text):
-        raise InvalidRequest(
-            f"failed to get model version from specified version string {text[:100]!r}: "
-            "a version is a whole number from 1"
-        )
+        raise InvalidRequest(f"{text[:100]!r} is not a version: a version is a whole number from 1")
     return int(text)
 
 
@@ -86,7 +83,7 @@ class InferMessage:
 
     Only if *functions* is true may functions run for it. ``check`` comes first; it finds *version*
     and *wants_empty_end*, for streams: whether the client wants an empty reply after the last one.
-    Raises ``MalformedRequest``.
+    Raises ``InvalidRequest``.
     """
 
     def __init__(
@@ -159,14 +156,14 @@ class InferMessage:
             if not name:
                 raise InvalidRequest("an input has no name")
             if name in inputs:
-                raise InvalidRequest(f"input {name!r} already exists in request")
+                raise InvalidRequest(f"input {name!r} is given twice")
             datatype = entry.datatype
             if datatype not in DATATYPES:
                 known = ", ".join(DATATYPES)
                 raise InvalidRequest(
                     f"input {name!r} has datatype {datatype!r}; it is one of {known}"
                 )
-            shape = v2.check_shape(name, datatype, tuple(entry.shape), self._rules.max_elements)
+            shape = v2.check_shape(name, tuple(entry.shape))
             v2.check_taken(name, datatype, self._rules)
             if entry.parameters and (span := self._span(entry)) is not None:
                 read_region = self._rules.read_region
@@ -199,10 +196,8 @@ class InferMessage:
 
     def _next(self, left: Iterator[memoryview], name: str) -> memoryview:
         data = next(left, None)
-        if data is None:  # in Triton's words
-            raise InvalidRequest(
-                f"unable to find data for input tensor {name!r} for model {self.name!r} in request."
-            )
+        if data is None:
+            raise InvalidRequest(f"the request has no data for input {name!r}")
         return data
 
     def _typed(self, name: str, datatype: str, shape: tuple[int, ...], contents: Any) -> Tensor:
@@ -212,10 +207,10 @@ class InferMessage:
                 f"input {name!r} is {datatype}, which only 'raw_input_contents' can carry"
             )
         for given, _ in contents.ListFields():
-            if given.name != field:  # in Triton's words, and which field is right
+            if given.name != field:
                 raise InvalidRequest(
-                    f"unexpected explicit tensor data for input tensor {name!r}: {datatype} goes "
-                    f"into {field!r}, not {given.name!r}"
+                    f"the data of input {name!r}, {datatype}, goes into {field!r}, not "
+                    f"{given.name!r}"
                 )
         values, count = getattr(contents, field), element_count(shape)
         if len(values) != count:
@@ -270,9 +265,7 @@ def _wants_empty_end(parameters: Any) -> bool:
         return False
     value = parameters.pop(_EMPTY_END)
     if value.WhichOneof("parameter_choice") != "bool_param":
-        raise InvalidRequest(  # in Triton's words
-            f"invalid value type for {_EMPTY_END!r} parameter, expected bool_param."
-        )
+        raise InvalidRequest(f"parameter {_EMPTY_END!r} is not a bool_param")
     return bool(value.bool_param)
 
 
@@ -296,7 +289,7 @@ def _ask_for(entries: Iterable[Any], request: InferRequest) -> dict[str, RegionS
         if not name:
             raise InvalidRequest("an output has no name")
         if name in wanted:
-            raise InvalidRequest(f"output {name!r} already exists in request")
+            raise InvalidRequest(f"output {name!r} is asked for twice")
         wanted[name] = None
         if entry.parameters:
             parameters = _parameters(entry.parameters, f"output {name!r}")

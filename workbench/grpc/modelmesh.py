@@ -35,7 +35,6 @@ from workbench.nbytes import show_nbytes
 from workbench.protos import message_class
 from workbench.settings import Settings
 from workbench.stop import CancellationToken
-from workbench.tokens import UNIX
 
 NAME = "mmesh.ModelRuntime"
 _FILE = "model_runtime"
@@ -119,13 +118,9 @@ def settings_of(settings: Settings, environ: Mapping[str, str]) -> Settings:
         changes["budget"] = f"{environment.memory_nbytes}B"
     if settings.modelmesh == "on":
         changes["modelmesh"] = f"{_PORT}{environ.get('ADAPTER_PORT') or 8085}"
-    if settings.grpc_port is None and not settings.grpc_uds:
-        endpoint = environ.get("RUNTIME_DATA_ENDPOINT") or ""
-        if endpoint.startswith(UNIX):
-            changes["grpc_uds"] = endpoint
-        else:
-            port = endpoint.removeprefix(_PORT) or environ.get("RUNTIME_PORT") or 8001
-            changes["grpc_port"] = port
+    if settings.grpc_port is None:
+        endpoint = (environ.get("RUNTIME_DATA_ENDPOINT") or "").removeprefix(_PORT)
+        changes["grpc_port"] = endpoint or environ.get("RUNTIME_PORT") or 8001
     return settings.changed(**changes)
 
 

@@ -58,9 +58,7 @@ class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not type
         handler, group = self._routes.get(details.method, (None, ""))
         carrying = partial(carries, details.invocation_metadata)
         try:
-            self._door.check_known(carrying)
-            if group is not None:
-                self._door.authorize(carrying, group)
+            self._door.authorize(carrying, group)
         except AccessDenied as error:
             return refusing(error)
         return handler

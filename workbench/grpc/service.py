@@ -30,7 +30,7 @@ class Rpc:
         self.context = context
         self._waited: Future[Any] | None = None
         self._is_watched = False
-        self.words: Callable[[Exception], str] = str  # the message of an error for the client
+        self.told: Callable[[Exception], str] = str  # the message of an error for the client
 
     @property
     def metadata(self) -> Metadata:
@@ -77,14 +77,13 @@ def carries(metadata: Metadata, token: str) -> bool:
 class Service:
     """The service called *name* of ``<file>.proto``, and the handlers of its methods.
 
-    *groups* gives the groups of methods for the setting ``restrict``; ``None`` for methods that
-    authorize each request themselves.
+    *groups* gives the groups of methods for the setting ``restrict``.
     """
 
     name: str
     file: str
     methods: Mapping[str, grpc.RpcMethodHandler]
-    groups: Mapping[str, str | None] = field(default_factory=dict)
+    groups: Mapping[str, str] = field(default_factory=dict)
 
 
 Handler = Callable[[Any, Rpc], Any]  # from a message to one, or to the fields of one, if any
@@ -97,13 +96,13 @@ def methods_of(
     raw: Mapping[str, grpc.RpcMethodHandler],
     table: Callable[[str], Table] = lambda _: STATUS,
 ) -> dict[str, grpc.RpcMethodHandler]:
-    """All methods of a service, each of which is in *answers* or in *raw*.
+    """The methods of a service that are in *answers* or in *raw*; the others stay unknown.
 
     *table* gives the codes of errors in a method of *answers*.
     """
     found = dict(raw)
     for method in service(file, name).methods:
-        if method.name not in found:
+        if method.name in answers:
             found[method.name] = unary(method, answers[method.name], table(method.name))
     return found
 
@@ -120,7 +119,7 @@ def unary(method: MethodDescriptor, answer: Handler, table: Table) -> grpc.RpcMe
             message = found if isinstance(found, Message) else answered(**(found or {}))
             return bytes(message.SerializeToString())
         except Exception as error:  # the client must hear of it, whatever it is
-            abort(context, error, call.words(error), table)
+            abort(context, error, call.told(error), table)
 
     return grpc.unary_unary_rpc_method_handler(handle)
 

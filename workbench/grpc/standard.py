@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from grpc import StatusCode
 
 from workbench.core import ServerCore
-from workbench.errors import MalformedRequest, ModelNotFound, WorkbenchError
+from workbench.errors import InvalidRequest, ModelNotFound, WorkbenchError
 from workbench.grpc.convert import parse
 from workbench.grpc.service import Rpc, Service, methods_of
 from workbench.grpc.status import PLACED_UNNAMED, STATUS, abort
@@ -80,7 +80,7 @@ def health(names: Iterable[str], core: ServerCore) -> Service:
 def _read(kind: type[Message], data: bytes, context: grpc.ServicerContext) -> Any:
     try:
         return parse(kind, data)
-    except MalformedRequest as error:
+    except InvalidRequest as error:
         abort(context, error)
 
 

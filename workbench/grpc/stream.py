@@ -46,10 +46,9 @@ class OneReply:
 
 
 class Begun(NamedTuple):
-    """A request that runs: its *id*, the *words* for an error, and its *replies*."""
+    """A request that runs: its *id* and its *replies*."""
 
     id: str
-    words: Callable[[Exception], str]
     replies: Replies
 
 

@@ -12,10 +12,11 @@ import grpc
 from google.protobuf import json_format
 
 from workbench.codecs.v2 import RequestRules
-from workbench.contracts.triton import metadata, repository, words
+from workbench.contracts.triton import metadata, repository
 from workbench.contracts.triton.statistics import statistics
+from workbench.contracts.triton.words import told
 from workbench.core import ServerCore
-from workbench.door import Door
+from workbench.door import closed
 from workbench.errors import (
     ModelNotFound,
     ModelNotReady,
@@ -52,20 +53,19 @@ class _Sized(TypedDict):
 
 
 class V2:
-    """Answers with the models of *core*, for calls that *door* let in.
+    """Answers with the models of *core*; with *functions* only if these are open.
 
     If *by_metadata*, ModelMesh places the models, and a call's metadata may name the model.
     """
 
-    def __init__(self, core: ServerCore, door: Door, *, by_metadata: bool = False) -> None:
+    def __init__(self, core: ServerCore, *, functions: bool, by_metadata: bool = False) -> None:
         self._core = core
-        self._door = door
         settings = core.settings
         read_region = core.regions.read if settings.shared_memory else None
         self._write_region = core.regions.write if settings.shared_memory else None
-        self._rules = RequestRules(max_elements=settings.max_elements, read_region=read_region)
+        self._rules = RequestRules(read_region)
         self._by_metadata = by_metadata
-        self._restricts = door.restricts("functions")
+        self._functions = functions
 
     def service(self) -> Service:
         answers: dict[str, Handler] = {
@@ -79,14 +79,13 @@ class V2:
             "RepositoryIndex": self._index,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
-            **dict(shared_memory.handlers(self._core)),
+            **shared_memory.handlers(self._core),
         }
         raw = {
             "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
         }
-        groups = {**_GROUPS, **dict.fromkeys(raw if self._restricts else ())}
-        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, raw, self._table), groups)
+        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, raw, self._table), _GROUPS)
 
     def _table(self, method: str) -> Table:
         """The codes of errors in *method*."""
@@ -130,10 +129,9 @@ class V2:
         repository.unload(self._core, asked.model_name, _given(asked))
 
     def _target(self, asked: Any, call: Rpc) -> tuple[str, int | None]:
-        """The model and version that a call is for; its errors begin with Triton's words."""
-        name, version = self._name(asked.name, call), version_of(asked.version)
-        call.words = lambda error: words.in_tritons_words(error, name, version)
-        return name, version
+        """The model and version that a call is for."""
+        call.told = told
+        return self._name(asked.name, call), version_of(asked.version)
 
     def _name(self, name: str, call: Rpc) -> str:
         """The model that a call is for: *name*, unless the call's metadata names one."""
@@ -151,7 +149,7 @@ class V2:
             asked = InferMessage(data, self._rules, self._write_region)
             return asked.encode(self._answer(asked, data, Rpc(context)))
         except Exception as error:  # the client must hear of it, whatever it is
-            abort(context, error, _words(error, asked), self._table("ModelInfer"))
+            abort(context, error, told(error), self._table("ModelInfer"))
 
     def _answer(self, asked: InferMessage, data: bytes, call: Rpc) -> InferResponse:
         response = self._answer_now(asked, call)
@@ -167,9 +165,9 @@ class V2:
         asked.check()
         if self._by_metadata:
             asked.name = self._name(asked.name, call)
-        if self._restricts:
-            self._door.authorize(call.carries, self._restriction(asked))
-            asked.functions = self._door.opens("functions", call.carries)
+        asked.functions = self._functions
+        if not self._functions and self._calls_function(asked):
+            raise closed("functions")
         if asked.functions:  # otherwise checked where the request waits for its model
             response = self._core.infer_now(asked.name, asked.version, asked.read, _LONGEST_S)
             if response is not None:
@@ -177,13 +175,12 @@ class V2:
         asked.headers = call.metadata
         return None
 
-    def _restriction(self, asked: InferMessage) -> str:
-        """The group of the setting ``restrict`` for running the model that is *asked* for."""
+    def _calls_function(self, asked: InferMessage) -> bool:
+        """Whether the model that is *asked* for is a function; checked again where it runs."""
         try:
-            # the name may belong to another model when the request runs: it is checked again there
-            return "functions" if self._core.calls_function(asked.name, asked.version) else ""
-        except WorkbenchError:  # the request reports it, to clients with the token only
-            return ""
+            return self._core.calls_function(asked.name, asked.version)
+        except WorkbenchError:  # the request reports it
+            return False
 
     def _stream(self, messages: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
         """The replies to each request, in the order of these; errors are replies too."""
@@ -197,7 +194,7 @@ class V2:
                         while (reply := begun.replies.take().result()) is not None:
                             yield reply
                     except Exception as error:  # the client must hear of it, whatever it is
-                        yield error_in_stream(message_of(error, begun.words(error)), begun.id)
+                        yield error_in_stream(message_of(error, told(error)), begun.id)
             if stream.was_cut:
                 raise ServerNotRunning("the server is stopping")
         except (ThreadsExhausted, ServerNotRunning) as error:
@@ -211,14 +208,9 @@ class V2:
         except Exception as error:  # the reply reports it
             replies = OneReply(error)
         if asked is None:
-            return Begun("", str, replies)
+            return Begun("", replies)
         # not the request itself: it is freed before its reply is taken
-        name, version = asked.name, asked.version
-        return Begun(
-            asked.message.id,
-            lambda error: words.in_tritons_words(error, name, version, words.GRPC),
-            replies,
-        )
+        return Begun(asked.message.id, replies)
 
     def _replies(self, asked: InferMessage, data: bytes, call: Rpc) -> Replies:
         """The replies to one request; a model that gives several is leased until all are taken."""
@@ -259,7 +251,7 @@ def _plain(value: Any) -> Any:
 
 def _check_repository(asked: Any) -> None:
     if asked.repository_name:
-        raise NotSupported("'repository_name' specification is not supported")  # in Triton's words
+        raise NotSupported("no repository can be named: leave repository_name empty")
 
 
 def _given(asked: Any) -> Iterator[tuple[str, object]]:
@@ -270,12 +262,6 @@ def _given(asked: Any) -> Iterator[tuple[str, object]]:
 def _value(given: Any) -> object:
     kind = given.WhichOneof("parameter_choice")
     return None if kind is None else getattr(given, kind)
-
-
-def _words(error: Exception, asked: InferMessage | None) -> str:
-    if asked is None:
-        return str(error)
-    return words.in_tritons_words(error, asked.name, asked.version, words.GRPC)
 
 
 def _sized(data: bytes) -> _Sized:

@@ -37,7 +37,7 @@ def http_listener(settings: Settings, token: str, plane: DataPlane) -> ServerHos
 
 def grpc_listeners(core: ServerCore, settings: Settings, token: str) -> tuple[GrpcServer, ...]:
     """The listeners of gRPC, not started, if the settings ask for any. Raises ``SettingError``."""
-    if settings.grpc_port is None and not settings.grpc_uds:
+    if settings.grpc_port is None:
         return ()
     found: tuple[GrpcServer, ...] = _grpc().servers(core, token)
     return found
@@ -66,7 +66,7 @@ def check_grpc_port(settings: Settings, own_ports: Container[str]) -> None:
     *own_ports*: those of gRPC now, which become free; that of HTTP is kept meanwhile.
     """
     port = settings.grpc_port
-    if port and str(port) not in own_ports:
+    if isinstance(port, int) and port and str(port) not in own_ports:
         host = "127.0.0.1" if settings.host.startswith(UNIX) else settings.host
         listen(host, port).close()
 

@@ -88,7 +88,7 @@ class Access:
             self._names.add(settings.host.lower())
         self._origins = frozenset(origin.encode() for origin in settings.allow_origins)
         self._token = token
-        self.door = Door(token, dict(settings.restrict))
+        self.door = Door(token, settings.restrict)
         self._known_hosts: set[tuple[bytes, Server]] = set()
         digest = hmac.new(token.encode(), b"workbench cookie", hashlib.sha256)
         self._cookie_text = digest.hexdigest()
@@ -97,7 +97,7 @@ class Access:
         """Whether an inference request passes the quick check of its headers.
 
         It passes if it names this server, comes from no browser, has the token, and ``functions``
-        is not restricted. Otherwise ``admit`` and *door* may still let it in.
+        is not closed. Otherwise ``admit`` and *door* may still let it in.
         """
         hosts = 0
         authorization: bytes | None = None
@@ -112,7 +112,7 @@ class Access:
                 if authorization is not None:
                     return False
                 authorization = value
-        if hosts != 1 or self.door.restricts("functions"):
+        if hosts != 1 or self.door.closes("functions"):
             return False
         return not self._token or same(token_of(authorization or b""), self._token)
 

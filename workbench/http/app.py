@@ -19,7 +19,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from workbench.errors import AccessDenied, ServerNotRunning, WorkbenchError
 from workbench.http import v2
 from workbench.http.access import Access, RequestHead
-from workbench.http.calls import HttpCall, function_group, in_thread, read_body
+from workbench.http.calls import HttpCall, in_thread, read_body
 from workbench.http.compression import SETTING
 from workbench.http.infer import DataPlane, unless
 from workbench.http.reply import Reply, send_reply, with_request_id
@@ -206,12 +206,8 @@ def _handler(
         parameters = dict[str, str]()
         try:
             # before anything is looked up: a stranger must not learn which models exist
-            access.door.check_known(carries)
-            try:
-                found = _find(places, scope["raw_path"]) if is_mount else (places[0], {})
-            except WorkbenchError:  # only clients with the token are told
-                access.door.authorize(carries, first.restrict)
-                raise
+            access.door.authorize(carries)
+            found = _find(places, scope["raw_path"]) if is_mount else (places[0], {})
             if found is None:
                 access.door.authorize(carries, first.restrict)
                 reply = first.errors.of_status(404, first.unmatched)
@@ -223,9 +219,9 @@ def _handler(
                 )
         except asyncio.CancelledError:  # the server stops, and did not wait longer
             stopping = ServerNotRunning("the server is stopping")
-            reply = group.errors.of_error(stopping, parameters, plane.core.settings)
+            reply = group.errors.of_error(stopping, parameters)
         except Exception as error:  # the client must hear of it, whatever it is
-            reply = group.errors.of_error(error, parameters, plane.core.settings)
+            reply = group.errors.of_error(error, parameters)
         reply = with_request_id(reply, dict(asked.headers).get(b"x-request-id", b""))
         await send_reply(reply, send, body=asked.method != "HEAD")
 
@@ -245,12 +241,7 @@ async def _answered(
     method = "GET" if asked.method == "HEAD" else asked.method
     bound = place.of(method)
     route, settings = bound.route, plane.core.settings
-    restriction: str | None = bound.group.restriction(route)
-    if route.model is not None and access.door.restricts("functions"):
-        call = HttpCall(parameters=parameters, headers=asked.headers, query=asked.query)
-        restriction = await _function_restriction(plane, route.model, call)
-    if restriction is not None:
-        access.door.authorize(carries, restriction)
+    access.door.authorize(carries, bound.group.restriction(route))
     if method not in place.routes and _is_unknown_verb(place, parameters):
         return bound.group.errors.of_status(404, bound.group.unmatched)
     if method not in place.routes:
@@ -261,33 +252,15 @@ async def _answered(
     what = bound.group.errors.body
     call = HttpCall(
         await read_body(dict(asked.headers), receive, limit_nbytes, limited_by, what),
-        settings.max_nesting,
         parameters,
         asked.headers,
         asked.query,
         limit_nbytes,
         limited_by,
-        access.door.opens("functions", carries),
+        not access.door.closes("functions"),
         receive,
-        partial(access.door.authorize, carries),
-        restriction is not None,
     )
     return await _reply(plane, bound, call)
-
-
-async def _function_restriction(
-    plane: DataPlane, model: Callable[[HttpCall], str | None], call: HttpCall
-) -> str | None:
-    """The group of the setting ``restrict`` for running the *model* that *call* names.
-
-    ``None`` if only the handler knows which model that is.
-    """
-    try:
-        name, version = model(call), call.version
-    except WorkbenchError:  # the route reports it, to clients with the token only
-        return ""
-    # the name may belong to another model when the request runs: it is checked again there
-    return None if name is None else await function_group(plane.core, name, version)
 
 
 async def _reply(plane: DataPlane, bound: _Bound, call: HttpCall) -> Reply:

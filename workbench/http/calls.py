@@ -13,7 +13,8 @@ from litestar.types import Receive
 
 from workbench.codecs import v2_json
 from workbench.core import ServerCore
-from workbench.errors import InvalidRequest, MalformedRequest, RequestTooLarge, WorkbenchError
+from workbench.door import closed
+from workbench.errors import InvalidRequest, RequestTooLarge, WorkbenchError
 from workbench.http.compression import SETTING, inflate
 from workbench.http.paths import read_version
 from workbench.nbytes import show_nbytes
@@ -27,23 +28,16 @@ async def _never() -> None:
     raise AssertionError("only a call over a connection can lose its client")
 
 
-def _allow(group: str) -> None:
-    """For a call that came over no connection."""
-
-
 @dataclass(frozen=True, slots=True)
 class HttpCall:
     """One request, with its *body* as received.
 
     *parameters* are those of the path. The decompressed body may have *limit_nbytes*, as
-    *limited_by* says, and its JSON may nest *max_nesting* deep. *headers* are in lower case; *gone*
-    returns once the client went away. Functions may run for it only if *functions* is true;
-    *authorize* raises if it may not use a group of the setting ``restrict``. Unless *may_run* is
-    true, the handler calls ``authorize_run``.
+    *limited_by* says. *headers* are in lower case; *gone* returns once the client went away.
+    Functions may run for it only if *functions* is true.
     """
 
     body: bytes = b""
-    max_nesting: int = 100
     parameters: Mapping[str, str] = field(default_factory=dict)
     headers: Sequence[tuple[bytes, bytes]] = ()
     query: str = ""
@@ -51,8 +45,6 @@ class HttpCall:
     limited_by: str = SETTING
     functions: bool = True
     gone: Callable[[], Awaitable[object]] = _never
-    authorize: Callable[[str], None] = _allow
-    may_run: bool = True
 
     @property
     def name(self) -> str:
@@ -92,9 +84,9 @@ class HttpCall:
         body = self.inflated()
         if not body.strip():
             return {}
-        message = v2_json.plain(v2_json.parse(body, self.max_nesting))
+        message = v2_json.plain(v2_json.parse(body))
         if not isinstance(message, dict):
-            raise MalformedRequest("the body is not a JSON object")
+            raise InvalidRequest("the body is not a JSON object")
         if known:
             check_known("member", message, known)
         return message
@@ -113,22 +105,21 @@ async def in_thread(core: ServerCore, work: Callable[[], T], *, waits: bool = Fa
     return await asyncio.wrap_future(core.soon(work, waits=waits))
 
 
-async def function_group(core: ServerCore, name: str, version: int | None = None) -> str:
-    """The group of the setting ``restrict`` for running the core's model *name*."""
+async def authorize_run(
+    core: ServerCore, call: HttpCall, name: str, version: int | None = None
+) -> None:
+    """Raise ``GroupClosed`` if *call* may not run the core's model *name*, a function.
+
+    The name may belong to another model when the request runs: it is checked again there.
+    """
+    if call.functions:
+        return
     try:
         calls = await in_thread(core, partial(core.calls_function, name, version))
     except WorkbenchError:  # whoever runs it reports that
-        return ""
-    return "functions" if calls else ""
-
-
-async def authorize_run(core: ServerCore, call: HttpCall, name: str) -> None:
-    """Raise ``TokenRequired`` or ``GroupClosed`` if *call* may not run the core's model *name*.
-
-    For routes that know only now which model that is.
-    """
-    if not call.may_run:
-        call.authorize(await function_group(core, name))
+        return
+    if calls:
+        raise closed("functions")
 
 
 async def read_body(
@@ -156,6 +147,6 @@ async def read_body(
 
 def _too_large(what: str, nbytes: str, limit_nbytes: int, limited_by: str) -> RequestTooLarge:
     return RequestTooLarge(
-        f"{what} size of {nbytes} bytes exceeds the maximum allowed input size of "
-        f"{limit_nbytes} bytes ({show_nbytes(limit_nbytes)}, {limited_by})"
+        f"the {what} has {nbytes} bytes; at most {limit_nbytes} are taken "
+        f"({show_nbytes(limit_nbytes)}, {limited_by})"
     )

@@ -66,7 +66,7 @@ def _inflate_file(
             raise InvalidRequest(f"the body is not in {coding.decode()}: {error}") from None
         if len(inflated) > limit_nbytes:
             raise RequestTooLarge(
-                f"Decompressed data size exceeds the maximum allowed value of {limit_nbytes} bytes "
+                f"the decompressed body has more than {limit_nbytes} bytes "
                 f"({show_nbytes(limit_nbytes)}, {limited_by})"
             )
         rest = rest[len(piece) - len(stream.unused_data) - len(stream.unconsumed_tail) :]

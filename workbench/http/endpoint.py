@@ -32,7 +32,6 @@ from workbench.http.reply import Reply, json_reply
 from workbench.http.route import ErrorEncoder, Group, PathParameter, Route
 from workbench.http.shapes import TEXT, WHOLE, Json, obj
 from workbench.http.status import error_reply
-from workbench.settings import Settings
 
 _NAME = "endpoint_name"
 _PATH = f"/endpoints/{{{_NAME}}}"
@@ -58,6 +57,7 @@ async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
         payload = await unless(call.gone, _answered(plane, call, inner, target))
     else:
         await in_thread(plane.core, partial(endpoint.check, name, target))
+        await authorize_run(plane.core, call, name)
         payload = await _run(plane, inner, name, name)
     if payload.status >= 400:
         body = b"".join(map(bytes, payload.parts))
@@ -65,11 +65,6 @@ async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
     reply = payload_reply(payload)
     variant = (b"x-amzn-invoked-production-variant", VARIANT.encode())
     return Reply(200, (*reply.headers, variant, _request_id()), reply.parts)
-
-
-def _own_model(call: HttpCall) -> str | None:
-    """The model that the endpoint is called after; ``None`` for one of its artifacts."""
-    return None if target_of(call) else call.parameters[_NAME]
 
 
 async def invoke_target(plane: DataPlane, call: HttpCall, target: str) -> Reply:
@@ -109,8 +104,6 @@ async def _run(plane: DataPlane, inner: HttpCall, name: str, model_name: str) ->
 
 async def _answered(plane: DataPlane, call: HttpCall, inner: HttpCall, target: str) -> Payload:
     endpoint = plane.endpoint
-    if not (call.may_run or call.functions):  # it may run neither models nor code
-        call.authorize("")  # which tells that the server's token is needed
     for left in reversed(range(_MOST_TRIES)):
         wanted = await in_thread(plane.core, partial(endpoint.find, target))
         await _held(endpoint, wanted)
@@ -149,7 +142,7 @@ def _request_id() -> tuple[bytes, bytes]:
 # ── errors ──
 
 
-def _refused(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
+def _refused(error: Exception, parameters: Mapping[str, str]) -> Reply:
     refusal = endpoint_refusal(error, parameters.get(_NAME, ""))
     headers = error_reply(error).headers  # with those that belong to it
     reply = _told_as(refusal)
@@ -179,7 +172,7 @@ _ERROR = obj({"Message": TEXT}, _OF_MODEL)
 
 def _route(path: str, handler: Any, name: str, summary: str) -> Route:
     where, payload = f"POST {_PATH}/{path}", "endpoint_payload"
-    return Route(where, handler, name, summary, payload, _ERRORS, payload, model=_own_model)
+    return Route(where, handler, name, summary, payload, _ERRORS, payload)
 
 
 ENDPOINT = Group(

@@ -22,6 +22,7 @@ from workbench.codecs.v2_known import Decoded, KnownTexts
 from workbench.codecs.v2_parameters import RegionSpan
 from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
+from workbench.contracts.triton.words import told
 from workbench.core import Describe, ServerCore, Soon
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
 from workbench.http import compression
@@ -29,7 +30,7 @@ from workbench.http.arrivals import Arrivals, Arriving
 from workbench.http.inline import answer_now
 from workbench.http.paths import Target
 from workbench.http.reply import JSON_HEADERS, Reply
-from workbench.http.status import model_error_reply
+from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ class DataPlane:
         settings = core.settings
         read_region = core.regions.read if settings.shared_memory else None
         self._write_region = core.regions.write if settings.shared_memory else None
-        self.rules = codec.RequestRules(settings.max_nesting, settings.max_elements, read_region)
+        self.rules = codec.RequestRules(read_region)
         self._arrivals: Arrivals[Reply] | None = None
         self._histories: dict[Target, RequestHistory] = {}
         self.container = Container(core)
@@ -178,8 +179,6 @@ class DataPlane:
             return False
         text = bytes(body[:json_nbytes])
         shares = self._write_region is not None and b"shared_memory" in text
-        if shares and self.core.regions.has_cuda:
-            return False
         return (len(body) <= _LARGE_NBYTES and not shares) or not _LONG_TO_READ.search(text)
 
     async def answer(
@@ -291,7 +290,7 @@ class DataPlane:
         """The reply to a request that ended with *error*."""
         if head.trace and isinstance(error, RunFailed):
             _log.warning("%s: %s", head.trace.decode("latin-1"), error)
-        return model_error_reply(error, head.target.name, head.target.version, self.core.settings)
+        return error_reply(error, told(error))
 
     def set_output_buffers(self, request: InferRequest, spans: Mapping[str, RegionSpan]) -> None:
         """Have the engine write large outputs into the shared memory of the request."""

@@ -6,13 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
-from operator import attrgetter
 
 from workbench.codecs.generate import decode_request, encode_response
 from workbench.core import Describe
 from workbench.errors import NotSupported, RunFailed, ServerNotRunning
 from workbench.http import v2
-from workbench.http.calls import HttpCall
+from workbench.http.calls import HttpCall, authorize_run
 from workbench.http.infer import DataPlane, unless
 from workbench.http.paths import Target
 from workbench.http.reply import EVENTS, Reply, StreamedReply, json_reply
@@ -38,10 +37,10 @@ from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
 
 _RUNS = (*v2.READS, 413, 415, 500, 501, 507)
-_NAME = attrgetter("name")
 
 
 async def _infer(plane: DataPlane, call: HttpCall) -> Reply:
+    await authorize_run(plane.core, call, call.name, call.version)
     head = plane.read_head(Target(call.name, call.version), call.headers)
     return await plane.answer(replace(head, functions=call.functions), call.body, call.gone)
 
@@ -94,10 +93,11 @@ def _event(data: bytes) -> bytes:
 async def _generated(plane: DataPlane, call: HttpCall) -> AsyncGenerator[bytes]:
     """The answers as JSON. If the client goes, or nobody takes them, the request ends."""
     name, version = call.name, call.version
+    await authorize_run(plane.core, call, name, version)
 
     def read(describe: Describe) -> InferRequest:
         text, signature = call.inflated(), describe()
-        request = decode_request(name, version, text, signature, call.max_nesting)
+        request = decode_request(name, version, text, signature)
         request.functions = call.functions
         request.headers = call.headers
         return request
@@ -206,11 +206,11 @@ INFERENCE = Group(
     "Inference",
     (
         Route(f"POST {v2.MODEL}/infer", _infer, "infer", "Run a model on tensors", "infer", _RUNS,
-            "infer", model=_NAME),
+            "infer"),
         Route(f"POST {v2.MODEL}/generate", _generate, "generate", "Run it on flat JSON",
-            "generate", _RUNS, "generate", model=_NAME),
+            "generate", _RUNS, "generate"),
         Route(f"POST {v2.MODEL}/generate_stream", _generate_stream, "generate_stream",
-            "The same, as server-sent events", "events", _RUNS, "generate", model=_NAME),
+            "The same, as server-sent events", "events", _RUNS, "generate"),
     ),
     v2.MODEL_ERRORS,
     service=lambda plane: plane,

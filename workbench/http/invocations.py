@@ -26,7 +26,6 @@ from workbench.http.route import PathParameter, PathPattern
 from workbench.http.shapes import TEXT
 from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
-from workbench.settings import Settings
 
 NAME = "container_model"  # the parameter of paths
 MODEL = f"/models/{{{NAME}}}"
@@ -84,7 +83,6 @@ def _headers(content_type: str) -> tuple[tuple[bytes, bytes], ...]:
 def refused(
     error: Exception,
     parameters: Mapping[str, str],
-    settings: Settings,  # other groups use it
 ) -> Reply:
     """The reply to a request that ended with *error*, for the model that its path names."""
     refusal = refusal_of(error, parameters.get(NAME))
@@ -167,7 +165,7 @@ class Invocations:
             return self.failed(error, head)
 
     def failed(self, error: Exception, head: InvokeHead) -> Reply:
-        return refused(error, head.parameters, self._container.core.settings)
+        return refused(error, head.parameters)
 
 
 class _InvokeCall(Struct):

@@ -32,9 +32,7 @@ def _index(core: ServerCore, call: HttpCall) -> list[Mapping[str, str]]:
     """The index has all models, also if a repository is named, as in Triton."""
     ready = call.message("ready").get("ready", False)
     if not isinstance(ready, bool):
-        raise InvalidRequest(
-            f"Invalid value for 'ready': expected a boolean, not {v2_json.shown(ready)}"
-        )
+        raise InvalidRequest(f"'ready' must be true or false, not {v2_json.shown(ready)}")
     return triton.index(core, ready=ready)
 
 

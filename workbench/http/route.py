@@ -17,7 +17,6 @@ from workbench.http.calls import HttpCall
 from workbench.http.infer import DataPlane
 from workbench.http.reply import Reply
 from workbench.http.shapes import Json
-from workbench.settings import Settings
 
 Handler = Callable[[Any, HttpCall], Any]
 """From the group's service and the call to a reply, or to what it has as JSON; None: nothing."""
@@ -53,11 +52,11 @@ class PathParameter:
 class ErrorEncoder:
     """How errors are answered: *of_error* for exceptions, *of_status* for a status with a message.
 
-    *of_error* is also given the parameters of the path and the settings. *schema* names the JSON
-    schema of both. Messages about a too large body call it *body*.
+    *of_error* is also given the parameters of the path. *schema* names the JSON schema of both.
+    Messages about a too large body call it *body*.
     """
 
-    of_error: Callable[[Exception, Mapping[str, str], Settings], Reply]
+    of_error: Callable[[Exception, Mapping[str, str]], Reply]
     of_status: Callable[[int, str], Reply]
     schema: str = "error"
     body: str = "request"
@@ -71,9 +70,7 @@ class Route:
     in brackets may be left out. *handler* is a coroutine function, or runs as *runs* says. *name*
     is the operation's; *returns* and *body* are names among the group's responses and bodies,
     *errors* statuses. *restrict* is its group for the setting ``restrict``, if it differs from that
-    of its ``Group``. A route that runs a *model*, whose name in the core this returns, belongs to
-    ``functions`` if that is one; where only the handler knows which model it is, this returns
-    ``None``, and the handler calls ``authorize_run``.
+    of its ``Group``.
     """
 
     where: str
@@ -85,7 +82,6 @@ class Route:
     body: str = ""
     runs: RunsOn = RunsOn.THREAD
     restrict: str | None = None
-    model: Callable[[HttpCall], str | None] | None = None
 
     @property
     def method(self) -> str:

@@ -97,12 +97,8 @@ def _named(call: HttpCall) -> str:
     return core_name(call.parameters[NAME])
 
 
-def _unknown(call: HttpCall) -> None:
-    """Only the handler knows the model."""
-
-
 async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
-    return payload_reply(await invoked(plane.container, call, _named(call)))
+    return await _invoked(plane, call, _named(call))
 
 
 async def _invocations(plane: DataPlane, call: HttpCall) -> Reply:
@@ -119,8 +115,12 @@ async def _invocations(plane: DataPlane, call: HttpCall) -> Reply:
         if not plane.endpoint.is_multi_model:
             raise ModelNotFound(f"Model not found: {target}")
         return await invoke_target(plane, call, target)
-    await authorize_run(container.core, call, name)
-    return payload_reply(await invoked(container, call, name))
+    return await _invoked(plane, call, name)
+
+
+async def _invoked(plane: DataPlane, call: HttpCall, name: str) -> Reply:
+    await authorize_run(plane.core, call, name)
+    return payload_reply(await invoked(plane.container, call, name))
 
 
 # ── errors ──
@@ -157,10 +157,10 @@ SAGEMAKER = Group(
             "container_status", (404, 503), runs=RunsOn.WAITING_THREAD,
             restrict="model-repository"),
         Route(f"POST {INVOKE}", _invoke, "container_invoke", "Run a model",
-            "container_payload", _RUNS, "container_payload", model=_named),
+            "container_payload", _RUNS, "container_payload"),
         Route(f"POST {INVOCATIONS}", _invocations, "invocations",
             "Run the model that X-Amzn-SageMaker-Target-Model names, or the only one",
-            "container_payload", _RUNS, "container_payload", model=_unknown),
+            "container_payload", _RUNS, "container_payload"),
     ),
     ErrorEncoder(refused, _told, "container_error"),
     service=lambda plane: plane,

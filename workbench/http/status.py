@@ -7,7 +7,6 @@ import math
 
 from workbench import errors
 from workbench.codecs import v2_json
-from workbench.contracts.triton.words import in_tritons_words
 from workbench.errors import (
     WorkbenchError,
     class_and_line_of,
@@ -17,7 +16,6 @@ from workbench.errors import (
 )
 from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply
-from workbench.settings import Settings
 
 _ACCEPTED = (b"accept-encoding", b", ".join(CODINGS))
 _CHALLENGE = (b"www-authenticate", b"Bearer")
@@ -57,30 +55,21 @@ STATUS: dict[type[WorkbenchError], int] = {
 }
 """By class; an error has that of the nearest class above it."""
 
-TRITONS: dict[type[WorkbenchError], int] = {
-    errors.MalformedRequest: 500,
-    errors.RequestTooLarge: 400,
-    UnknownCoding: 501,
-}
-"""Where a strict Triton has another status for a client's mistake."""
 
-
-def error_reply(error: Exception, *, strict: bool = False, told: str = "") -> Reply:
+def error_reply(error: Exception, told: str = "") -> Reply:
     """The JSON error object of the V2 protocol, under the status of *error*'s class.
 
-    If *strict*, under Triton's. The message is *told*, if that is given. Any other error is a bug
-    of the workbench, unless memory ran out: it goes to the log, and to the client as 500. The
-    error's traceback is deleted.
+    The message is *told*, if that is given. Any other error is a bug of the workbench, unless
+    memory ran out: it goes to the log, and to the client as 500. The error's traceback is deleted.
     """
-    reply = _reply(error, told, strict=strict)
+    reply = _reply(error, told)
     forget_frames(error)
     return reply
 
 
-def _reply(error: Exception, told: str, *, strict: bool) -> Reply:
+def _reply(error: Exception, told: str) -> Reply:
     if isinstance(error, WorkbenchError):
-        status = nearest(STATUS | TRITONS if strict else STATUS, error)
-        reply = message_reply(status, told or str(error))
+        reply = message_reply(nearest(STATUS, error), told or str(error))
         if isinstance(error, UnknownCoding):
             return reply.with_header(*_ACCEPTED)
         if isinstance(error, errors.TokenRequired):
@@ -100,11 +89,3 @@ def message_reply(status: int, message: str) -> Reply:
         message = f"{message[:_MOST_CHARACTERS]}..."
     writable = message.encode("utf-8", "backslashreplace").decode()
     return json_reply(v2_json.write({"error": writable}), status)
-
-
-def model_error_reply(
-    error: Exception, name: str, version: int | None, settings: Settings
-) -> Reply:
-    """The reply to a request for a model that failed with *error*, in Triton's words first."""
-    told = in_tritons_words(error, name, version)
-    return error_reply(error, strict=settings.strict_triton, told=told)

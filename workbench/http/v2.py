@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workbench.codecs import v2_json
+from workbench.contracts.triton.words import told
 from workbench.errors import ModelNotFound
 from workbench.http.paths import read_version
 from workbench.http.reply import Reply, json_reply
 from workbench.http.route import ErrorEncoder, PathParameter
 from workbench.http.shapes import TEXT, WHOLE
-from workbench.http.status import error_reply, message_reply, model_error_reply
-from workbench.settings import Settings
+from workbench.http.status import error_reply, message_reply
 
 MODEL = "/v2/models/{model_name}[/versions/{model_version}]"
 NO_MODEL = "no request has this path: POST /v2/models/NAME/infer runs a model"
@@ -43,20 +43,13 @@ READS = (400, 404, 503)  # a model, or its folder
 _DONE = Reply(200, (), ())
 
 
-def _error_reply(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
-    return error_reply(error, strict=settings.strict_triton)
+def model_error(error: Exception) -> Reply:
+    """The reply to a request for a model that failed with *error*."""
+    return error_reply(error, told(error))
 
 
-def _model_error(error: Exception, parameters: Mapping[str, str], settings: Settings) -> Reply:
-    name, version = parameters.get("model_name"), parameters.get("model_version", "")
-    if name is None:
-        return _error_reply(error, parameters, settings)
-    return model_error_reply(error, name, int(version) if version.isdecimal() else None, settings)
-
-
-ERRORS = ErrorEncoder(_error_reply, message_reply, body="request JSON")
-MODEL_ERRORS = ErrorEncoder(_model_error, message_reply, body="request JSON")
-"""The errors of requests for one model, which begin with Triton's words."""
+ERRORS = ErrorEncoder(lambda error, _: error_reply(error), message_reply, body="request JSON")
+MODEL_ERRORS = ErrorEncoder(lambda error, _: model_error(error), message_reply, body="request JSON")
 
 
 def reply_of(answer: object) -> Reply:

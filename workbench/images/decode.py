@@ -24,6 +24,9 @@ from workbench.model import ImageForm, TensorSpec
 from workbench.nbytes import show_nbytes
 from workbench.tensor import DATATYPES, Array, Tensor, element_count
 
+MAX_NBYTES = 256 * 2**20
+"""The memory that the images of one input may take."""
+
 _AXES = {"NHWC": (0, 1, 2, 3), "NCHW": (0, 2, 3, 1)}  # the positions of N, H, W and C
 _SWAPPED = {1: [0], 3: [2, 1, 0], 4: [2, 1, 0, 3]}  # RGB to BGR and back, by channels
 _PNG, _JPEG = b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff"
@@ -49,7 +52,7 @@ class ImageFile(NamedTuple):
 
 
 def decode_images(
-    name: str, tensor: Tensor, spec: TensorSpec, form: ImageForm, limit_nbytes: int
+    name: str, tensor: Tensor, spec: TensorSpec, form: ImageForm, limit_nbytes: int = MAX_NBYTES
 ) -> Tensor:
     """The files in *tensor*, BYTES of shape [N], as a batch of *spec*'s datatype and *form*.
 
@@ -79,7 +82,7 @@ def decode_images(
     if max(needs) > limit_nbytes:
         raise RequestTooLarge(
             f"the images of input {name!r} take {show_nbytes(max(needs))} when decoded, more than "
-            f"{show_nbytes(limit_nbytes)}, the setting max_image: send fewer, or smaller ones"
+            f"{show_nbytes(limit_nbytes)}: send fewer, or smaller ones"
         )
     if any(file.by_opencv or file.size != size for file in files):
         _import_opencv(name)

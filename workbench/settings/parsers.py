@@ -14,7 +14,7 @@ from workbench.errors import ModelNotFound, SettingError
 from workbench.model import check_name
 from workbench.nbytes import parse_nbytes
 from workbench.seconds import parse_seconds
-from workbench.tokens import AUTO, UNIX, parse_token
+from workbench.tokens import UNIX
 
 Parse = Callable[[Any], Any]
 Folders = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
@@ -61,6 +61,10 @@ def whole_number(low: int, high: int) -> Parse:
     return parse
 
 
+port = whole_number(0, 65535)
+"""A port; 0 takes a free one."""
+
+
 def switch(value: object) -> bool:
     """True or False; in texts ``on`` or ``off``."""
     if isinstance(value, bool):
@@ -90,11 +94,12 @@ def address(value: object) -> str:
     return value
 
 
-def socket_file(value: object) -> str:
-    """The path of a socket file, with or without ``unix:``."""
-    if not isinstance(value, str | os.PathLike):
-        raise SettingError(f"{value!r} is not a path")
-    return str(value).removeprefix(UNIX)
+def port_or_socket(value: object) -> int | str:
+    """A port, or ``unix:`` and the path of a socket file."""
+    if isinstance(value, str) and value.startswith(UNIX) and value != UNIX:
+        return value
+    found: int = port(value)
+    return found
 
 
 def endpoint(value: object) -> str:
@@ -142,33 +147,20 @@ def _origin(text: str) -> str:
     return origin.removesuffix(default) if default else origin  # as browsers send it
 
 
-def restrictions(value: object) -> tuple[tuple[str, str], ...]:
-    """Pairs of a group and ``off``, or the token that opens it."""
+def restrictions(value: object) -> tuple[str, ...]:
+    """The names of groups that are closed; ``NAME=off`` is such a name too."""
     if isinstance(value, Mapping):
-        value = tuple(value.items())
+        value = [f"{name}={state}" for name, state in value.items()]
     if value == "":  # of a variable that was to hold something
-        raise SettingError("it is empty: leave it out, or say such as model-repository=off")
-    if isinstance(value, str):
-        value = tuple(
-            tuple(part.strip().split("=", 1)) for part in value.split(",") if part.strip()
-        )
-    if not isinstance(value, Iterable):
-        raise SettingError("it is not a list such as model-repository=off,functions=TOKEN")
-    found: dict[str, str] = {}
-    for pair in value:
-        if not isinstance(pair, tuple) or len(pair) != 2 or pair[0] not in GROUPS:
-            raise SettingError(
-                "it is not a list such as model-repository=off,functions=TOKEN; "
-                f"there are {', '.join(GROUPS)}"
-            )
-        found[pair[0]] = _opened_by(pair[1])
-    return tuple(found.items())
-
-
-def _opened_by(value: object) -> str:
-    if value == AUTO:
-        raise SettingError("a group is off, or has a token of your own, not auto")
-    return parse_token(value)
+        raise SettingError("it is empty: leave it out, or say such as model-repository")
+    found = tuple(name.removesuffix("=off") for name in _listed(value, "groups"))
+    for name in found:
+        group, given, _ = name.partition("=")
+        if given and group in GROUPS:
+            raise SettingError(f"a group is open or closed, and has no token of its own: {group}")
+        if group not in GROUPS:
+            raise SettingError(f"{group!r} is no group; there are {', '.join(GROUPS)}")
+    return found
 
 
 def device(value: object) -> str:

@@ -69,13 +69,13 @@ def defaults(environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
                 raise SettingError(f"{variable}: {text!r} is not a whole number") from None
 
 
-def check_port(environ: Mapping[str, str], grpc_port: int | None) -> None:
+def check_port(environ: Mapping[str, str], grpc_port: int | str | None) -> None:
     """Ports beside HTTP's must be in the range that SageMaker leaves to a container.
 
     Raises ``SettingError``.
     """
     allowed = environ.get(_SAFE_PORTS)
-    if not allowed or grpc_port is None:
+    if not allowed or not isinstance(grpc_port, int):
         return
     ends = _PORT_RANGE.fullmatch(allowed)
     if ends is None:

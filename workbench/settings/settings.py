@@ -63,18 +63,6 @@ class Settings:
         "repository (default: on-demand)",
         parsers.one_of("on-demand", "explicit", "all", "watch"),
     )
-    watch_every: float = _option(
-        2.0,
-        "how often load=watch looks for changes in the repository, such as 10s (default: 2s)",
-        parsers.span,
-    )
-    reload: str = _option(
-        "availability",
-        "what happens when the files of a loaded model change: it answers until the new files "
-        "are loaded (availability), or is unloaded first if there is no memory for both "
-        "(memory) (default: availability)",
-        parsers.one_of("availability", "memory"),
-    )
     follow_links: bool = _option(
         False, "whether links in the repository may lead out of it (default: off)", parsers.switch
     )
@@ -100,18 +88,13 @@ class Settings:
         0,
         "the port to listen on; 0 takes a free one (default: 0; 8000 for workbench serve and "
         "workbench endpoint)",
-        parsers.whole_number(0, 65535),
+        parsers.port,
     )
-    grpc_port: int | None = _option(
+    grpc_port: int | str | None = _option(
         None,
-        "the port for gRPC, on the same address; 0 takes a free one (default: there is no gRPC)",
-        parsers.whole_number(0, 65535),
-    )
-    grpc_uds: str = _option(
-        "",
-        "the path of a socket in the file system for gRPC, which only this user can open "
-        "(default: there is none)",
-        parsers.socket_file,
+        "the port for gRPC, on the same address; 0 takes a free one, and unix:PATH is a socket in "
+        "the file system, which only this user can open (default: there is no gRPC)",
+        parsers.port_or_socket,
     )
     grpc_ping: float | None = _option(
         None,
@@ -145,13 +128,12 @@ class Settings:
         "web sites whose pages may send requests, such as https://lab.example.org (default: none)",
         parsers.origins,
     )
-    restrict: tuple[tuple[str, str], ...] = _option(
+    restrict: tuple[str, ...] = _option(
         (),
-        "groups of requests that are off, or need a token of their own, such as "
-        f"model-repository=off,functions=TOKEN; the groups are {', '.join(GROUPS)} "
-        "(default: none)",
+        f"groups of requests that are closed, such as {GROUPS[0]},{GROUPS[-1]}; the groups are "
+        f"{', '.join(GROUPS)} (default: none)",
         parsers.restrictions,
-        secret=True,
+        secret=True,  # so that a variable which is empty is a mistake
     )
     threads: int = _option(
         1, "threads that one model's run may use (default: 1)", parsers.whole_number(1, 1024)
@@ -183,33 +165,6 @@ class Settings:
         64 * 2**20,
         "the largest request body, before and after decompression, such as 16MiB (default: 64MiB)",
         parsers.amount,
-    )
-    max_image: int = _option(
-        256 * 2**20,
-        "the memory that a request's images may take once decoded (default: 256MiB)",
-        parsers.amount,
-    )
-    max_nesting: int = _option(
-        100,
-        "how deep arrays and objects may be nested in a request's JSON (default: 100)",
-        parsers.whole_number(1, 500),
-    )
-    max_elements: int = _option(
-        2**59,
-        "the most elements that one tensor of a request may have (default: as many as numpy holds)",
-        parsers.whole_number(1, 2**59),
-    )
-    strict_triton: bool = _option(
-        False,
-        "whether requests that cannot be parsed get Triton's status, 500, instead of 400 "
-        "(default: off)",
-        parsers.switch,
-    )
-    strict_readiness: bool = _option(
-        True,
-        "whether the server is reported as not ready if load=all could not load a model "
-        "(default: on)",
-        parsers.switch,
     )
     shared_memory: bool = _option(
         False,

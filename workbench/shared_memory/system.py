@@ -84,14 +84,14 @@ def map_object(key: str, offset: int, nbytes: int) -> SystemMemory:
             os.close(object_fd)
     except OSError as error:
         raise InvalidRequest(
-            f"Unable to open the shared memory object {key!r}: {error.strerror}"
+            f"the shared memory object {key!r} cannot be opened: {error.strerror}"
         ) from None
 
 
 def _mapped(key: str, object_fd: int, offset: int, nbytes: int) -> SystemMemory:
     state = os.fstat(object_fd)
     if not stat.S_ISREG(state.st_mode):
-        raise InvalidRequest(f"Unable to open {key!r}: it is not a shared memory object")
+        raise InvalidRequest(f"{key!r} is not a shared memory object")
     end_nbytes = offset + nbytes
     if end_nbytes > state.st_size:
         raise InvalidRequest(
@@ -111,7 +111,7 @@ def _reserve(key: str, object_fd: int, offset: int, nbytes: int) -> None:
         os.posix_fallocate(object_fd, offset, nbytes)
     except OSError as error:
         raise InvalidRequest(
-            f"Unable to reserve {nbytes} bytes of the shared memory object {key!r} in {_FOLDER}: "
+            f"{nbytes} bytes of the shared memory object {key!r} cannot be reserved in {_FOLDER}: "
             f"{error.strerror}"
         ) from None
 

@@ -17,7 +17,7 @@ import orjson
 
 from workbench.codecs import v2_json
 from workbench.codecs.payloads.tensors import input_called, only_input, shape_for
-from workbench.errors import InvalidRequest, MalformedRequest
+from workbench.errors import InvalidRequest
 from workbench.model import Signature, TensorSpec
 from workbench.rows import chosen, goes_by_column, inputs_of, specs_of
 from workbench.tensor import DATATYPES, Array, Tensor
@@ -54,14 +54,12 @@ def read_member(
     return array, member[1] == ROWS.encode()
 
 
-def read_json(
-    body: bytes, signature: Signature, max_nesting: int
-) -> tuple[dict[str, Tensor], bool]:
+def read_json(body: bytes, signature: Signature) -> tuple[dict[str, Tensor], bool]:
     """The inputs, and whether they came as rows, "instances" or MLflow's tables.
 
     Raises ``InvalidRequest``.
     """
-    value = v2_json.parse(body, max_nesting)
+    value = v2_json.parse(body)
     members, known = v2_json.members(value), specs_of(signature)
     if members is not None:
         for name in (ROWS, _RECORDS):
@@ -89,12 +87,9 @@ def _check_alone(name: str, members: Mapping[str, Json]) -> None:
         raise InvalidRequest(f"there is no member {min(others)[:_LONG]!r} beside {name!r}")
 
 
-def read_json_lines(body: bytes, signature: Signature, max_nesting: int) -> dict[str, Tensor]:
+def read_json_lines(body: bytes, signature: Signature) -> dict[str, Tensor]:
     """The inputs, of which each line is a row. Raises ``InvalidRequest``."""
-    blocks = [
-        _rows(v2_json.parse(b"[%s]" % lines, max_nesting), signature)
-        for lines in _line_blocks(body)
-    ]
+    blocks = [_rows(v2_json.parse(b"[%s]" % lines), signature) for lines in _line_blocks(body)]
     return _fitted(_joined(blocks) if blocks else _rows((), signature), signature)
 
 
@@ -110,15 +105,15 @@ def _line_blocks(body: bytes) -> Iterator[bytes]:
 
 
 def _joined(blocks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The rows of all *blocks*. Raises ``MalformedRequest`` if they are not alike."""
+    """The rows of all *blocks*. Raises ``InvalidRequest`` if they are not alike."""
     first, *others = blocks
     if not others:
         return first
     if any(block.keys() != first.keys() for block in others):
-        raise MalformedRequest("the rows are not all objects of the same names")
+        raise InvalidRequest("the rows are not all objects of the same names")
     for name, tensor in first.items():
         if any(block[name].shape[1:] != tensor.shape[1:] for block in others):
-            raise MalformedRequest(f"input {name!r} has arrays of different lengths within it")
+            raise InvalidRequest(f"input {name!r} has arrays of different lengths within it")
     return {
         name: Tensor(tensor.datatype, np.concatenate([block[name].array for block in blocks]))
         for name, tensor in first.items()
@@ -142,7 +137,7 @@ def _one(value: Json, signature: Signature) -> dict[str, Tensor]:
 
 def _by_name(members: Mapping[str, Json], signature: Signature) -> dict[str, Tensor]:
     if not members:
-        raise MalformedRequest("the request is an empty object: it has no input")
+        raise InvalidRequest("the request is an empty object: it has no input")
     known = specs_of(signature)
     if len(members) == 1 and len(signature.inputs) == 1:  # such as {"features": [...]}
         ((name, value),) = members.items()
@@ -172,15 +167,15 @@ def _split(table: Json, signature: Signature) -> dict[str, Tensor]:
     members = v2_json.members(table) or {}
     names, rows = v2_json.plain(members.get("columns")), v2_json.plain(members.get("data"))
     if not isinstance(rows, list) or not rows:
-        raise MalformedRequest(f"{_SPLIT!r} has no list of rows, its 'data'")
+        raise InvalidRequest(f"{_SPLIT!r} has no list of rows, its 'data'")
     if names is None:
         return _one(members["data"], signature)
     if not isinstance(names, list) or any(
         not isinstance(row, list) or len(row) != len(names) for row in rows
     ):
-        raise MalformedRequest(f"the rows of {_SPLIT!r} are not all as long as its 'columns'")
+        raise InvalidRequest(f"the rows of {_SPLIT!r} are not all as long as its 'columns'")
     if len(set(map(str, names))) < len(names):
-        raise MalformedRequest(f"{_SPLIT!r} has a column twice")
+        raise InvalidRequest(f"{_SPLIT!r} has a column twice")
     columns = zip(map(str, names), zip(*rows, strict=True), strict=True)
     return _by_name({name: list(values) for name, values in columns}, signature)
 
@@ -188,13 +183,13 @@ def _split(table: Json, signature: Signature) -> dict[str, Tensor]:
 def _rows(rows: Json, signature: Signature) -> dict[str, Tensor]:
     """The inputs of *rows*, each an array, a number, or an object by the inputs' names."""
     if not v2_json.is_array(rows) or not len(rows):
-        raise MalformedRequest("the request has no list of rows")
+        raise InvalidRequest("the request has no list of rows")
     if v2_json.members(rows[0]) is None:
         return _one(rows, signature)
     plain = v2_json.plain(rows)
     names = plain[0].keys()
     if any(not isinstance(row, dict) or row.keys() != names for row in plain):
-        raise MalformedRequest("the rows are not all objects of the same names")
+        raise InvalidRequest("the rows are not all objects of the same names")
     return _by_name({name: [row[name] for row in plain] for name in names}, signature)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
@@ -34,11 +33,11 @@ from workbench.codecs.payloads.tables import (
     write_csv,
 )
 from workbench.codecs.payloads.tensors import Arrays, inputs_of, only_input, shape_for
-from workbench.errors import InvalidRequest, MalformedRequest, NotAcceptable, UnknownMediaType
+from workbench.errors import InvalidRequest, NotAcceptable, UnknownMediaType
 from workbench.inference import Fit, InferRequest, InferResponse, check_request
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.rows import columns_of
-from workbench.tensor import MAX_RANK, Array, Tensor
+from workbench.tensor import Array, Tensor
 
 T = TypeVar("T")
 
@@ -59,14 +58,6 @@ _NOTHING: Mapping[str, Any] = {}  # one for all is made faster than one for each
 _CSV = MediaType(media.CSV)
 _ANY = TensorSpec("", "FP64", ())  # rows of numbers, however many
 _HEADER_LENGTH = "json-header-size"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits of a server: the *rules* of V2 bodies, and the bytes of a body once it is read."""
-
-    rules: v2.RequestRules
-    max_nbytes: int
 
 
 class Payload(NamedTuple):
@@ -97,17 +88,17 @@ class Decoder:
     """
 
     def __init__(
-        self, model: str, content_type: str, accept: str, signature: Signature, limits: Limits
+        self, model: str, content_type: str, accept: str, signature: Signature, max_nbytes: int
     ) -> None:
         self.signature = signature
         self._model = model
         self._accept = accept
-        self._limits = limits
+        self._max_nbytes = max_nbytes
         self._media_type = parse_media_type(content_type or media.JSON)
         self._is_told = bool(content_type)
         self._short: v2_json.ShortReader | None = None
         self._is_json = self._media_type.name == media.JSON
-        if len(signature.inputs) == 1 and limits.rules.max_nesting > MAX_RANK:
+        if len(signature.inputs) == 1:
             (self._only,) = signature.inputs.values()
             if self._is_json:
                 self._short = v2_json.short_reader(self._only.datatype)
@@ -163,7 +154,7 @@ class Decoder:
         return self._plain._replace(as_rows=True)
 
     def _read_any(self, body: bytes) -> tuple[InferRequest, PayloadForm]:
-        model, signature, limits = self._model, self.signature, self._limits
+        model, signature = self._model, self.signature
         media_type, header_nbytes = self._media_type, None
         if media_type.name == media.TRITON:
             header_nbytes = _header_nbytes(media_type, len(body))
@@ -174,7 +165,7 @@ class Decoder:
         if is_v2 and self._has_columns and b'"datatype"' not in body:
             is_v2 = None  # they are rows
         if header_nbytes is not None or is_v2:
-            rules = replace(limits.rules, describe=lambda: signature)
+            rules = v2.RequestRules(describe=lambda: signature)
             request, form = v2.decode_request(model, None, body, header_nbytes, rules)
             return request, _v2_form(self._accept, request, signature, form)
         if media_type.name not in READ:
@@ -186,12 +177,12 @@ class Decoder:
         if media_type.name == media.OCTETS:
             return v2.decode_raw(model, None, body, signature)[0], plain
         try:
-            inputs, as_rows = _plain_inputs(body, media_type, signature, limits)
-        except MalformedRequest as error:
+            inputs, as_rows = _plain_inputs(body, media_type, signature, self._max_nbytes)
+        except InvalidRequest as error:
             if self._is_told:
                 raise
             told = f"{error}; without a Content-Type a body is read as JSON"
-            raise MalformedRequest(told) from None
+            raise InvalidRequest(told) from None
         return InferRequest(model, inputs), self._rows if as_rows else plain
 
 
@@ -225,20 +216,19 @@ def _holding(n_outputs: int, accept: str, offers: tuple[str, ...]) -> str:
 
 
 def _plain_inputs(
-    body: bytes, media_type: MediaType, signature: Signature, limits: Limits
+    body: bytes, media_type: MediaType, signature: Signature, max_nbytes: int
 ) -> tuple[dict[str, Tensor], bool]:
     """The inputs that are nothing but arrays; and whether they came as rows of JSON."""
-    nesting = limits.rules.max_nesting
     if media_type.name == media.JSON:
-        return read_json(body, signature, nesting)
+        return read_json(body, signature)
     if media_type.name == media.JSON_LINES:
-        return read_json_lines(body, signature, nesting), False
+        return read_json_lines(body, signature), False
     if media_type.name == media.CSV and columns_of(signature):
         columns = read_named_csv(body, media_type, signature)
         if columns is not None:
             return inputs_of(columns, signature), False
     spec = only_input(signature) if media_type.name in _TABLES else _ANY
-    return inputs_of(read_arrays(body, media_type, limits.max_nbytes, spec), signature), False
+    return inputs_of(read_arrays(body, media_type, max_nbytes, spec), signature), False
 
 
 def read_arrays(

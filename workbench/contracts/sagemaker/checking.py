@@ -146,7 +146,7 @@ def _example(container: Container, folder: Path, signature: Signature) -> Findin
         return Finding("example", "there is none", "pack it with --example FILE.json")
     else:
         body, media_type = _zeros(signature), "application/json"
-    asked = Asked(core_name(_MODEL), container.limits, media_type)
+    asked = Asked(core_name(_MODEL), container.max_nbytes, media_type)
     try:
         payload = container.invoke(Invocation(asked, body)).result()
     except WorkbenchError as error:

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from workbench.codecs.payloads.formats import Decoder, Limits, Payload, PayloadForm, encode
-from workbench.codecs.v2 import RequestRules
+from workbench.codecs.payloads.formats import Decoder, Payload, PayloadForm, encode
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request, is_code
 from workbench.contracts.sagemaker.layouts import Artifact, find_artifact
 from workbench.contracts.sagemaker.names import core_name, platform_name
@@ -49,10 +48,8 @@ class Container:
 
     def __init__(self, core: ServerCore, environ: Mapping[str, str] = os.environ) -> None:
         self.core = core
-        settings = core.settings
-        rules = RequestRules(settings.max_nesting, settings.max_elements)
-        self.limits = Limits(rules, settings.max_request)
-        """Those of requests."""
+        self.max_nbytes = core.settings.max_request
+        """Of the body of a request, once it is read."""
         chosen = default_accept(environ)
         self.accepts = f"{chosen}, */*;q=0.1" if chosen else ""
         """The Accept of requests that accept anything: first the media type of the variable."""
@@ -195,7 +192,7 @@ class Container:
     # ── inference ──
 
     def new_asked(self, name: str, content_type: str, accept: str, functions: bool) -> Asked:
-        return Asked(name, self.limits, content_type, accept, functions=functions)
+        return Asked(name, self.max_nbytes, content_type, accept, functions=functions)
 
     def invoke_now(self, invocation: Invocation) -> Payload | None:
         """The answer, if it takes no waiting and little time; else ``None``.
@@ -247,7 +244,7 @@ class Asked:
     def __init__(
         self,
         name: str,
-        limits: Limits,
+        max_nbytes: int,
         content_type: str = "",
         accept: str = "",
         *,
@@ -257,7 +254,7 @@ class Asked:
         self.content_type = content_type
         self.accept = accept
         self.functions = functions
-        self._limits = limits
+        self._max_nbytes = max_nbytes
         self._decoder: Decoder | None = None
 
     def decoder(self, signature: Signature) -> Decoder | None:
@@ -267,7 +264,7 @@ class Asked:
             if is_code(signature):
                 return None
             decoder = self._decoder = Decoder(
-                self.name, self.content_type, self.accept, signature, self._limits
+                self.name, self.content_type, self.accept, signature, self._max_nbytes
             )
         return decoder
 

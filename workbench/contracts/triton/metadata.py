@@ -25,11 +25,8 @@ _EXTENSIONS = (
 
 
 def server_metadata(core: ServerCore) -> Mapping[str, object]:
-    """V2's "Server Metadata". Raises ``ServerNotRunning`` if memory may be shared."""
-    shared: tuple[str, ...] = ()
-    if core.settings.shared_memory:
-        shared = ("system_shared_memory",)
-        shared += ("cuda_shared_memory",) if core.runs_on_gpus else ()
+    """V2's "Server Metadata"."""
+    shared = ("system_shared_memory",) if core.settings.shared_memory else ()
     return {"name": "workbench", "version": __version__, "extensions": _EXTENSIONS + shared}
 
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import TypeVar
 
 from workbench.codecs import v2_json
-from workbench.contracts.triton.words import load_failed, polling_failed, writable
 from workbench.core import ModelStatus, ServerCore
 from workbench.errors import (
     InvalidRequest,
@@ -53,8 +52,8 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
     ``InvalidRequest``, ``ModelNotReady``, and as ``ServerCore.load_all`` does.
     """
     _check_allowed(core)
-    if not name.strip():  # in Triton's words
-        raise InvalidRequest("Model name cannot be empty. Please enter a valid name to deploy.")
+    if not name.strip():
+        raise InvalidRequest("the name of the model to load is empty")
     config: str | None = None
     files: dict[str, bytes] = {}
     for parameter, value in parameters:
@@ -68,18 +67,10 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
         core.load_all(name, config, files)
     except ModelNotSupported:
         raise
-    except (ModelNotFound, InvalidRequest) as error:
-        raise type(error)(polling_failed(error, name)) from error
-    except LoadFailed as error:  # this request asked for it, so it is the request's mistake
-        raise InvalidRequest(_failed_load(core, name, error)) from error
-
-
-def _failed_load(core: ServerCore, name: str, error: LoadFailed) -> str:
-    try:
-        core.resolve(name)
-    except (ModelNotFound, LoadFailed):  # not even its configuration can be read
-        return polling_failed(error, name)
-    return load_failed(error, name)
+    except (ModelNotFound, InvalidRequest, LoadFailed) as error:
+        # this request asked for the load, so what fails is the request's mistake
+        kind = InvalidRequest if isinstance(error, LoadFailed) else type(error)
+        raise kind(f"failed to load {name!r}: {error}") from error
 
 
 def unload(core: ServerCore, name: str, parameters: Parameters) -> None:
@@ -105,8 +96,8 @@ def _check_allowed(core: ServerCore) -> None:
     """Refuse if the server watches the repository, as Triton does if it polls."""
     if core.settings.load == "watch":
         raise ModelNotReady(
-            "explicit model load / unload is not allowed while the repository is watched: start "
-            "the server with another load than 'watch'"
+            "no model is loaded or unloaded by hand if polling is enabled: start the server with "
+            "another load than 'watch'"
         )
 
 
@@ -123,3 +114,8 @@ def _shown(value: object) -> str:
 
 def _unknown(parameter: str, verb: str, known: str) -> InvalidRequest:
     return InvalidRequest(f"there is no {verb} parameter {parameter!r}; available: {known}")
+
+
+def writable(text: str) -> str:
+    """The *text* of a path as wires can send it: bytes of names that are not UTF-8 as escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -7,7 +7,7 @@ protobuf. A duration is a number of requests, and the nanoseconds that they took
 from __future__ import annotations
 
 from workbench.core import ModelStatus, ServerCore
-from workbench.errors import InvalidRequest, LoadFailed, ModelNotFound, VersionNotFound
+from workbench.errors import InvalidRequest, ModelNotFound, VersionNotFound
 from workbench.model import ModelState
 from workbench.statistics import BatchCounts, RequestCounts
 
@@ -18,31 +18,25 @@ def statistics(core: ServerCore, name: str = "", version: int | None = None) -> 
     """The rows of the READY versions of all models; or of one model, or of one version.
 
     Where models load on demand, a version that a request would load has a row too, if it is
-    named. Raises ``InvalidRequest``, after Triton's words, where there is none: the extension makes
-    no difference between what is unknown and what is not loaded; ``LoadFailed``, after the same
-    words, for a model whose files are wrong.
+    named. Raises ``InvalidRequest`` where there is none: the extension makes no difference between
+    what is unknown and what is not loaded; ``LoadFailed`` for a model whose files are wrong.
     """
     rows = [status for status in core.snapshot().models if status.state is ModelState.READY]
     if name:
-        ready = [status for status in rows if status.id.name == name]
-        rows = [each for each in ready if version in (None, each.id.version)]
-        rows = rows or [_on_demand(core, name, version, is_ready=bool(ready))]
+        rows = [each for each in rows if each.id.name == name]
+        rows = [each for each in rows if version in (None, each.id.version)]
+        rows = rows or [_on_demand(core, name, version)]
     return [_row(status) for status in sorted(rows, key=lambda status: status.id)]
 
 
-def _on_demand(core: ServerCore, name: str, version: int | None, *, is_ready: bool) -> ModelStatus:
-    """A model that is not READY, but *is_ready* says whether another version of it is."""
-    told = f"requested model {name!r} is not available"
-    if is_ready:
-        told = f"requested model version is not available for model {name!r}"
+def _on_demand(core: ServerCore, name: str, version: int | None) -> ModelStatus:
+    """A model that is not READY."""
     try:
         status = core.status(name, version)
     except (ModelNotFound, VersionNotFound) as error:
-        raise InvalidRequest(f"{told}: {error}") from None
-    except LoadFailed as error:
-        raise LoadFailed(f"{told}: {error}") from error
+        raise InvalidRequest(str(error)) from None
     if core.settings.load == "explicit":
-        raise InvalidRequest(f"{told}: it has statistics only while it is loaded")
+        raise InvalidRequest(f"{status.id} has statistics only while it is loaded")
     return status
 
 

@@ -89,8 +89,8 @@ class Streaming(Calling):
         self._check_depth()
         if each is None:
             raise ManyAnswers(
-                f"{self.model} may give several answers: use generate_stream, gRPC's "
-                "ModelStreamInfer or Workbench.stream"
+                f"{self.model} may give several answers (decoupled transaction policy): use "
+                "generate_stream, gRPC's ModelStreamInfer or Workbench.stream"
             )
 
         def end() -> None:

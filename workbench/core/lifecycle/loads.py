@@ -48,8 +48,8 @@ class Loads:
 
     A model whose files changed is loaded beside the edition that is loaded already, which answers
     until the new one is ready, and stays if the load fails. If there is no room for both, the load
-    fails, unless the old one *leaves_first*. *gone* is called with the name of each model that only
-    a load brought, and that was unloaded.
+    fails. *gone* is called with the name of each model that only a load brought, and that was
+    unloaded.
     """
 
     residency: Residency
@@ -61,7 +61,6 @@ class Loads:
     under_way: UnderWay
     pins: Pins
     gone: Callable[[str], object]
-    leaves_first: bool
     wait_s: float
     _endless: set[ModelId] = field(default_factory=set, init=False)
     """Models that are unloaded, but a run that cannot be ended goes on."""
@@ -339,16 +338,14 @@ class Loads:
             if self.repository.drop_override(name):
                 self.gone(name)
 
-    def _wait_until_gone(
-        self, gone: Mapping[ModelId, Future[None]], grace_s: float | None = None
-    ) -> None:
-        """Wait until models are *gone*; end requests that still use them after *grace_s*, or 5 s.
+    def _wait_until_gone(self, gone: Mapping[ModelId, Future[None]]) -> None:
+        """Wait until models are *gone*; end requests that still use them after 5 s.
 
         A run that cannot be ended, such as that of a function, is not waited for: its request is
         answered with an error, and its model leaves when the run ends.
         """
         new = {each: model for model, each in gone.items() if model not in self._endless}
-        for unloaded in wait(new, _GRACE_S if grace_s is None else grace_s).not_done:
+        for unloaded in wait(new, _GRACE_S).not_done:
             told = f"{new[unloaded]} was unloaded while the request was under way"
             for models, stop in list(self.under_way.values()):  # in one step: requests change it
                 if new[unloaded] in models:
@@ -457,19 +454,13 @@ class Loads:
         return new
 
     def _beside(self, old: ModelId, new: ModelId, stop: CancellationToken | None) -> Lease:
-        """A lease on *new*; *old* is unloaded before only if there is no room for both."""
+        """A lease on *new*, for which there is to be room beside *old*."""
         try:
             return self._acquired((new,), stop, old)
         except ModelTooLarge:
             raise
         except MemoryExhausted as error:
-            if not self.leaves_first:
-                raise _both(error, new) from error
-        self.check_not_needed(old.name, old.version)
-        gone = self.residency.unload(old, REPLACED)
-        self.pins.succeed(new)  # requests that come now wait for it
-        self._wait_until_gone({old: gone}, grace_s=self.wait_s)
-        return self._acquired((new,), stop)
+            raise _both(error, new) from error
 
     def _brought(self, models: tuple[ModelId, ...], stop: CancellationToken | None) -> Lease:
         """Load the editions of *models* that answer requests; returns a lease on them."""
@@ -494,7 +485,7 @@ class Loads:
 def _both(error: MemoryExhausted, new: ModelId) -> MemoryExhausted:
     return MemoryExhausted(
         f"{error}: its files changed, and what was loaded before is to answer until they are "
-        f"loaded; unload {new.name!r} first, or start the server with reload='memory'",
+        f"loaded; unload {new.name!r} first, or give more memory",
         need_nbytes=error.need_nbytes,
         free_nbytes=error.free_nbytes,
         budget_nbytes=error.budget_nbytes,
