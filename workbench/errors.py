@@ -14,6 +14,7 @@
     ├── LoadFailed               the model cannot be loaded: its file, its configuration, its device
     │   └── ModelNotSupported    it needs a feature that this server does not have
     ├── RunFailed                the model itself failed while it ran
+    │   └── WaitsWithoutEnd      functions ask each other without an end
     ├── MemoryExhausted          the model does not fit, and no other may be evicted for it
     │   ├── ModelTooLarge        it would not fit into an empty device
     │   └── RunExhausted         a function or an artifact's code ran out of it; a RunFailed too

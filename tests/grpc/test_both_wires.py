@@ -161,7 +161,12 @@ def test_failures(client: httpx.Client, call: Caller, case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [("TraceSetting", "trace/setting"), ("LogSettings", "logging")]
+    ("method", "path"),
+    [
+        ("TraceSetting", "trace/setting"),
+        ("LogSettings", "logging"),
+        ("CudaSharedMemoryStatus", "cudasharedmemory/status"),
+    ],
 )
 def test_extensions_that_are_not_served(
     client: httpx.Client, call: Caller, method: str, path: str

@@ -184,15 +184,6 @@ def test_only_where_it_is_allowed(call: Caller, method: str) -> None:
     assert (code.name, "shared_memory" in details) == ("UNIMPLEMENTED", True)
 
 
-@pytest.mark.parametrize("verb", ["Status", "Register", "Unregister"])
-def test_regions_of_a_gpu(workbench: Workbench, verb: str) -> None:
-    """Methods of CUDA's shared memory are unknown, whatever the settings say."""
-    caller = Caller(workbench.grpc_url)
-    code, _ = caller.refused(f"CudaSharedMemory{verb}", message(f"CudaSharedMemory{verb}Request"))
-    caller.channel.close()
-    assert code.name == "UNIMPLEMENTED"
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_its_group_may_be_closed(method: str) -> None:
     """``restrict`` closes these methods as it does their routes."""
