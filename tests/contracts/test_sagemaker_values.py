@@ -24,6 +24,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 OURS = {
     WorkbenchError,
     errors.RunFailed,
+    errors.WaitsWithoutEnd,
     errors.ContainerRefused,
     errors.RepositoryError,
     errors.PortInUse,
