@@ -1,10 +1,12 @@
 """An interrupt of a cell, wherever it comes: the books stay right, and every model can be used."""
 
 import asyncio
+import gc
 import random
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -141,8 +143,14 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cells]:
         workbench.register(lambda x: x, inputs=FLOATS, outputs=FLOATS, name="twice")
         before = signal.getsignal(signal.SIGINT)
         yield Cells(workbench)
-        signal.signal(signal.SIGINT, before)  # an interrupted ``asyncio.run`` leaves its own
+        signal.signal(signal.SIGINT, before)  # an interrupted ``asyncio.run`` leaves its own,
+    with warnings.catch_warnings():  # and its loop open, for no later test to hear of
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
+
+# Of asyncio's loops, which an interrupt of ``asyncio.run`` itself may leave open.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 
 VERBS = (
     Cells.ask_by_turns,
