@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.codecs.generate import decode_request, decode_response, encode_response
-from workbench.errors import InvalidRequest, RunFailed
+from workbench.codecs.generate import decode_request, encode_response
+from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor
@@ -224,15 +224,6 @@ def test_one_integer(dtype: type[np.integer[Any]]) -> None:
     """One integer of any size comes as itself."""
     highest = np.iinfo(dtype).max
     assert encoded(y=np.array([highest], dtype))["y"] == highest
-
-
-def test_an_answer_that_tells_an_error() -> None:
-    """An "error" is the answer's, unless the model has an output of that name."""
-    spec = TensorSpec("error", "FP32", (-1,))
-    (tensor,) = decode_response(b'{"error": [1, 2]}', {"error": spec}).values()
-    assert tensor.array.tolist() == [1, 2]
-    with pytest.raises(RunFailed, match=r"^full$"):
-        decode_response(b'{"error": "full"}', {"y": spec})
 
 
 def test_outputs_that_are_no_text() -> None:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from workbench.codecs import v2, v2_json
 from workbench.codecs.v2_parameters import check_kinds, check_not_reserved
-from workbench.errors import InvalidRequest, RunFailed
+from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, TensorSpec
 from workbench.rows import specs_of
@@ -81,36 +81,6 @@ def _parameter(model: str, key: str, value: Json, inputs: Iterable[str]) -> Para
             f"false, not {v2_json.shown(value)}{meant(key, inputs)}"
         )
     return value
-
-
-def encode_request(tensors: Mapping[str, Tensor]) -> bytes:
-    """The flat JSON object of *tensors*, nested as their shapes are.
-
-    Raises ``InvalidRequest`` for BYTES that are not UTF-8.
-    """
-    return v2_json.write({name: _nested_data(name, tensor) for name, tensor in tensors.items()})
-
-
-def _nested_data(name: str, tensor: Tensor) -> Json:
-    data = v2_json.encode(name, tensor)
-    array = data if isinstance(data, np.ndarray) else np.array(data, object)
-    return array.reshape(tensor.shape).tolist()
-
-
-def decode_response(body: bytes, outputs: Mapping[str, TensorSpec]) -> dict[str, Tensor]:
-    """The tensors of the *outputs* that the flat JSON object *body* has.
-
-    The object has no shapes: of the sizes that are free, all but the last one are 1. Raises
-    ``RunFailed`` for an object that tells an error.
-    """
-    entries = _entries(v2_json.parse(body), "the answer")
-    if "error" in entries and "error" not in outputs:
-        raise RunFailed(str(entries["error"]))
-    return {
-        name: v2_json.decode(name, spec.datatype, _shape(spec, entries[name]), entries[name])
-        for name, spec in outputs.items()
-        if name in entries
-    }
 
 
 # ── shapes, which clients do not send ───────────────────────────────────────
