@@ -82,8 +82,8 @@ class Report:
         lacks = f"; {self.lacks} rows with missing texts it cannot take" if self.lacks else ""
         return (
             f"of {self.rows} rows compared, {self.labels} have another label, and "
-            f"{self.one_refuses} only one answers; the largest difference is {self.largest:.2g} "
-            f"of the row (99 % of the rows: {self.percentile_99:.2g}){lacks}"
+            f"{self.one_refuses} are answered by one of the two only; the largest difference is "
+            f"{self.largest:.2g} of the row (99 % of the rows: {self.percentile_99:.2g}){lacks}"
         )
 
     def __str__(self) -> str:
