@@ -120,10 +120,10 @@ def test_the_default_accept_is_a_media_type() -> None:
 def test_the_help_says_the_default() -> None:
     """The help of each option ends with its default, as a person would write it."""
     for option in declared():
-        told = re.search(r"\(default: ([^;()]+)[^()]*\)$", option.metadata["help"])
+        told = re.search(r"\(default: ([^;()]+)[^()]*\)$", option.help)
         assert told, option.name
         if option.default not in (None, (), ""):
-            assert option.metadata["parse"](told[1]) == option.default, option.name
+            assert option.parse(told[1]) == option.default, option.name
 
 
 def test_every_option_is_declared_with_help() -> None:
@@ -131,24 +131,24 @@ def test_every_option_is_declared_with_help() -> None:
     assert tuple(option.name for option in declared()) == OPTIONS
     assert {option.name for option in fields(Settings)} == {"repository", *OPTIONS}
     for option in declared():
-        assert len(option.metadata["help"]) > 10
-        assert "\n" not in option.metadata["help"]
-        assert callable(option.metadata["parse"])
+        assert len(option.help) > 10
+        assert "\n" not in option.help
+        assert callable(option.parse)
 
 
 def test_every_default_parses() -> None:
     """The default of every option is a value that the option's own parser takes unchanged."""
     for option in declared():
         if option.default is not None:
-            assert option.metadata["parse"](option.default) == option.default
+            assert option.parse(option.default) == option.default
 
 
 def test_choices_are_readable() -> None:
     """Where an option has choices, its parser lists them, for the command line to show."""
     choices = {
-        option.name: option.metadata["parse"].choices
+        option.name: option.parse.choices
         for option in declared()
-        if hasattr(option.metadata["parse"], "choices")
+        if hasattr(option.parse, "choices")
     }
     assert choices == {
         "evict": ("lru", "lfu", "largest", "cost", "never"),

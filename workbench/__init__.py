@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from workbench.api.workbench import Workbench
-    from workbench.asking.connection import connect
     from workbench.objects.hints import (
         BFloat16,
         Bool,
@@ -50,7 +49,6 @@ __all__ = [
     "UInt64",
     "Workbench",
     "__version__",
-    "connect",
     "load_ipython_extension",
     "unload_ipython_extension",
 ]
@@ -62,21 +60,27 @@ def __getattr__(name: str) -> Any:
         from workbench.api.workbench import Workbench
 
         return Workbench
-    if name == "connect":
-        from workbench.asking.connection import connect
-
-        return connect
     if name in __all__:
         from workbench.objects import hints
 
         return getattr(hints, name)
     if name in _ERRORS:
         return _ERRORS[name]
+    if not name.startswith("_") and (module := _names_of_annexes().get(name)):
+        from importlib import import_module
+
+        return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_ERRORS])
+    return sorted([*__all__, *_ERRORS, *_names_of_annexes()])
+
+
+def _names_of_annexes() -> dict[str, str]:
+    from workbench.annex import annexes
+
+    return {name: module for annex in annexes() for name, module in annex.names.items()}
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

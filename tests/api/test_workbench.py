@@ -65,7 +65,7 @@ def test_help_shows_each_setting() -> None:
     """``help(Workbench)`` says what each setting is."""
     shown = " ".join(pydoc.plain(pydoc.render_doc(Workbench)).replace(" |  ", "").split())
     for option in declared():
-        assert f"{option.name}: {option.metadata['help']}" in shown
+        assert f"{option.name}: {option.help}" in shown
 
 
 def test_digits(server: Workbench, held_out: dict[str, Any]) -> None:

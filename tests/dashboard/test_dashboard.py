@@ -385,19 +385,24 @@ def test_the_playground_sends_over_the_wire(tmp_path: Path, model: str, words: s
 def test_an_answer_is_shown_with_each_client(server: Workbench) -> None:
     """What is shown to be pasted is what the model's card shows; a token is never part of it."""
     body = playground.example(server._core.signature("wine"))
-    shown = answer_html(server.url, "wine", body, "200", token=True)
-    for way, call in calls(server.url, "wine", json.loads(body), token=True).items():
+    shown = answer_html(server.settings, server.url, "wine", body, "200", token=True)
+    for way, call in calls(
+        server.settings, server.url, "wine", json.loads(body), token=True
+    ).items():
         assert f"the same with {way}<" in shown
         assert escape(call) in shown
     assert shown.count("the same with ") == 5
-    assert "boto3" not in answer_html(server.url, "wine", body, "200", token=True, boto3=False)
+    of_artifacts = server.settings.changed(artifacts="artifacts")  # whose endpoints have others
+    assert "boto3" not in answer_html(of_artifacts, server.url, "wine", body, "200", token=True)
 
 
 def test_an_answer_to_a_mistake_is_shown(server: Workbench) -> None:
     """Data of another shape: the server's answer is seen, and the clients that send it as it is."""
     tensor = {"name": "features", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3]}
     body = json.dumps({"inputs": [tensor]})
-    shown = answer_html(server.url, "wine", body, "400: it has 3 elements", token=False)
+    shown = answer_html(
+        server.settings, server.url, "wine", body, "400: it has 3 elements", token=False
+    )
     assert "400: it has 3 elements" in shown
     assert "the same with curl" in shown
     assert "tritonclient" not in shown

@@ -54,14 +54,14 @@ def plane(core: ServerCore) -> DataPlane:
 def head_of(plane: DataPlane, **headers: str) -> InferHead:
     """The head of a request with *headers*."""
     lines = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return plane.read_head(WINE, lines)
+    return plane.head_of(WINE, lines)
 
 
 def test_accepted_codings_of_several_lines(plane: DataPlane) -> None:
     """Several lines of Accept-Encoding are one list: the coding that is liked best is chosen."""
     lines = [(b"accept-encoding", value) for value in (b"gzip;q=0.5", b"deflate", b"br")]
-    assert plane.read_head(WINE, lines).accepted == b"deflate"
-    assert plane.read_head(WINE, lines[::-1]).accepted == b"deflate"
+    assert plane.head_of(WINE, lines).accepted == b"deflate"
+    assert plane.head_of(WINE, lines[::-1]).accepted == b"deflate"
 
 
 def padded(nbytes: int) -> bytes:
@@ -78,7 +78,7 @@ def sent(reply: Reply | None) -> tuple[int, bytes]:
 def test_what_is_remembered_is_bounded(plane: DataPlane) -> None:
     """Of names that are asked for, few are remembered, and none that is long."""
     for number in range(10_000):
-        plane.read_head(Target(f"{number}" + "a" * (number % 2 * 2000), None), [])
+        plane.head_of(Target(f"{number}" + "a" * (number % 2 * 2000), None), [])
     assert len(plane._histories) < 5000
     assert max(len(target.name) for target in plane._histories) < 10
 
@@ -127,7 +127,7 @@ def test_answers_that_are_no_numbers(tmp_path: Path) -> None:
     with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
         set_pace(core, "log", FixedPace(0.0))
         logs = DataPlane(core)
-        head = logs.read_head(Target("log", None), [])
+        head = logs.head_of(Target("log", None), [])
         entry = '{"name": "x", "datatype": "FP32", "shape": [2], "data": [1, %d]}'
         bodies = [(f'{{"inputs": [{entry % x}]}}').encode() for x in (1, 0, -1, 2)]
         alone = [sent(logs.answer_now(head, body)) for body in bodies]
@@ -258,7 +258,7 @@ def test_scalars_of_one_that_are_known(tmp_path: Path) -> None:
         core.load("s")
         set_pace(core, "s", FixedPace(0.0))
         plane = DataPlane(core)
-        head = plane.read_head(Target("s", None), [])
+        head = plane.head_of(Target("s", None), [])
         for number in range(4):
             reply = json.loads(sent(plane.answer_now(head, body % number))[1])
             (output,) = reply["outputs"]
@@ -277,7 +277,7 @@ def test_a_failed_run_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixtur
         core.register(ModelId("f", 1), FunctionModel(fail, spec, spec))
         plane = DataPlane(core)
         for headers in ([], [(b"traceparent", b"00-1-2-01")]):
-            head = plane.read_head(Target("f", None), headers)
+            head = plane.head_of(Target("f", None), headers)
             assert asyncio.run(plane.answer(head, body)).status == 500
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert told == ["00-1-2-01: f:1 raised ValueError: on purpose"]

@@ -39,7 +39,7 @@ def test_policies_are_found_by_name() -> None:
 def test_the_setting_offers_the_policies() -> None:
     """The setting *evict* offers just the policies that there are."""
     (evict,) = [option for option in declared() if option.name == "evict"]
-    assert set(evict.metadata["parse"].choices) == set(POLICIES)
+    assert set(evict.parse.choices) == set(POLICIES)
 
 
 def test_lru_order() -> None:

@@ -8,10 +8,10 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
+from workbench.annex import annexes
 from workbench.api import cells
 from workbench.core import ServerCore
 from workbench.engines import overwritten
@@ -20,7 +20,7 @@ from workbench.host.serving import Serving
 from workbench.removed import no_more, no_more_verb
 from workbench.repository import hidden_files, too_deep
 from workbench.settings import Folders, Settings, declared
-from workbench.spelling import meant, no_folder
+from workbench.spelling import meant
 from workbench.views.times import show_age
 
 # Names that others have for an attribute of the workbench
@@ -100,9 +100,10 @@ class Lifetime:
     def _start(self) -> None:
         if self.is_running:
             return
-        folders, artifacts = self.settings.repository, self.settings.artifacts
-        deep, hidden = too_deep(folders, self.settings.name), hidden_files(folders)
-        for problem in filter(None, (overwritten(), deep, hidden, _unfound(artifacts))):
+        folders = self.settings.repository
+        found = [overwritten(), too_deep(folders, self.settings.name), hidden_files(folders)]
+        found += [each.warns(self.settings) for each in annexes() if each.warns is not None]
+        for problem in filter(None, found):
             warnings.warn(problem, stacklevel=3)
         self._serving.start()
         if self._finalizer is None:
@@ -254,12 +255,6 @@ class Lifetime:
 def _stop_all(stops: Iterable[Callable[[], None]]) -> None:
     for stop in stops:
         stop()
-
-
-def _unfound(artifacts: Path | None) -> str:
-    """What is wrong if there is no folder *artifacts*: it may still come, so it is no error."""
-    wrong = no_folder(artifacts) if artifacts is not None else ""
-    return f"the folder of the artifacts {str(artifacts)!r} {wrong}" if wrong else ""
 
 
 def _stop_unheld(stops: Iterable[Callable[[], None]]) -> None:

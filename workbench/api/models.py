@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from workbench.annex import provided
 from workbench.api.lifetime import Lifetime
 from workbench.arguments import path_of
 from workbench.asking.asks import Asks
@@ -29,7 +30,6 @@ from workbench.views.progress import Progress, show_load
 
 if TYPE_CHECKING:
     from workbench.asking.card import ModelCard
-    from workbench.conversion.report import Report
     from workbench.objects.declared import Declared
     from workbench.objects.python_models import Conversion, PythonModels
     from workbench.objects.servable import Servable
@@ -362,8 +362,9 @@ class Models(Lifetime, Asks):
         return models
 
 
-def _convert(made: Servable, wish: Conversion, path: Path) -> Report:
-    """The conversion of what was *made* of an object, with its libraries' own converters."""
-    from workbench.conversion.convert import convert
-
-    return convert(made, wish.check, path, tolerance=wish.tolerance, anyway=wish.anyway)
+def _convert(made: Servable, wish: Conversion, path: Path) -> Any:
+    """The conversion to ONNX of what was *made* of an object. Raises ``UsageError``."""
+    convert = provided("convert")
+    if convert is None:
+        raise UsageError("objects are not converted here: the annex conversion was removed")
+    return convert(made, wish, path)

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from workbench.api.models import Models
-from workbench.errors import UsageError
 from workbench.repository import taken_as
 from workbench.settings import Folders
 from workbench.spelling import no_folder
@@ -18,7 +17,6 @@ from workbench.views.text import addresses, models_count
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from workbench.contracts.sagemaker.endpoint.report import EndpointReport
     from workbench.dashboard.dashboard import Dashboard
 
 
@@ -56,16 +54,6 @@ class Reading(Models):
     def wait_for_events(self, after: int, timeout_s: float) -> EventList:
         """The events numbered above *after*, waiting up to *timeout_s* for there to be one."""
         return EventList(self._core.events.wait(after, timeout_s))
-
-    @property
-    def endpoint(self) -> EndpointReport:
-        """What the multi-model endpoint did with each TargetModel. Raises ``UsageError``."""
-        endpoint = self._serving.endpoint
-        if endpoint is None or self.settings.artifacts is None:
-            raise UsageError(
-                "there is no multi-model endpoint: start the server with artifacts=FOLDER"
-            )
-        return endpoint.report
 
     def dashboard(self) -> Dashboard:
         """Live memory, models and events with their controls, as the output of a notebook's cell.

@@ -146,7 +146,7 @@ def card_of(
         0 if status.nbytes else _estimate_nbytes(core, name),
         config,
         request,
-        calls(url, name, request, token=token, boto3=core.settings.artifacts is None),
+        calls(core.settings, url, name, request, token=token),
         docs_url(page, name),
         example,
     )

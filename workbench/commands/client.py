@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
@@ -16,13 +16,14 @@ import click
 import numpy as np
 
 from workbench.asking.answers import Outputs
+from workbench.commands.options import event_line, only_url, path_option, url_option
 from workbench.errors import UsageError, WorkbenchError, line_of
 from workbench.model import ModelState
 from workbench.nbytes import show_nbytes
-from workbench.running import RunningServer, running_servers, why_unlisted
+from workbench.running import RunningServer, find_token, running_servers, why_unlisted
 from workbench.tensor import DATATYPES, Array, Tensor
 from workbench.threads import ThreadPool
-from workbench.views.text import aligned, event_row
+from workbench.views.text import aligned
 from workbench.views.times import show_age
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ _NUMPYS = DATATYPES.keys() - {"BF16"}  # the datatypes of numpy
 
 _ONE_OF = "give the inputs by one of --json, --npy and --image"
 
-path_option = partial(click.option, type=click.Path(path_type=Path))
-url_option = click.option("--url", show_default="the only one on this machine", help="the server")
 _TOKEN = click.option(
     "--token", show_default="that of your own server", help="what the server asks for"
 )
@@ -183,24 +182,32 @@ def events(wb: Connection, *, follow: bool) -> None:
         click.echo("")
 
 
-def event_line(entry: Any) -> str:
-    """An event of the log in one line."""
-    at, kind, text = event_row(entry)
-    return f"{at}  {kind:<9} {text}"
+@click.command()
+@click.argument("at", metavar="[URL]", required=False)
+@url_option
+def token(at: str | None, url: str | None) -> None:
+    """Print the token of your server at URL (default: the only one on this machine)."""
+    from workbench.asking.connection import address_of
+
+    url = address_of(at or url or only_url())
+    found = find_token(url)
+    if not found:
+        raise UsageError(f"no server of yours at {url} asks for a token")
+    click.echo(found)
 
 
-def only_url() -> str:
-    """The address of the only server. Raises ``UsageError``."""
-    urls = [server.url for server in running_servers()]
-    if not urls and (why := why_unlisted()):
-        raise UsageError(f"{why}: give the address of one with --url")
-    if not urls:
-        raise UsageError(
-            "no server of yours runs on this machine: workbench serve FOLDER, or --url of another"
-        )
-    if len(urls) > 1:
-        raise UsageError(f"{len(urls)} servers run: choose one with --url: {', '.join(urls)}")
-    return urls[0]
+@click.command(hidden=True)
+@url_option
+def stop(url: str | None) -> None:
+    """Tell how a server is stopped, for those who look for a command."""
+    from workbench.asking.connection import address_of
+
+    url = address_of(url or only_url())
+    processes = [f", or kill {each.pid}" for each in running_servers() if each.url == url]
+    raise UsageError(
+        f"no command stops {url}: press Ctrl-C where it runs, or %workbench stop in its "
+        f"notebook{''.join(processes)}"
+    )
 
 
 def _given_inputs(json_text: str | None, npy: Path | None, image: Path | None) -> Any:
@@ -284,4 +291,4 @@ def _without_bytes(value: Any) -> Any:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-COMMANDS = (ps, models, infer, load, unload, events)
+COMMANDS = (ps, models, infer, load, unload, events, token, stop)

@@ -10,18 +10,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+from workbench.annex import provided
 from workbench.backends.base import Backend
 from workbench.core.names import Names
+from workbench.core.parts import Parts, Regions
 from workbench.core.placement import Placement, place
 from workbench.core.records import Records
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
-from workbench.errors import NotSupported, RequestStopped, ServerNotRunning
+from workbench.errors import RequestStopped, ServerNotRunning
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId, ModelState
 from workbench.repository import ModelRepository
 from workbench.settings import Settings, Share
-from workbench.shared_memory.regions import Regions
 from workbench.stop import CancellationToken
 
 T = TypeVar("T")
@@ -47,7 +48,7 @@ class Lifetime:
         self.settings = settings
         self.records = records or Records()
         self.events = self.records.events
-        self._regions = Regions()
+        self.parts = Parts(self)
         self._repository = ModelRepository(
             *settings.repository, name=settings.name, follow_links=settings.follow_links
         )
@@ -58,7 +59,6 @@ class Lifetime:
         self._runs = Runs(self.records)
         self._placements: tuple[Placement, ...] = ()
         self._why_closed = _STOPPED
-        self._has_given_regions = False  # another core goes on with them
         self._pinned: tuple[ModelId, ...] = ()  # while it is closed
         self._runtime: Runtime | None = None
         self.draining = CancellationToken()  # set when the server begins to stop
@@ -146,8 +146,7 @@ class Lifetime:
         self._runtime = None
         self.draining = CancellationToken()
         runtime.close(timeout_s)
-        if not self._has_given_regions:
-            self._regions.close()
+        self.parts.close()
         self._repository.close()
 
     @property
@@ -162,15 +161,12 @@ class Lifetime:
     def hand_over(self, to: Lifetime) -> None:
         """Give *to*, which is closed, what outlasts a restart; this core must be closed next.
 
-        That is the pins, added models, files of loads, and, unless the settings of *to* differ in
-        that, registered shared memory.
+        That is the pins, added models, files of loads, and the parts that go on.
         """
+        self.parts.hand_over(to.parts, to.settings)
         to._pinned = self.pinned
         to._repository.take_over(self._repository)
         to._urls |= self._urls
-        self._has_given_regions, to._has_given_regions = to.settings.shared_memory, False
-        if self._has_given_regions:
-            to._regions = self._regions
 
     def forget_in_child(self) -> None:
         """After a fork, in the child: drop the runtime, whose threads the child does not have.
@@ -179,21 +175,19 @@ class Lifetime:
         """
         if self._runtime is not None:
             self._why_closed = _FORKED
-        _not_ours.extend((self._runtime, self._regions))
-        self._runtime, self._regions = None, Regions()
+        _not_ours.extend((self._runtime, self.parts))
+        self._runtime, self.parts = None, Parts(self)
 
     @property
     def is_open(self) -> bool:
         return self._runtime is not None
 
     @property
-    def regions(self) -> Regions:
-        """The shared memory of clients. Raises ``NotSupported`` unless the settings allow it."""
-        if not self.settings.shared_memory:
-            raise NotSupported(
-                "shared memory is off: start the server with shared_memory='on' to allow it"
-            )
-        return self._regions
+    def regions(self) -> Regions | None:
+        """The memory that clients share with this server; ``None`` where none is allowed."""
+        share = provided("regions")
+        found: Regions | None = share(self) if share is not None else None
+        return found
 
     def soon(self, work: Callable[[], T], *, waits: bool = False) -> Future[T]:
         """Do *work*, which may read files, in a thread of the core.

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
+from workbench.annex import provided
 from workbench.backends.base import Runnable, Session
 from workbench.classification import classify
 from workbench.core.records import Learned, ModelRecord, Records
@@ -24,7 +25,6 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.events import RunStalled
-from workbench.images.decode import decode_images
 from workbench.inference import (
     InferRequest,
     InferResponse,
@@ -276,6 +276,9 @@ class Runs:
         return fit.to_compute
 
     def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
+        decode_images = provided("decode_images")
+        if decode_images is None:
+            raise InvalidRequest(f"input {names[0]!r} takes a tensor here, not an encoded image")
         inputs = dict(request.inputs)
         for name in names:
             spec, form = signature.inputs[name], signature.image_forms[name]

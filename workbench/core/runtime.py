@@ -139,7 +139,7 @@ class Runtime:
             ],
             POLICIES[settings.evict],
             records.telemetry,
-            placed=bool(settings.modelmesh),
+            placed=settings.placed,
             clock=clock,
         )
         self.devices = tuple(

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import ipywidgets as widgets
 from IPython import display as ipython
 
-from workbench.contracts.sagemaker.endpoint.report import EndpointReport
+from workbench.annex import annexes
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import ModelStatus
 from workbench.dashboard import playground
@@ -27,10 +27,10 @@ from workbench.dashboard.marks import Marks
 from workbench.errors import WorkbenchError
 from workbench.events import Entry
 from workbench.model import ModelState
+from workbench.settings import Settings
 from workbench.views import board
 from workbench.views.calls import answer_html
 from workbench.views.chart import as_image, is_mark, legend, memory_charts
-from workbench.views.endpoint import endpoint_html
 from workbench.views.history import History
 from workbench.views.pace import IDLE_S
 from workbench.views.progress import in_notebook
@@ -67,7 +67,7 @@ class ShownServer(Protocol):
     @property
     def keep_alive(self) -> float | None: ...
     @property
-    def endpoint(self) -> EndpointReport: ...
+    def settings(self) -> Settings: ...
 
 
 class Dashboard:
@@ -107,7 +107,7 @@ class Dashboard:
         head.add_class("wbd-head")
         models.add_class("wbd-models")
         self._note, self._answer, self._failure = (widgets.HTML() for _ in range(3))
-        self._endpoint = widgets.HTML()
+        self._panels = widgets.HTML()
         trial = widgets.Accordion([widgets.VBox([self._controls.playground, self._answer])])
         trial.set_title(0, "Send a request to the chosen model")
         trial.selected_index = None
@@ -115,7 +115,7 @@ class Dashboard:
             [
                 widgets.HTML(board.STYLE + board.LIVE_STYLE), head, self._chart, self._marks.row,
                 self._controls.bar,
-                self._note, self._failure, models, self._endpoint, trial, self._events,
+                self._note, self._failure, models, self._panels, trial, self._events,
             ]
         )  # fmt: skip
         for control in (self._marks.chooser, *self._controls.active):
@@ -181,7 +181,7 @@ class Dashboard:
         models = self._safely(partial(self._models_html, rows=self._rows_drawn))
         self._live.value = board.live(head, models)
         self._chart.value = self._safely(self._chart_html)
-        self._endpoint.value = self._safely(self._endpoint_html)
+        self._panels.value = self._safely(self._panels_html)
         self._events.value = self._safely(self._events_html)
 
     def _mark(self) -> tuple[Hashable, float]:
@@ -246,9 +246,9 @@ class Dashboard:
                 return board.one_line(f"no model with {wanted!r} in its name was used yet")
         return board.models_table(shown, self._history, self._controls.chosen, looks, rows)
 
-    def _endpoint_html(self) -> str:
-        has_endpoint = self._core().settings.artifacts is not None
-        return endpoint_html(self._server.endpoint) if has_endpoint else ""
+    def _panels_html(self) -> str:
+        panels = (annex.panel for annex in annexes() if annex.panel is not None)
+        return "".join(panel(self._server) for panel in panels)
 
     def _events_html(self) -> str:
         if not self._events_drawn:
@@ -302,7 +302,7 @@ class Dashboard:
             lambda: "".join(as_image(c, "memory in the last minutes") for c in self._charts()),
             lambda: f'<div class="wbd">{self._legend()}</div>',
             lambda: self._models_html(IN_FILES),
-            self._endpoint_html,
+            self._panels_html,
             self._events_html,
         )
         parts = [board.STYLE, *map(self._safely, draws)]
@@ -329,8 +329,8 @@ class Dashboard:
         def send() -> None:
             url, token = self._server.url, self._server.token
             answer = playground.send(url, token, model, body)
-            boto3 = self._core().settings.artifacts is None  # else endpoints have other models
-            html = answer_html(url, model, body, answer, token=bool(token), boto3=boto3)
+            settings = self._core().settings
+            html = answer_html(settings, url, model, body, answer, token=bool(token))
             self._later(lambda: setattr(self._answer, "value", html))
 
         if model:

@@ -1,21 +1,20 @@
-"""The gRPC adapter: the V2 data plane, Triton's extensions of it, and ModelMesh's runtime."""
+"""The gRPC adapter: the V2 data plane, Triton's extensions of it, and the annexes' services."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import workbench.grpc.forks  # noqa: F401 - before all modules that import grpc
+from workbench.annex import annexes
 from workbench.core import ServerCore
 from workbench.door import Door
-from workbench.grpc.modelmesh import Environment, ModelMesh, settings_of
 from workbench.grpc.server import GrpcServer
 from workbench.grpc.service import Service
 from workbench.grpc.standard import health, reflection
 from workbench.grpc.v2 import V2
 from workbench.tokens import UNIX, is_local
 
-__all__ = ["GrpcServer", "servers", "settings_of"]
+__all__ = ["GrpcServer", "servers"]
 
 _PING_S = 300.0  # gRPC's own, for clients on other machines
 
@@ -27,15 +26,14 @@ def servers(core: ServerCore, token: str) -> tuple[GrpcServer, ...]:
     """
     settings = core.settings
     wanted: dict[str, list[Service]] = {}
-    runtime = settings.modelmesh
     where = settings.grpc_port
     if where is not None:
         closes = "functions" in settings.restrict
-        v2 = V2(core, functions=not closes, by_metadata=bool(runtime))
+        v2 = V2(core, functions=not closes, by_metadata=settings.placed)
         wanted[where if isinstance(where, str) else f"port:{where}"] = [v2.service()]
-    if runtime:
-        mesh = ModelMesh(core, Environment.of(os.environ))
-        wanted.setdefault(runtime, []).append(mesh.service())
+    for annex in annexes():
+        for address, service in annex.services(core).items():
+            wanted.setdefault(address, []).append(service)
     return tuple(_server(core, each, services, token) for each, services in wanted.items())
 
 

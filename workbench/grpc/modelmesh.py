@@ -116,7 +116,7 @@ def settings_of(settings: Settings, environ: Mapping[str, str]) -> Settings:
     changes["wait"] = max(settings.wait, environment.load_timeout_ms / 1e3)
     if settings.budget is None and environment.memory_nbytes is not None:
         changes["budget"] = f"{environment.memory_nbytes}B"
-    if settings.modelmesh == "on":
+    if settings["modelmesh"] == "on":
         changes["modelmesh"] = f"{_PORT}{environ.get('ADAPTER_PORT') or 8085}"
     if settings.grpc_port is None:
         endpoint = (environ.get("RUNTIME_DATA_ENDPOINT") or "").removeprefix(_PORT)

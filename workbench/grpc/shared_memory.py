@@ -12,6 +12,7 @@ from typing import Any
 from workbench.core import ServerCore
 from workbench.grpc.service import Handler, Rpc
 from workbench.protos import message_class
+from workbench.shared_memory.regions import regions_of
 
 METHODS = tuple(f"SystemSharedMemory{verb}" for verb in ("Status", "Register", "Unregister"))
 
@@ -21,15 +22,15 @@ def handlers(core: ServerCore) -> Mapping[str, Handler]:
 
     def status(asked: Any, _: Rpc) -> Any:
         told: Any = message_class("grpc_service", "inference.SystemSharedMemoryStatusResponse")()
-        for region in core.regions.status(asked.name or None):
+        for region in regions_of(core).status(asked.name or None):
             for field, value in region.row.items():
                 setattr(told.regions[region.name], field, value)
         return told
 
     def register(asked: Any, _: Rpc) -> None:
-        core.regions.register(asked.name, asked.key, asked.offset, asked.byte_size)
+        regions_of(core).register(asked.name, asked.key, asked.offset, asked.byte_size)
 
     def unregister(asked: Any, _: Rpc) -> None:
-        core.regions.unregister(asked.name or None)
+        regions_of(core).unregister(asked.name or None)
 
     return dict(zip(METHODS, (status, register, unregister), strict=True))

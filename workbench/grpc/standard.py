@@ -37,7 +37,7 @@ def health(names: Iterable[str], core: ServerCore) -> Service:
 
     A model is asked for by its name.
     """
-    table = PLACED_UNNAMED if core.settings.modelmesh else STATUS
+    table = PLACED_UNNAMED if core.settings.placed else STATUS
     known = {"", *names}
     request: Any = message_class("health", "grpc.health.v1.HealthCheckRequest")
     response: Any = message_class("health", "grpc.health.v1.HealthCheckResponse")

@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 import grpc
 from google.protobuf import json_format
 
+from workbench.annex import annexes
 from workbench.codecs.v2 import RequestRules
 from workbench.contracts.triton import metadata, repository
 from workbench.contracts.triton.statistics import statistics
@@ -26,7 +27,6 @@ from workbench.errors import (
     VersionNotFound,
     WorkbenchError,
 )
-from workbench.grpc import shared_memory
 from workbench.grpc.convert import (
     InferMessage,
     error_in_stream,
@@ -60,10 +60,9 @@ class V2:
 
     def __init__(self, core: ServerCore, *, functions: bool, by_metadata: bool = False) -> None:
         self._core = core
-        settings = core.settings
-        read_region = core.regions.read if settings.shared_memory else None
-        self._write_region = core.regions.write if settings.shared_memory else None
-        self._rules = RequestRules(read_region)
+        regions = core.regions
+        self._write_region = None if regions is None else regions.write
+        self._rules = RequestRules(None if regions is None else regions.read)
         self._by_metadata = by_metadata
         self._functions = functions
 
@@ -79,13 +78,17 @@ class V2:
             "RepositoryIndex": self._index,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
-            **shared_memory.handlers(self._core),
         }
+        groups = dict(_GROUPS)
+        for annex in annexes():
+            methods = annex.methods(self._core)
+            answers |= methods
+            groups |= dict.fromkeys(methods, "".join(annex.groups[:1]))
         raw = {
             "ModelInfer": grpc.unary_unary_rpc_method_handler(self._infer),
             "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._stream),
         }
-        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, raw, self._table), _GROUPS)
+        return Service(NAME, _FILE, methods_of(_FILE, NAME, answers, raw, self._table), groups)
 
     def _table(self, method: str) -> Table:
         """The codes of errors in *method*."""
@@ -232,7 +235,6 @@ _GROUPS = {
     "RepositoryIndex": "model-repository",
     "RepositoryModelLoad": "model-repository",
     "RepositoryModelUnload": "model-repository",
-    **dict.fromkeys(shared_memory.METHODS, "shared-memory"),
 }
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Container
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
 
+from workbench.annex import annexes
 from workbench.core import ServerCore
 from workbench.errors import SettingError
 from workbench.host.sockets import listen
@@ -71,15 +71,12 @@ def check_grpc_port(settings: Settings, own_ports: Container[str]) -> None:
         listen(host, port).close()
 
 
-def with_modelmesh(settings: Settings) -> Settings:
-    """The *settings*, changed as ModelMesh needs them if it places the models.
-
-    Raises ``SettingError``.
-    """
-    if not settings.modelmesh:
-        return settings
-    changed: Settings = _grpc().settings_of(settings, os.environ)
-    return changed
+def adapted(settings: Settings) -> Settings:
+    """The *settings* as the annexes need them. Raises ``SettingError``."""
+    for annex in annexes():
+        if annex.adapt is not None:
+            settings = annex.adapt(settings)
+    return settings
 
 
 def token_for(settings: Settings, before: str = "") -> str:

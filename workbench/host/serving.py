@@ -11,28 +11,25 @@ import weakref
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workbench.core import ServerCore
 from workbench.errors import ServerNotRunning
 from workbench.events import ServerStarted, ServerStopped
 from workbench.host.listeners import (
     Listener,
+    adapted,
     check_grpc_port,
     grpc_listeners,
     http_listener,
     listening_socket,
     token_for,
-    with_modelmesh,
 )
 from workbench.host.logs import LogRing
 from workbench.running import announce, withdraw
 from workbench.settings import Folders, Settings
 from workbench.threads import shielded
 from workbench.tokens import AUTO
-
-if TYPE_CHECKING:
-    from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
 
 _everywhere: weakref.WeakSet[Serving] = weakref.WeakSet()  # for the hook of fork alone
 
@@ -44,11 +41,10 @@ class Serving:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.settings = with_modelmesh(settings)
+        self.settings = adapted(settings)
         self.token = token_for(self.settings)
         self.core = ServerCore(self.settings)
         self.logs = LogRing()
-        self.endpoint: Endpoint | None = None  # that of the last start
         self.budget_nbytes = self.core.budget_nbytes or 1
         self._changing = threading.RLock()  # one start, stop or restart at a time
         self._life = threading.RLock()
@@ -83,8 +79,8 @@ class Serving:
         from workbench.http.infer import DataPlane  # litestar takes its time
 
         with self._life:
+            self.core.parts.renew()
             plane = DataPlane(self.core)
-            self.endpoint = plane.endpoint
             http = http_listener(self.settings, self.token, plane)
             others = grpc_listeners(self.core, self.settings, self.token)
             self.logs.attach()
@@ -123,8 +119,6 @@ class Serving:
             self.core.drain()
             for listener in listeners:
                 listener.stop()
-            if self.endpoint is not None:
-                self.endpoint.close()
             listed, self._listed = self._listed, None
             if listed is not None:
                 withdraw(listed, self.token)
@@ -147,7 +141,7 @@ class Serving:
             self._restart(repository, **given)
 
     def _restart(self, repository: Folders, **given: object) -> None:
-        changed = with_modelmesh(self.settings.changed(repository, **given))
+        changed = adapted(self.settings.changed(repository, **given))
         if changed.grpc_port == 0 == self.settings.grpc_port and self._listeners[1:]:
             changed = changed.changed(grpc_port=self.grpc_url.rpartition(":")[2])
         token = token_for(changed, self.made_token)
@@ -173,8 +167,6 @@ class Serving:
 
     def _change(self, settings: Settings, core: ServerCore, token: str) -> None:
         """Stop the server, if it runs, and take over *settings*, *core* and *token*."""
-        if self.endpoint is not None and self.is_running:
-            self.endpoint.empty()  # whose copies on disk go with it
         self.core.hand_over(core)
         try:
             self.stop()

@@ -26,8 +26,9 @@ from workbench.errors import ContainerRefused, InvalidRequest
 from workbench.http import v2
 from workbench.http.access import joined
 from workbench.http.calls import HttpCall, authorize_run, in_thread
-from workbench.http.infer import DataPlane, unless
+from workbench.http.infer import unless
 from workbench.http.invocations import TARGET, invoked, payload_reply
+from workbench.http.platform import Platform
 from workbench.http.reply import Reply, json_reply
 from workbench.http.route import ErrorEncoder, Group, PathParameter, Route
 from workbench.http.shapes import TEXT, WHOLE, Json, obj
@@ -44,7 +45,7 @@ _MOST_TRIES = 3
 _STREAMING = "invoke_endpoint, or Triton's generate_stream if the model gives several answers"
 
 
-async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
+async def _invoke(plane: Platform, call: HttpCall) -> Reply:
     """Of the model that X-Amzn-SageMaker-Target-Model names; it is loaded if need be.
 
     Without that header, of the model that the endpoint is called after.
@@ -67,7 +68,7 @@ async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
     return Reply(200, (*reply.headers, variant, _request_id()), reply.parts)
 
 
-async def invoke_target(plane: DataPlane, call: HttpCall, target: str) -> Reply:
+async def invoke_target(plane: Platform, call: HttpCall, target: str) -> Reply:
     """What the container answers to *call* of the model *target*, which is loaded if need be."""
     inner = await _passed_on(plane, call)
     return payload_reply(await unless(call.gone, _answered(plane, call, inner, target)))
@@ -82,7 +83,7 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-async def _passed_on(plane: DataPlane, call: HttpCall) -> HttpCall:
+async def _passed_on(plane: Platform, call: HttpCall) -> HttpCall:
     """The *call* as the container gets it: unpacked, without the headers that AWS keeps."""
     is_packed = call.header(b"content-encoding")
     text = await in_thread(plane.core, call.inflated) if is_packed else call.body
@@ -92,7 +93,7 @@ async def _passed_on(plane: DataPlane, call: HttpCall) -> HttpCall:
     return replace(call, body=text, headers=headers)
 
 
-async def _run(plane: DataPlane, inner: HttpCall, name: str, model_name: str) -> Payload:
+async def _run(plane: Platform, inner: HttpCall, name: str, model_name: str) -> Payload:
     """The answer of the core's model *name*. Raises ``ContainerRefused``, by *model_name*."""
     try:
         payload = await invoked(plane.container, inner, name)
@@ -102,7 +103,7 @@ async def _run(plane: DataPlane, inner: HttpCall, name: str, model_name: str) ->
     return payload._replace(headers=attributes)
 
 
-async def _answered(plane: DataPlane, call: HttpCall, inner: HttpCall, target: str) -> Payload:
+async def _answered(plane: Platform, call: HttpCall, inner: HttpCall, target: str) -> Payload:
     endpoint = plane.endpoint
     for left in reversed(range(_MOST_TRIES)):
         wanted = await in_thread(plane.core, partial(endpoint.find, target))
@@ -130,7 +131,7 @@ async def _held(endpoint: Endpoint, wanted: Wanted) -> None:
     endpoint.waited(wanted)
 
 
-async def _refuse(what: str, cure: str, plane: DataPlane, call: HttpCall) -> Reply:
+async def _refuse(what: str, cure: str, plane: Platform, call: HttpCall) -> Reply:
     name = call.parameters[_NAME]
     raise InvalidRequest(f"Endpoint {name} does not support {what}: use {cure}.")
 
@@ -186,7 +187,7 @@ ENDPOINT = Group(
             "invoke_endpoint_async", "Refused, as multi-model endpoints refuse it"),
     ),
     ErrorEncoder(_refused, _told, "endpoint_error"),
-    service=lambda plane: plane,
+    service=lambda plane: plane.core.parts["sagemaker"],
     parameters={
         _NAME: PathParameter(b"[^/]+", "endpoint", InvalidRequest, TEXT, example="my-endpoint"),
     },

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TypeVar
@@ -20,16 +20,17 @@ from msgspec import Struct
 from workbench.codecs import v2 as codec
 from workbench.codecs.v2_known import Decoded, KnownTexts
 from workbench.codecs.v2_parameters import RegionSpan
-from workbench.contracts.sagemaker.container import Container
-from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
 from workbench.contracts.triton.words import told
 from workbench.core import Describe, ServerCore, Soon
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
-from workbench.http import compression
+from workbench.http import compression, v2
+from workbench.http.access import Headers
 from workbench.http.arrivals import Arrivals, Arriving
 from workbench.http.inline import answer_now
+from workbench.http.lane import Lane
 from workbench.http.paths import Target
 from workbench.http.reply import JSON_HEADERS, Reply
+from workbench.http.route import PathPattern
 from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
 
@@ -49,6 +50,8 @@ _LONG_TO_READ = re.compile(rb"BYTES|BOOL|\\")  # all of its elements are read or
 _MAX_HISTORIES = 4096
 _LONG_NAME = 1024
 _SMALL_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into one packet anyway
+
+_PATTERN = PathPattern.of(f"{v2.MODEL}/infer", v2.PARAMETERS)
 
 _BINARY = (b"content-type", b"application/octet-stream")
 
@@ -85,7 +88,7 @@ class InferHead:
     request_id: bytes = b""
     trace: bytes = b""
     functions: bool = True
-    headers: Sequence[tuple[bytes, bytes]] = ()
+    headers: Headers = ()
     takes_long: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -102,21 +105,30 @@ def _header_nbytes(text: bytes) -> int:
     return int(text)
 
 
-class DataPlane:
+class DataPlane(Lane):
     """Inference with the models of *core*."""
+
+    ends = (b"/infer",)
+    heads = InferHead
 
     def __init__(self, core: ServerCore) -> None:
         self.core = core
-        settings = core.settings
-        read_region = core.regions.read if settings.shared_memory else None
-        self._write_region = core.regions.write if settings.shared_memory else None
-        self.rules = codec.RequestRules(read_region)
+        self._regions = regions = core.regions
+        self._write_region = None if regions is None else regions.write
+        self.rules = codec.RequestRules(None if regions is None else regions.read)
         self._arrivals: Arrivals[Reply] | None = None
         self._histories: dict[Target, RequestHistory] = {}
-        self.container = Container(core)
-        self.endpoint = Endpoint(self.container)
 
-    def read_head(self, target: Target, headers: Sequence[tuple[bytes, bytes]]) -> InferHead:
+    def read_head(self, url: bytes, headers: Headers) -> InferHead | None:
+        """See ``Lane``. Raises ``ModelNotFound``, ``VersionNotFound``, ``InvalidRequest``."""
+        found = _PATTERN.match(url)
+        if found is None:
+            return None
+        version = found.get("model_version")
+        target = Target(found["model_name"], None if version is None else int(version))
+        return self.head_of(target, headers)
+
+    def head_of(self, target: Target, headers: Headers) -> InferHead:
         """The head of a request to *target* with *headers*, whose names are in lower case.
 
         Raises ``InvalidRequest``.
@@ -193,6 +205,15 @@ class DataPlane:
             return await (unless(gone, answering) if gone else answering)
         except Exception as error:  # the client must hear of it, whatever it is
             return self.failed(error, head)
+
+    def key(self, head: InferHead) -> object:
+        return head.history
+
+    def tensors_begin(self, head: InferHead) -> int:
+        return head.header_nbytes or 0
+
+    def with_json_of(self, head: InferHead, nbytes: int) -> InferHead:
+        return head if head.header_nbytes == nbytes else replace(head, header_nbytes=nbytes)
 
     async def answer_later(self, head: InferHead, body: Body) -> Reply:
         """As ``answer``, if it is known that there is no reply at once.
@@ -294,12 +315,12 @@ class DataPlane:
 
     def set_output_buffers(self, request: InferRequest, spans: Mapping[str, RegionSpan]) -> None:
         """Have the engine write large outputs into the shared memory of the request."""
-        if not self._write_region:
+        if self._regions is None:
             return
         request.into = {}
         for name, span in spans.items():
             if span.nbytes >= _LARGE_NBYTES and name not in request.classes:
-                view = self.core.regions.writable(span.region, span.offset, span.nbytes)
+                view = self._regions.writable(span.region, span.offset, span.nbytes)
                 if view is not None:
                     request.into[name] = view
 

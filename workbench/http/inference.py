@@ -41,7 +41,7 @@ _RUNS = (*v2.READS, 413, 415, 500, 501, 507)
 
 async def _infer(plane: DataPlane, call: HttpCall) -> Reply:
     await authorize_run(plane.core, call, call.name, call.version)
-    head = plane.read_head(Target(call.name, call.version), call.headers)
+    head = plane.head_of(Target(call.name, call.version), call.headers)
     return await plane.answer(replace(head, functions=call.functions), call.body, call.gone)
 
 

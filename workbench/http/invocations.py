@@ -20,6 +20,7 @@ from workbench.http.access import Headers, joined
 from workbench.http.calls import HttpCall, in_thread
 from workbench.http.infer import unless
 from workbench.http.inline import InlineCall
+from workbench.http.lane import Lane
 from workbench.http.paths import Target
 from workbench.http.reply import Reply
 from workbench.http.route import PathParameter, PathPattern
@@ -104,11 +105,14 @@ class InvokeHead:
         return Target(self.asked.name, None)
 
 
-class Invocations:
+class Invocations(Lane):
     """The invocations of *container* that the short cut takes.
 
     Those of models that a header names, too, unless *loads* says that they may have to be loaded.
     """
+
+    ends = (b"/invoke", b"/invocations")
+    heads = InvokeHead
 
     def __init__(self, container: Container, *, loads: bool) -> None:
         self._container = container
@@ -143,9 +147,8 @@ class Invocations:
         asked = asked_for(self._container, core_name(model_name), kind, b", ".join(accepts))
         return InvokeHead(found, asked, request_id, headers)
 
-    def call(self, head: InvokeHead, body: bytes) -> InlineCall | None:
-        """The invocation, if it may be answered at once."""
-        invocation = Invocation(head.asked, body, head.headers)
+    def call(self, head: InvokeHead, body: bytes | memoryview) -> InlineCall | None:
+        invocation = Invocation(head.asked, bytes(body), head.headers)
         if not self._container.may_be_brief(invocation):
             return None
         return _InvokeCall(self, head, invocation)
@@ -155,10 +158,9 @@ class Invocations:
         self._container.check_loaded(invocation)
         return invocation.read(describe)
 
-    async def answer_later(self, head: InvokeHead, body: bytes) -> Reply:
-        """The reply, an error too. To cancel it ends the request."""
+    async def answer_later(self, head: InvokeHead, body: bytes | memoryview) -> Reply:
         try:
-            invocation = Invocation(head.asked, body, head.headers)
+            invocation = Invocation(head.asked, bytes(body), head.headers)
             running = self._container.invoke(invocation)
             return payload_reply(await asyncio.wrap_future(running))
         except Exception as error:  # the client must hear of it, whatever it is

@@ -14,7 +14,6 @@ from urllib.parse import unquote_to_bytes
 
 from workbench.errors import WorkbenchError
 from workbench.http.calls import HttpCall
-from workbench.http.infer import DataPlane
 from workbench.http.reply import Reply
 from workbench.http.shapes import Json
 
@@ -97,7 +96,8 @@ class Route:
 class Group:
     """Routes of one subject, which is their section (*title*) in the document.
 
-    *service* makes the handlers' first argument, once for each application. *parameters* are those
+    *service* makes the handlers' first argument of the data plane, once for each application:
+    without it that is the core. *parameters* are those
     of the paths; *responses*, *bodies* and *schemas* are OpenAPI's components by name. *unmatched*
     is the message for a path that has a prefix of the group and matches no route.
     """
@@ -105,7 +105,7 @@ class Group:
     title: str
     routes: tuple[Route, ...]
     errors: ErrorEncoder
-    service: Callable[[DataPlane], Any] = lambda plane: plane.core
+    service: Callable[[Any], Any] = lambda plane: plane.core
     restrict: str = ""
     parameters: Mapping[str, PathParameter] = field(default_factory=dict)
     responses: Json = field(default_factory=dict)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from workbench.annex import annexes
 from workbench.http.docs import documentation
-from workbench.http.endpoint import ENDPOINT
 from workbench.http.events import EVENTS
 from workbench.http.inference import INFERENCE
 from workbench.http.models import MODELS
 from workbench.http.repository import REPOSITORY
 from workbench.http.route import Group
-from workbench.http.sagemaker import SAGEMAKER
 from workbench.http.server import HEALTH
-from workbench.http.shared_memory import SHARED_MEMORY
 from workbench.http.statistics import STATISTICS
 from workbench.http.status_page import STATUS_PAGE
 
@@ -22,9 +20,7 @@ _SERVED: tuple[Group, ...] = (
     STATISTICS,
     EVENTS,
     REPOSITORY,
-    SHARED_MEMORY,
-    SAGEMAKER,
-    ENDPOINT,
+    *(group for annex in annexes() for group in annex.routes()),
     STATUS_PAGE,
 )
 GROUPS = (*_SERVED, documentation(_SERVED))

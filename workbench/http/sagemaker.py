@@ -16,7 +16,7 @@ from workbench.events import OptionIgnored
 from workbench.http import v2
 from workbench.http.calls import HttpCall, authorize_run, in_thread
 from workbench.http.endpoint import PAYLOAD, invoke_target, target_of
-from workbench.http.infer import DataPlane, unless
+from workbench.http.infer import unless
 from workbench.http.invocations import (
     INVOCATIONS,
     INVOKE,
@@ -27,6 +27,7 @@ from workbench.http.invocations import (
     payload_reply,
     refused,
 )
+from workbench.http.platform import Platform
 from workbench.http.reply import Reply
 from workbench.http.route import ErrorEncoder, Group, Route, RunsOn
 from workbench.http.shapes import TEXT, WHOLE, Json, answer, body, listed, obj, ref
@@ -40,13 +41,13 @@ _LONG = 40
 _UNKNOWN = "a load has url and model_name"
 
 
-def _ping(plane: DataPlane, call: HttpCall) -> Reply:
+def _ping(plane: Platform, call: HttpCall) -> Reply:
     if not plane.core.is_open:
         raise ServerNotRunning("the server is not running")
     return v2.json({"status": "Healthy"})
 
 
-def _list(plane: DataPlane, call: HttpCall) -> Reply:
+def _list(plane: Platform, call: HttpCall) -> Reply:
     limit = call.argument("limit") or str(PAGE)
     if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= PAGE:
         raise InvalidRequest(f"'limit' is a number from 1 to {PAGE}, not {limit[:_LONG]!r}")
@@ -60,7 +61,7 @@ def _row(model_name: str, url: str) -> Json:
     return {"modelName": model_name, "modelUrl": url}
 
 
-def _load(plane: DataPlane, call: HttpCall) -> Reply:
+def _load(plane: Platform, call: HttpCall) -> Reply:
     """Answers once the model can be invoked."""
     text = _TRAILING_COMMA.sub(b"}", call.inflated())
     message = replace(call, body=text, headers=()).message()
@@ -82,11 +83,11 @@ def _text(message: Mapping[str, Any], key: str, elsewhere: str) -> str:
     return value
 
 
-def _get(plane: DataPlane, call: HttpCall) -> Reply:
+def _get(plane: Platform, call: HttpCall) -> Reply:
     return v2.json(_row(call.parameters[NAME], plane.container.url(call.parameters[NAME])))
 
 
-def _unload(plane: DataPlane, call: HttpCall) -> Reply:
+def _unload(plane: Platform, call: HttpCall) -> Reply:
     """Answers once the model's memory is back."""
     plane.container.unload(call.parameters[NAME])
     return v2.json({"status": f'Model "{call.parameters[NAME]}" unregistered'})
@@ -97,11 +98,11 @@ def _named(call: HttpCall) -> str:
     return core_name(call.parameters[NAME])
 
 
-async def _invoke(plane: DataPlane, call: HttpCall) -> Reply:
+async def _invoke(plane: Platform, call: HttpCall) -> Reply:
     return await _invoked(plane, call, _named(call))
 
 
-async def _invocations(plane: DataPlane, call: HttpCall) -> Reply:
+async def _invocations(plane: Platform, call: HttpCall) -> Reply:
     """Of the model that a header or the query names, or of the only one.
 
     A model below the setting ``artifacts`` is loaded if need be, as the platform would.
@@ -118,7 +119,7 @@ async def _invocations(plane: DataPlane, call: HttpCall) -> Reply:
     return await _invoked(plane, call, name)
 
 
-async def _invoked(plane: DataPlane, call: HttpCall, name: str) -> Reply:
+async def _invoked(plane: Platform, call: HttpCall, name: str) -> Reply:
     await authorize_run(plane.core, call, name)
     return payload_reply(await invoked(plane.container, call, name))
 
@@ -163,7 +164,7 @@ SAGEMAKER = Group(
             "container_payload", _RUNS, "container_payload"),
     ),
     ErrorEncoder(refused, _told, "container_error"),
-    service=lambda plane: plane,
+    service=lambda plane: plane.core.parts["sagemaker"],
     parameters=PARAMETERS,
     responses={
         "container_status": answer("What became of it.", ref("container_status")),

@@ -14,6 +14,7 @@ from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, PathParameter, Route
 from workbench.http.shapes import COUNT, TEXT, Json, answer, body, done, listed, maybe, obj, ref
+from workbench.shared_memory.regions import regions_of
 
 
 def _region(call: HttpCall) -> str | None:
@@ -21,7 +22,7 @@ def _region(call: HttpCall) -> str | None:
 
 
 def _status(core: ServerCore, call: HttpCall) -> list[Json]:
-    return [region.row for region in core.regions.status(_region(call))]
+    return [region.row for region in regions_of(core).status(_region(call))]
 
 
 def _register(core: ServerCore, call: HttpCall) -> None:
@@ -32,11 +33,11 @@ def _register(core: ServerCore, call: HttpCall) -> None:
     asked = call.message("key", "offset", "byte_size")
     key = _text(asked, "key")
     offset = _whole(asked, "offset", 0)
-    core.regions.register(call.parameters["region"], key, offset, _whole(asked, "byte_size"))
+    regions_of(core).register(call.parameters["region"], key, offset, _whole(asked, "byte_size"))
 
 
 def _unregister(core: ServerCore, call: HttpCall) -> None:
-    core.regions.unregister(_region(call))
+    regions_of(core).unregister(_region(call))
 
 
 def _text(asked: Json, key: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError as IPythonUsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+from workbench.annex import annexes
 from workbench.api.workbench import Workbench
 from workbench.errors import WorkbenchError, place_in_cell
 from workbench.memory.eviction import POLICIES
@@ -34,6 +35,8 @@ from workbench.views.text import addresses, models_count, repository_faults
 from workbench.views.times import show_age
 
 _ATTRIBUTE = "_workbench"  # on the shell
+
+_MAGICS = {verb: magic for annex in annexes() for verb, magic in annex.magics.items()}
 
 _HELP = {
     "status": ("", "the state of the running server, also without a verb"),
@@ -69,23 +72,12 @@ _HELP = {
             "or here"
         ),
     ),
-    "plan": (
-        "[FILE] [OPTIONS]",
-        (
-            "how much memory the last requests need, or those of a FILE (a saved trace, or an "
-            "access log as CSV): --warm 99%, --evict cost,lfu"
-        ),
-    ),
-    "bench": (
-        "MODEL [OPTIONS]",
-        "how fast it is: --clients 1,8 --batches 1,8 --seconds 1.5",
-    ),
     "samples": ("[FOLDER]", "write the sample models (sample_models)"),
     "doctor": ("", "what is wrong with this installation, and its cure"),
     "models": ("", "every model, loaded or not"),
     "events": ("[N]", "the last N events (30), also of a stopped server"),
-    "endpoint": ("", "what the multi-model endpoint did, also of a stopped server"),
     "logs": ("", "what the server's threads logged, also of a stopped server"),
+    **{verb: (magic.follows, magic.does) for verb, magic in _MAGICS.items()},
 }
 """The verbs: what follows each, and what it does."""
 
@@ -136,10 +128,7 @@ def _given(verb: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 def _help() -> str:
     verbs = [_help_of(verb) for verb in _HELP]
-    options = [
-        f"    --{option.name.replace('_', '-'):<12} {option.metadata['help']}"
-        for option in declared()
-    ]
+    options = [f"    --{option.name.replace('_', '-'):<12} {option.help}" for option in declared()]
     lines = ["A model server inside this kernel.", "", *verbs, "", "Options of start and restart:"]
     return "\n".join([*lines, *options, ""])
 
@@ -279,14 +268,11 @@ class Verbs:
         events = (self.server or self.running()).events
         return events[-count:]
 
-    def endpoint(self) -> object:
-        return (self.server or self.running()).endpoint
-
     def logs(self) -> None:
         print((self.server or self.running()).logs or "nothing was logged")  # noqa: T201
 
 
-_PASSED_ON = ("load", "unload", "pin", "unpin", "dashboard", "plan", "bench", "save")
+_PASSED_ON = ("load", "unload", "pin", "unpin", "dashboard", "save")
 """Verbs that are methods of the running server, with the same arguments."""
 _SETTINGS: dict[str, dict[str, Any]] = {
     f"--{option.name.replace('_', '-')}": {} for option in declared()
@@ -298,7 +284,6 @@ _WORD: dict[str, dict[str, Any]] = {"words": {"nargs": "*"}}
 _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
     "start": {"repository": {"nargs": "*"}, **_SETTINGS},
     "restart": {"repository": {"nargs": "*"}, **_SETTINGS},
-    "plan": {"trace": {"nargs": "?"}, "--warm": {}, "--evict": {}},
     **dict.fromkeys(("load", "unload", "pin", "unpin"), _MODEL),
     **dict.fromkeys(("budget", "evict", "keep-alive"), _WORD),
     "save": {"model": {}, "to": {"metavar": "folder"}},
@@ -308,7 +293,7 @@ _ARGUMENTS: dict[str, dict[str, dict[str, Any]]] = {
         "model": {}, "--version": {"type": _number}, "--output": {}, "--timeout": {},
         "--raw": {"action": "store_true"},
     },
-    "bench": {"model": {}, "--clients": {}, "--batches": {}, "--seconds": {}},
+    **{verb: dict(magic.arguments) for verb, magic in _MAGICS.items()},
 }  # fmt: skip
 _WORDS = {
     "evict": tuple(POLICIES),
@@ -316,9 +301,9 @@ _WORDS = {
     "budget": ("256MiB", "1GiB", "4GiB", "16GiB"),  # else IPython offers words of Python
 }
 _VALUES = {
-    f"--{option.name.replace('_', '-')}": option.metadata["parse"].choices
+    f"--{option.name.replace('_', '-')}": option.parse.choices
     for option in declared()
-    if hasattr(option.metadata["parse"], "choices")
+    if hasattr(option.parse, "choices")
 } | {"--device": ("auto", "cpu", "cuda")}
 
 
@@ -369,6 +354,9 @@ def run(verbs: Verbs, line: str, cell: str | None = None) -> object:
     if cell is not None:
         given["body"] = cell
     try:
+        if verb in _MAGICS:
+            server = None if _MAGICS[verb].needs_server else verbs.server
+            return _MAGICS[verb].act(server or verbs.running(), **given)
         owner = verbs.running() if verb in _PASSED_ON else verbs
         act: Callable[..., object] = getattr(owner, verb.replace("-", "_"))
         return act(**given)

@@ -1,7 +1,6 @@
 """The options of a server: their declaration, and how given values are read."""
 
 from workbench.settings.parsers import Folders, Share
-from workbench.settings.sagemaker import default_accept, is_multi_model, script_name
 from workbench.settings.settings import Settings, declared, variable_name
 from workbench.settings.shown import (
     difference,
@@ -16,13 +15,10 @@ __all__ = [
     "Settings",
     "Share",
     "declared",
-    "default_accept",
     "difference",
     "differing",
     "help_of_settings",
-    "is_multi_model",
     "kept",
-    "script_name",
     "signature_of_settings",
     "variable_name",
 ]

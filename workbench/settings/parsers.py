@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from workbench.annex import annexes
 from workbench.errors import ModelNotFound, SettingError
 from workbench.model import check_name
 from workbench.nbytes import parse_nbytes
@@ -24,8 +25,10 @@ _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,30}")
 _DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
 
 
-GROUPS = ("model-repository", "shared-memory", "functions")
-"""The groups of requests that the setting ``restrict`` may close."""
+def groups() -> tuple[str, ...]:
+    """The groups of requests that the setting ``restrict`` may close."""
+    return ("model-repository", *(g for annex in annexes() for g in annex.groups), "functions")
+
 
 _HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
 _ENDPOINT = re.compile(r"on|port:[0-9]{1,5}|unix:.+")
@@ -156,10 +159,10 @@ def restrictions(value: object) -> tuple[str, ...]:
     found = tuple(name.removesuffix("=off") for name in _listed(value, "groups"))
     for name in found:
         group, given, _ = name.partition("=")
-        if given and group in GROUPS:
+        if given and group in groups():
             raise SettingError(f"a group is open or closed, and has no token of its own: {group}")
-        if group not in GROUPS:
-            raise SettingError(f"{group!r} is no group; there are {', '.join(GROUPS)}")
+        if group not in groups():
+            raise SettingError(f"{group!r} is no group; there are {', '.join(groups())}")
     return found
 
 

@@ -1,23 +1,25 @@
 """Settings: the one place where an option is declared.
 
 A keyword argument, a variable ``WORKBENCH_<NAME>``, a command-line flag and an
-argument of the magic are all made from the fields below. A given value wins
-over the environment, which wins over the default.
+argument of the magic are all made from the fields below, and from the options of
+annexes. A given value wins over the environment, which wins over the default.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
+from workbench.annex import Option, annexes
 from workbench.errors import SettingError
 from workbench.removed import no_more
-from workbench.settings import parsers, sagemaker
-from workbench.settings.parsers import GROUPS, Folders, Parse, Share
+from workbench.settings import parsers
+from workbench.settings.parsers import Folders, Parse, Share
 from workbench.spelling import meant
 from workbench.tokens import parse_token
 
@@ -25,9 +27,16 @@ _PREFIX = "WORKBENCH_"  # of environment variables
 _NEAR = 0.75  # how like a setting a name is that was meant for it
 
 
+GROUPS = parsers.groups()
+
+
 def _option(default: object, help_text: str, parse: Parse, *, secret: bool = False) -> Any:
     metadata = {"help": help_text, "parse": parse, "secret": secret}
     return field(default=default, repr=not secret, metadata=metadata)
+
+
+def _defaults_of_annexes() -> dict[str, Any]:
+    return {each.name: each.default for annex in annexes() for each in annex.options()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +111,6 @@ class Settings:
         "more of them is closed (default: any on this machine, 5min for other machines)",
         parsers.span,
     )
-    modelmesh: str = _option(
-        "",
-        "where ModelMesh connects to place models: port:8085, unix:PATH, or on for the address "
-        "in the variables of its adapters (default: nowhere)",
-        parsers.endpoint,
-    )
     token: str | None = _option(
         None,
         "the token that each request must carry: a text of 16 characters or more, off for "
@@ -166,27 +169,23 @@ class Settings:
         "the largest request body, before and after decompression, such as 16MiB (default: 64MiB)",
         parsers.amount,
     )
-    shared_memory: bool = _option(
-        False,
-        "whether clients on this machine may pass tensors in shared memory (default: off)",
-        parsers.switch,
-    )
-    artifacts: Path | None = _option(  # noqa: RUF009  # as all others are made
-        None,
-        "the folder of the artifacts that X-Amzn-SageMaker-Target-Model names, tar.gz or folders "
-        "(default: there is none)",
-        parsers.path,
-    )
-    artifact_code: bool = _option(
-        False,
-        "whether code in artifacts (code/inference.py) is run, in this process (default: off)",
-        parsers.switch,
-    )
-    endpoints: tuple[str, ...] = _option(
-        (),
-        "the endpoint names that requests may use (default: any name)",
-        parsers.names,
-    )
+
+    more: Mapping[str, Any] = field(default_factory=_defaults_of_annexes, hash=False)
+    """The values of the annexes' options."""
+
+    placed: bool = False
+    """Whether somebody else, such as ModelMesh, says which models are loaded."""
+
+    def __getitem__(self, name: str) -> Any:
+        """The option *name*, of the house or of an annex."""
+        return self.more[name] if name in self.more else getattr(self, name)
+
+    if not TYPE_CHECKING:  # else every attribute would exist
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("more", "repository") or name not in self.more:  # it is being made
+                raise AttributeError(f"there is no setting {name!r}")
+            return self.more[name]
 
     @classmethod
     def of(
@@ -198,9 +197,8 @@ class Settings:
     ) -> Settings:
         """Settings from keyword arguments and, for those left out or ``None``, *environ*.
 
-        SageMaker's variables change defaults, such as the port; on its multi-model endpoints the
-        platform alone unloads models, so that nobody is evicted.
-        A secret that is empty is an error: where one was meant to be, there is to be one.
+        Variables of a platform change defaults, such as the port. A secret that is empty is an
+        error: where one was meant to be, there is to be one.
 
         Raises ``SettingError`` for an unknown name or a value that does not parse.
         """
@@ -214,31 +212,44 @@ class Settings:
         values: dict[str, Any] = {}
         platform = {
             name: _parsed(options[name], value, variable)
-            for name, value, variable in sagemaker.defaults(environ)
+            for annex in annexes()
+            for name, value, variable in annex.variables(environ)
         }
         for name, option in options.items():
             variable = variable_name(name)
             if given.get(name) is not None:
                 values[name] = _parsed(option, given[name], name)
-            elif environ.get(variable) or (option.metadata["secret"] and variable in environ):
+            elif environ.get(variable) or (option.secret and variable in environ):
                 values[name] = _parsed(option, environ[variable], variable)
-            elif name in platform:
-                values[name] = platform[name]
+            else:
+                values[name] = platform.get(name, option.default)
         _check_spelling(environ)
-        sagemaker.check_port(environ, values.get("grpc_port"))
-        return cls(repository=parsers.folders(repository), **values)
+        for annex in annexes():
+            annex.check(environ, values)
+        more = {name: values.pop(name) for name in options if name not in _HOUSE}
+        return cls(repository=parsers.folders(repository), more=more, **values)
 
     def changed(self, repository: Folders = None, **given: object) -> Self:
         """The same, but for what is given and not ``None``. Raises ``SettingError``."""
         given = {name: value for name, value in given.items() if value is not None}
         wanted = type(self).of(repository, environ={}, **given)
-        names = [*given, *(["repository"] if repository is not None else [])]
-        return replace(self, **{name: getattr(wanted, name) for name in names})
+        more = {**self.more, **{name: wanted.more[name] for name in given if name in self.more}}
+        names = [each for each in given if each not in self.more]
+        names += ["repository"] if repository is not None else []
+        return replace(self, more=more, **{name: getattr(wanted, name) for name in names})
 
 
-def declared() -> tuple[Field[Any], ...]:
-    """The options, in order; each field's metadata holds *help* and *parse*."""
-    return tuple(option for option in fields(Settings) if option.metadata)
+@cache
+def declared() -> tuple[Option, ...]:
+    """The options, those of annexes last."""
+    return (*_HOUSE.values(), *(option for annex in annexes() for option in annex.options()))
+
+
+_HOUSE = {
+    each.name: Option(each.name, each.default, **each.metadata)
+    for each in fields(Settings)
+    if each.metadata
+}
 
 
 def variable_name(setting: str) -> str:
@@ -261,8 +272,8 @@ def _check_spelling(environ: Mapping[str, str]) -> None:
             raise SettingError(f"{name} is no setting; did you mean {_PREFIX}{near[0]}?")
 
 
-def _parsed(option: Field[Any], value: object, source: str) -> object:
+def _parsed(option: Option, value: object, source: str) -> object:
     try:
-        return option.metadata["parse"](value)
+        return option.parse(value)
     except SettingError as error:
         raise SettingError(f"{source}: {error}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from dataclasses import MISSING
 from textwrap import TextWrapper
 
 from workbench.nbytes import show_nbytes
@@ -13,7 +12,7 @@ from workbench.settings.settings import Settings, declared
 def differing(now: Settings, wanted: Settings) -> tuple[str, ...]:
     """The names of the settings in which *now* differs from *wanted*."""
     names = ("repository", *(option.name for option in declared()))
-    return tuple(name for name in names if getattr(now, name) != getattr(wanted, name))
+    return tuple(name for name in names if now[name] != wanted[name])
 
 
 def difference(now: Settings, wanted: Settings) -> str:
@@ -30,10 +29,10 @@ def kept(now: Settings, fresh: Settings) -> str:
 
 
 def _shown(settings: Settings, name: str) -> object:
-    value = getattr(settings, name)
+    value = settings[name]
     if name == "repository":
         return ", ".join(map(str, value)) or None
-    if value and any(option.name == name for option in declared() if option.metadata["secret"]):
+    if value and any(option.name == name for option in declared() if option.secret):
         return "..."
     is_nbytes = name in ("budget", "max_request") and isinstance(value, int)
     return show_nbytes(value) if is_nbytes else value
@@ -42,9 +41,7 @@ def _shown(settings: Settings, name: str) -> object:
 def help_of_settings() -> str:
     """A paragraph for each setting, for a docstring."""
     wrapper = TextWrapper(92, " " * 4, " " * 8, break_on_hyphens=False)
-    return "\n".join(
-        wrapper.fill(f"{option.name}: {option.metadata['help']}") for option in declared()
-    )
+    return "\n".join(wrapper.fill(f"{option.name}: {option.help}") for option in declared())
 
 
 def signature_of_settings() -> inspect.Signature:
@@ -52,12 +49,7 @@ def signature_of_settings() -> inspect.Signature:
     parameter = inspect.Parameter
     first = parameter("repository", parameter.POSITIONAL_OR_KEYWORD, default=None)
     settings = [
-        parameter(
-            option.name,
-            parameter.KEYWORD_ONLY,
-            default=None if option.default is MISSING else option.default,
-        )
+        parameter(option.name, parameter.KEYWORD_ONLY, default=option.default)
         for option in declared()
-        if option.name != "repository"
     ]
     return inspect.Signature([first, *settings])

@@ -17,8 +17,10 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass
+from typing import Any
 
-from workbench.errors import InvalidRequest, RegionNotFound
+from workbench.errors import InvalidRequest, NotSupported, RegionNotFound
+from workbench.settings import Settings
 from workbench.shared_memory.system import SystemMemory, map_object
 
 _MOST = 2**63 - 1
@@ -108,6 +110,10 @@ class Regions:
         """Forget all regions."""
         self.unregister(None)
 
+    def hand_over(self, settings: Settings) -> bool:
+        """They stay over a restart that still allows them."""
+        return bool(settings["shared_memory"])
+
     def _memory(self, name: str, offset: int, nbytes: int) -> SystemMemory:
         with self._lock:
             entry = self._entries.get(name)
@@ -134,6 +140,16 @@ class Regions:
             raise InvalidRequest(
                 f"shared memory region {name!r} is already registered: unregister it first"
             )
+
+
+def regions_of(core: Any) -> Regions:
+    """The regions of *core*. Raises ``NotSupported`` unless its settings allow them."""
+    if not core.settings["shared_memory"]:
+        raise NotSupported(
+            "shared memory is off: start the server with shared_memory='on' to allow it"
+        )
+    found: Regions = core.parts["shared_memory"]
+    return found
 
 
 def _unknown(name: str) -> str:

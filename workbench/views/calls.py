@@ -1,4 +1,4 @@
-"""One inference request as people send it: curl, requests, tritonclient, boto3, Python."""
+"""One inference request as people send it: curl, requests, tritonclient, and annexes' ways."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from urllib.parse import quote
 
 import numpy as np
 
+from workbench.annex import annexes
+from workbench.settings import Settings
 from workbench.tensor import DATATYPES
 
 _NUMPY = {name: kind.dtype.name for name, kind in DATATYPES.items()} | {"BF16": "float32"}
@@ -39,48 +41,18 @@ def requests_call(url: str, model: str, request: Mapping[str, Any], *, token: bo
     )
 
 
-def boto3_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
-    """The request with boto3 (``pip install boto3``), to the endpoint of the model's name."""
-    plain = {name: value.tolist() for name, value in _arrays(request).items()}
-    body = json.dumps(request if any(map(_is_file, request["inputs"])) else plain)
-    key = 'os.environ["WORKBENCH_TOKEN"]' if token else "'any'"
-    return (
-        f"import {'os, ' if token else ''}boto3\n\n"
-        f"client = boto3.client(\n    'sagemaker-runtime', endpoint_url={url!r},\n"
-        f"    region_name='us-east-1', aws_access_key_id={key}, aws_secret_access_key='any',\n)\n"
-        f"answer = client.invoke_endpoint(\n    EndpointName={model!r}, "
-        f"ContentType='application/json',\n    Body={body!r},\n)\n"
-        "print(answer['Body'].read().decode())"
-    )
-
-
-def connect_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
-    """The request with this package, from any process."""
-    given = ', token=os.environ["WORKBENCH_TOKEN"]' if token else ""
-    inputs = inputs_code(request)
-    libraries = [
-        *(["base64"] if "base64." in inputs else []),
-        *(["os"] if token else []),
-        *(["numpy as np"] if "np." in inputs else []),
-    ]
-    return (
-        f"import {', '.join([*libraries, 'workbench'])}\n\n"
-        f"wb = workbench.connect({url!r}{given})\nprint(wb.infer({model!r}, {inputs}))"
-    )
-
-
 def inputs_code(request: Mapping[str, Any]) -> str:
     """The inputs as ``infer`` takes them: one value, or a dict by name."""
     values = {
         tensor["name"]: _value(tensor, array)
-        for tensor, array in zip(request["inputs"], _arrays(request).values(), strict=True)
+        for tensor, array in zip(request["inputs"], arrays_of(request).values(), strict=True)
     }
     if len(values) == 1:
         return next(iter(values.values()))
     return f"{{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}"
 
 
-def _arrays(request: Mapping[str, Any]) -> dict[str, Any]:
+def arrays_of(request: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs in their shapes; of those that are not written out, an empty array."""
     return {
         tensor["name"]: np.array(tensor["data"], object).reshape(tensor["shape"])
@@ -92,12 +64,12 @@ def _arrays(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(tensor: Mapping[str, Any], array: Any) -> str:
     """What makes a *tensor* for ``infer``: a list, a file's bytes, or zeros."""
-    if _is_file(tensor) and len(tensor["data"]) == 1:
+    if is_file(tensor) and len(tensor["data"]) == 1:
         return _file(tensor["data"][0])
-    return repr(array.tolist()) if "data" in tensor and not _is_file(tensor) else _code(tensor)
+    return repr(array.tolist()) if "data" in tensor and not is_file(tensor) else _code(tensor)
 
 
-def _is_file(tensor: Mapping[str, Any]) -> bool:
+def is_file(tensor: Mapping[str, Any]) -> bool:
     """Whether the data are files, such as pictures, in base64."""
     return "data" in tensor and tensor.get("parameters", {}).get("content_type") == "base64"
 
@@ -108,7 +80,7 @@ def _file(text: str) -> str:
 
 def _code(tensor: Mapping[str, Any]) -> str:
     """What makes the array of a *tensor*; zeros if it is not written out."""
-    if _is_file(tensor):
+    if is_file(tensor):
         files = ", ".join(map(_file, tensor["data"]))
         return f"np.array([{files}], 'object').reshape({tensor['shape']!r})"
     datatype = _NUMPY.get(tensor["datatype"], tensor["datatype"])
@@ -120,7 +92,7 @@ def _code(tensor: Mapping[str, Any]) -> str:
 def triton_call(url: str, model: str, request: Mapping[str, Any], *, token: bool) -> str:
     """The request with tritonclient (``pip install tritonclient[http]``)."""
     host = url.split("://", 1)[-1]
-    files = "base64, " if any(map(_is_file, request["inputs"])) else ""
+    files = "base64, " if any(map(is_file, request["inputs"])) else ""
     lines = [
         f"import {files}{'os, ' if token else ''}numpy as np, tritonclient.http as triton\n",
         f"client = triton.InferenceServerClient({host!r})",
@@ -138,37 +110,37 @@ def triton_call(url: str, model: str, request: Mapping[str, Any], *, token: bool
 
 
 def calls(
-    url: str, model: str, request: Mapping[str, Any], *, token: bool, boto3: bool = True
+    settings: Settings, url: str, model: str, request: Mapping[str, Any], *, token: bool
 ) -> dict[str, str]:
-    """The *request* to be pasted, by the name of the client.
+    """The *request* to be pasted, by the name of the client, for a server with *settings*.
 
-    Where inputs are not written out, only clients that take arrays are told. *boto3* is whether
-    the model is an endpoint too.
+    Where inputs are not written out, only clients that take arrays are told.
     """
-    ways = {
-        "Python": connect_call(url, model, request, token=token),
-        "tritonclient": triton_call(url, model, request, token=token),
-    }
-    if all("data" in tensor for tensor in request["inputs"]):
+    ways = {"tritonclient": triton_call(url, model, request, token=token)}
+    if is_written_out(request):
         ways["requests"] = requests_call(url, model, request, token=token)
         ways["curl"] = curl_call(url, model, json.dumps(request), token=token)
-        if boto3:
-            ways["boto3"] = boto3_call(url, model, request, token=token)
-    return ways
+    more = (annex.calls(settings, url, model, request, token) for annex in annexes())
+    return {name: call for found in (*more, ways) for name, call in found.items()}
+
+
+def is_written_out(request: Mapping[str, Any]) -> bool:
+    """Whether *request* has all its elements in it."""
+    return all("data" in tensor for tensor in request["inputs"])
 
 
 def answer_html(
-    url: str, model: str, body: str, answer: str, *, token: bool, boto3: bool = True
+    settings: Settings, url: str, model: str, body: str, answer: str, *, token: bool
 ) -> str:
-    """*answer* to the request *body*, and how to send it from elsewhere; *boto3*: see ``calls``.
+    """*answer* to the request *body*, and how to send it from elsewhere.
 
     Of a body that is no request with its tensors written out, only curl is told: it sends any.
     """
     ways = {"curl": curl_call(url, model, body, token=token)}
     with suppress(ValueError, KeyError, TypeError, AttributeError, OverflowError):
         request = json.loads(body)
-        if all("data" in tensor for tensor in request["inputs"]):
-            ways = calls(url, model, request, token=token, boto3=boto3)
+        if is_written_out(request):
+            ways = calls(settings, url, model, request, token=token)
     shown = "".join(
         f"<details><summary>the same with {name}</summary><pre>{escape(code)}</pre></details>"
         for name, code in ways.items()

@@ -33,7 +33,7 @@ from workbench.errors import (
 from workbench.events import TargetNamed
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
-from workbench.settings import default_accept, script_name
+from workbench.settings.sagemaker import default_accept, script_name
 
 _SINGLE = "model"
 _MOST_HEADS = 1024  # that are remembered
@@ -110,7 +110,7 @@ class Container:
             core.add(name, artifact.path, parts=artifact.parts, url=url)
             core.load(name)
             return
-        if not core.settings.artifact_code:
+        if not core.settings["artifact_code"]:
             raise LoadFailed(
                 f"{url} brings code, which is not run: start the server with artifact_code='on' "
                 "to run the code of all artifacts"
@@ -161,7 +161,7 @@ class Container:
 
     def _only(self) -> str:
         models = [core_name(each) for each in self.models()] or self.core.names()
-        folder = self.core.settings.artifacts
+        folder = self.core.settings["artifacts"]
         if not models and folder is not None and (folder / _SINGLE).is_dir():
             self._bring(_SINGLE, folder / _SINGLE)
             models = (core_name(_SINGLE),)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from workbench.contracts.sagemaker.layouts import find_artifact
-from workbench.settings import is_multi_model, script_name, variable_name
+from workbench.settings import variable_name
+from workbench.settings.sagemaker import is_multi_model, script_name
 
 BIND_TO_PORT = "SAGEMAKER_BIND_TO_PORT"
 _BASE_FOLDER = "/opt/ml"

@@ -26,7 +26,7 @@ _EXTENSIONS = (
 
 def server_metadata(core: ServerCore) -> Mapping[str, object]:
     """V2's "Server Metadata"."""
-    shared = ("system_shared_memory",) if core.settings.shared_memory else ()
+    shared = ("system_shared_memory",) if core.regions is not None else ()
     return {"name": "workbench", "version": __version__, "extensions": _EXTENSIONS + shared}
 
 

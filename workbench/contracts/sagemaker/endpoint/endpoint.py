@@ -64,9 +64,9 @@ class Endpoint:
         settings = core.settings
         self.hold_s = settings.wait
         self._store: ArtifactStore | None = None
-        if settings.artifacts is not None:
+        if settings["artifacts"] is not None:
             self._store = ArtifactStore(
-                settings.artifacts,
+                settings["artifacts"],
                 follow_links=settings.follow_links,
                 stops=lambda: core.draining.error is not None,
             )
@@ -92,7 +92,7 @@ class Endpoint:
         """
         if not target and self._is_model(endpoint):
             return
-        names = self._core.settings.endpoints
+        names = self._core.settings["endpoints"]
         if (names and endpoint not in names) or not (target or self.is_multi_model):
             raise InvalidRequest(f"Endpoint {endpoint} of account 000000000000 not found.")
         told = "is not a multi-model endpoint and does not support target model header."

@@ -1,0 +1,46 @@
+"""The verb of a ``Workbench`` that the benchmark brings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.api.workbench import Workbench, example_of
+from workbench.asking.given import check_model
+from workbench.views.progress import Progress
+
+if TYPE_CHECKING:
+    from workbench.bench.benchmark import Several
+    from workbench.bench.report import Bench
+
+
+def bench(
+    self: Workbench,
+    model: str,
+    inputs: object = None,
+    *,
+    clients: Several = (1, 2, 4, 8, 16, 32, 64),
+    batches: Several = (),
+    seconds: float | str = 1.5,
+) -> Bench:
+    """Measure how fast *model* is: answers a second, and how long they take.
+
+    Another process sends *inputs*, or an example, over HTTP: from each number of *clients* at a
+    time, each of which waits for its answer. *batches*: elements of a request. Each load warms
+    up, and is measured for so many *seconds*, or longer if answers take their time.
+
+    Raises ``ModelNotFound``, ``ServerNotRunning``, ``UsageError``, and as ``load`` does.
+    """
+    from workbench.asking.connection import connect  # httpx takes its time
+    from workbench.bench.benchmark import bench
+
+    check_model(model)
+    with connect(self.url, token=self.token) as connection, Progress() as progress:
+        return bench(
+            connection,
+            model,
+            example_of(self, model) if inputs is None else inputs,
+            clients=clients,
+            batches=batches,
+            seconds=seconds,
+            told=lambda point, share: progress.show(share, point.asked),
+        )
