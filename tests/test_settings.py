@@ -11,14 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import SettingError
-from workbench.settings import Settings, Share, declared, default_accept, script_name, variable_name
+from workbench.settings import Settings, Share, declared, variable_name
+from workbench.settings.sagemaker import default_accept, script_name
 
 OPTIONS = (
     "budget", "evict", "keep_alive", "load", "follow_links", "name",
-    "device", "host", "port", "grpc_port", "grpc_ping", "modelmesh", "token",
+    "device", "host", "port", "grpc_port", "grpc_ping", "token",
     "allow_hosts", "allow_origins", "restrict", "threads", "cache", "wait",
     "exit_timeout", "max_waiting", "max_request",
-    "shared_memory", "artifacts", "artifact_code", "endpoints",
+    "shared_memory", "modelmesh", "artifacts", "artifact_code", "endpoints",
 )  # fmt: skip
 
 
@@ -40,10 +41,13 @@ def test_defaults() -> None:
         threads=1,
         cache=5 * 2**30,
         max_request=64 * 2**20,
-        shared_memory=False,
-        artifacts=None,
-        artifact_code=False,
-        endpoints=(),
+        more={
+            "shared_memory": False,
+            "modelmesh": "",
+            "artifacts": None,
+            "artifact_code": False,
+            "endpoints": (),
+        },
     )
 
 
@@ -129,7 +133,8 @@ def test_the_help_says_the_default() -> None:
 def test_every_option_is_declared_with_help() -> None:
     """Every field but the repository is an option with a line of help and a parser."""
     assert tuple(option.name for option in declared()) == OPTIONS
-    assert {option.name for option in fields(Settings)} == {"repository", *OPTIONS}
+    house = {option.name for option in fields(Settings)} - {"repository", "more", "placed"}
+    assert house | Settings().more.keys() == {*OPTIONS}
     for option in declared():
         assert len(option.help) > 10
         assert "\n" not in option.help
@@ -210,9 +215,9 @@ GOOD = [
 @pytest.mark.parametrize(("name", "text", "value"), GOOD)
 def test_good_values(name: str, text: str, value: object) -> None:
     """An option is set by WORKBENCH_<NAME>, or by a keyword as text or value, which wins."""
-    wanted = Settings(**{name: value})
+    wanted = Settings.of(environ={variable_name(name): text})
+    assert wanted[name] == getattr(wanted, name) == value
     assert variable_name(name) == f"WORKBENCH_{name.upper()}"
-    assert Settings.of(environ={variable_name(name): text}) == wanted
     assert Settings.of(environ={}, **{name: value}) == wanted
     # the variable is then not even read
     assert Settings.of(environ={variable_name(name): "?!"}, **{name: text}) == wanted

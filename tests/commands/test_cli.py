@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 from onnx_models import loop
 
-from workbench.commands import cli
+from workbench.commands import serving as serving_commands
 from workbench.commands.cli import main
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.model import ModelId, ModelState
@@ -158,8 +158,8 @@ def test_requests_that_wait_for_a_load_have_time_too(
         snapshot=lambda: Snapshot(0.0, (), (loading,)),
         settings=Settings.of(environ={}, exit_timeout="25s"),
     )
-    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
-    cli._follow(server, "serving")
+    monkeypatch.setattr(serving_commands.signal, "signal", lambda *_: None)
+    serving_commands.follow(server, "serving")
     assert "running requests have 25 s to finish" in capsys.readouterr().out
 
 

@@ -93,7 +93,7 @@ def test_requests_change_one_widget(server: Workbench) -> None:
     dashboard = server.dashboard()
     dashboard.draw()
     sent: list[Any] = []
-    for widget in (dashboard._live, dashboard._chart, dashboard._events, dashboard._endpoint):
+    for widget in (dashboard._live, dashboard._chart, dashboard._events, dashboard._panels):
         widget.observe(lambda change: sent.append(change["owner"]), "value")
     before = dashboard._snapshot
     server.infer("wine", np.zeros((1, 13), np.float32))
@@ -147,7 +147,7 @@ def test_all_parts_are_drawn(server: Workbench) -> None:
     assert dashboard._controls.chooser.options == server.names
     assert dashboard._controls.keep_alive.label == "until room is needed"
     assert dashboard._marks.row.layout.display == "none"  # nothing was evicted or refused
-    assert dashboard._endpoint.value == ""  # of a server without artifacts
+    assert dashboard._panels.value == ""  # of a server without artifacts
     assert not dashboard._told
 
 
@@ -474,7 +474,7 @@ def test_a_multi_model_endpoint_is_shown(sample_models: Path) -> None:
             url = f"{server.url}/endpoints/any/invocations"
             assert httpx.post(url, content=body, headers=headers).status_code == 200
         dashboard.draw()
-        for shown in (dashboard._endpoint.value, dashboard._picture()["text/html"]):
+        for shown in (dashboard._panels.value, dashboard._picture()["text/html"]):
             assert "1 model loaded, 50% of 2 requests found theirs loaded" in shown
             assert ">wine</td>" in shown
         dashboard.close()

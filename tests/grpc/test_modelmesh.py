@@ -721,10 +721,10 @@ def test_endpoints_of_the_environment(
     """With ``modelmesh=on`` the adapters' variables say where it listens; settings win."""
     settings = settings_of(Settings.of(environ={}, modelmesh="on"), environ)
     assert settings.grpc_port == data
-    assert settings.modelmesh == management
+    assert settings["modelmesh"] == management
     assert (settings.load, settings.evict) == ("explicit", "never")
     own = replace(Settings.of(environ={}, modelmesh="unix:/m"), grpc_port=5, budget=7)
-    assert settings_of(own, environ) == replace(own, load="explicit", evict="never")
+    assert settings_of(own, environ) == replace(own, load="explicit", evict="never", placed=True)
 
 
 @pytest.mark.parametrize(

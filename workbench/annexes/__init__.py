@@ -7,6 +7,6 @@ ANNEXES = (
     "bench",
     "shared_memory",
     "images",
-    "sagemaker",
     "modelmesh",
+    "sagemaker",
 )

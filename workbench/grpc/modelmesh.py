@@ -121,7 +121,7 @@ def settings_of(settings: Settings, environ: Mapping[str, str]) -> Settings:
     if settings.grpc_port is None:
         endpoint = (environ.get("RUNTIME_DATA_ENDPOINT") or "").removeprefix(_PORT)
         changes["grpc_port"] = endpoint or environ.get("RUNTIME_PORT") or 8001
-    return settings.changed(**changes)
+    return replace(settings.changed(**changes), placed=True)
 
 
 class _ModelTurn:

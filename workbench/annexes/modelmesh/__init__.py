@@ -47,7 +47,7 @@ def _adapt(settings: Settings) -> Settings:
         return replace(settings, placed=False)
     from workbench.grpc.modelmesh import settings_of
 
-    return replace(settings_of(settings, os.environ), placed=True)
+    return settings_of(settings, os.environ)
 
 
 def _services(core: ServerCore) -> Mapping[str, Any]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from workbench.api.workbench import Workbench, serving_of
-from workbench.contracts.sagemaker.endpoint.report import EndpointReport
 from workbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from workbench.contracts.sagemaker.endpoint.report import EndpointReport
 
 
 def report_of(self: Workbench) -> EndpointReport:
