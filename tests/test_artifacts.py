@@ -21,7 +21,7 @@ from workbench.artifacts import pack
 from workbench.commands.cli import main
 from workbench.contracts.sagemaker import layouts
 from workbench.contracts.sagemaker.checking import Finding, _shown, check, holds, instance_types
-from workbench.errors import FileRefused, LoadFailed, UsageError, WorkbenchError
+from workbench.errors import LoadFailed, UsageError, WorkbenchError
 from workbench.nbytes import parse_nbytes
 
 HOOKS = "def model_fn(folder): return 2\ndef predict_fn(data, model): return data * model\n"
@@ -111,7 +111,7 @@ def test_a_folder_that_cannot_be_written(
         return opened(path, mode, **more)
 
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(FileRefused, match=f"^{re.escape(str(out))}: Permission denied$"):
+    with pytest.raises(UsageError, match=f"^{re.escape(str(out))}: Permission denied$"):
         pack(sample_models / "wine", out)
 
 
@@ -252,7 +252,7 @@ def test_other_refusals(sample_models: Path, tmp_path: Path, out: Path) -> None:
         pack(sample_models / "wine", out, example=tmp_path / "e.txt")
     with pytest.raises(UsageError, match="is no file"):
         list(check(out))
-    with pytest.raises(FileRefused, match=r"e\.json: No such file or directory$"):
+    with pytest.raises(UsageError, match=r"e\.json: No such file or directory$"):
         pack(sample_models / "wine", out, example=tmp_path / "e.json")
     assert list(tmp_path.iterdir()) == []
 

@@ -10,6 +10,8 @@ import pytest
 
 import workbench
 from workbench import errors
+from workbench.exhaustion import is_exhaustion
+from workbench.removed import REMOVED
 
 PUBLIC = {
     name: value
@@ -73,12 +75,23 @@ def test_the_message_is_the_error(name: str) -> None:
     assert str(again) == str(error) == "what is wrong"
 
 
-@pytest.mark.parametrize("cls", [errors.MemoryExhausted, errors.ModelTooLarge])
-def test_a_refusal_for_memory_has_its_numbers(cls: type[errors.MemoryExhausted]) -> None:
-    """A refusal for want of room carries what was needed, free and allowed, through pickling."""
-    error = cls("no room", need_nbytes=3, free_nbytes=-1, budget_nbytes=2)
+def test_an_error_keeps_its_attributes() -> None:
+    """A refusal for want of room carries its numbers, and a circle its models, through pickling."""
+    error = errors.MemoryExhausted("no room", need_nbytes=3, budget_nbytes=2, too_large=True)
     again = pickle.loads(pickle.dumps(error))
-    assert (again.need_nbytes, again.free_nbytes, again.budget_nbytes) == (3, -1, 2)
+    assert (again.need_nbytes, again.free_nbytes, again.budget_nbytes) == (3, 0, 2)
+    assert again.too_large
+    again = pickle.loads(pickle.dumps(errors.RunFailed("a asks a", circle=["a", "a"])))
+    assert again.circle == ["a", "a"]
+    assert pickle.loads(pickle.dumps(errors.QueueRefused("full", 5.2))).retry_after_s == 5.2
+    assert errors.WaitedTooLong("late").retry_after_s == 1.0
+
+
+def test_an_error_that_is_no_more_is_told() -> None:
+    """The cure of an old class names one that is there."""
+    gone = {name: cure for name, cure in REMOVED.items() if name.startswith("error ")}
+    assert not {name.removeprefix("error ") for name in gone} & PUBLIC.keys()
+    assert set(re.findall(r"catch (\w+)", " ".join(gone.values()))) <= PUBLIC.keys()
 
 
 def test_frames_are_forgotten() -> None:
@@ -116,7 +129,7 @@ def named(name: str, *bases: type, told: str = "Allocation on device 0 failed") 
 EXHAUSTIONS = [
     MemoryError(),
     OSError(errno.ENOMEM, "Cannot allocate memory"),
-    errors.ModelTooLarge("m does not fit"),
+    errors.MemoryExhausted("m does not fit"),
     RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has 79.10 GiB in all"),
     RuntimeError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"),
     RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
@@ -137,7 +150,7 @@ EXHAUSTIONS = [
 @pytest.mark.parametrize("error", EXHAUSTIONS, ids=errors.class_and_line_of)
 def test_memory_that_ran_out(error: BaseException) -> None:
     """What libraries raise for want of memory is known by its class, its words or its cause."""
-    assert errors.is_exhaustion(error)
+    assert is_exhaustion(error)
 
 
 @pytest.mark.parametrize(
@@ -155,7 +168,7 @@ def test_memory_that_ran_out(error: BaseException) -> None:
 )
 def test_memory_that_did_not_run_out(error: BaseException) -> None:
     """Errors of Python's special classes, and ours, may have such words for other reasons."""
-    assert not errors.is_exhaustion(error)
+    assert not is_exhaustion(error)
 
 
 class Mute(Exception):

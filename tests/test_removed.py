@@ -7,13 +7,15 @@ import pytest
 from click.testing import CliRunner
 from IPython.core.error import UsageError as IPythonUsageError
 
+import workbench
 from workbench import Int64, Workbench, removed
 from workbench.asking.connection import Connection
 from workbench.commands.cli import main
-from workbench.errors import AttributeUnknown, SettingError, UsageError
+from workbench.errors import UsageError
 from workbench.notebook import magics
 from workbench.settings import Settings, declared, variable_name
 
+TOLD = (UsageError, IPythonUsageError, AttributeError, ImportError)
 CURE = "say so elsewhere"
 SAMPLES = ("old_setting", "wb.old_verb", "workbench old-command", "bench(old=)")
 
@@ -85,12 +87,18 @@ def of_hint(name: str) -> list[Callable[[], object]]:
     ]
 
 
+def of_error(name: str) -> list[Callable[[], object]]:
+    return [lambda: getattr(workbench, name), lambda: exec(f"from workbench import {name}")]
+
+
 def ways_of(name: str) -> list[Callable[[], object]]:
     """All ways in which a person may say *name*."""
     if name.startswith("wb."):
         return of_verb(name.removeprefix("wb."))
     if name.startswith("workbench "):
         return of_command(name.removeprefix("workbench "))
+    if name.startswith("error "):
+        return of_error(name.removeprefix("error "))
     if name.startswith("hint of "):
         return of_hint(name)
     return of_argument(name) if name.endswith("=)") else of_setting(name)
@@ -101,7 +109,7 @@ def test_a_name_that_is_no_more_is_told_with_its_cure(name: str) -> None:
     """In Python, variables, the shell and the magic, in one line."""
     cure = removed.REMOVED[name]
     for way in ways_of(name):
-        with pytest.raises((UsageError, SettingError, AttributeUnknown, IPythonUsageError)) as told:
+        with pytest.raises(TOLD) as told:
             way()
         assert f"any more: {cure}" in str(told.value)
         assert "\n" not in str(told.value)

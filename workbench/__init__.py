@@ -5,7 +5,10 @@ Importing this starts nothing, looks for no GPU and imports no engine.
 
 from __future__ import annotations
 
+import sys
+
 from workbench import errors
+from workbench.removed import no_more
 from workbench.version import __version__
 
 TYPE_CHECKING = False  # as in typing, which would take most of the time of this import
@@ -70,6 +73,9 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return getattr(import_module(module), name)
+    if gone := no_more(f"error {name}", f"error {name}"):
+        is_from = sys._getframe(1).f_code.co_name == "_handle_fromlist"  # noqa: SLF001
+        raise (ImportError if is_from else AttributeError)(gone)  # else "from" would not say it
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -16,16 +16,17 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from workbench.errors import ArgumentError, show_in_one_line
+from workbench.errors import UsageError
 from workbench.removed import no_more
 from workbench.spelling import meant
+from workbench.tracebacks import show_in_one_line
 
 Class = TypeVar("Class", bound=type)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def explains_arguments(cls: Class) -> Class:
-    """Let the public methods of *cls* that take arguments raise ``ArgumentError`` for wrong ones.
+    """Let the public methods of *cls* that take arguments raise ``UsageError`` for wrong ones.
 
     Inherited methods are wrapped for *cls* alone. ``async`` methods stay as they are.
     """
@@ -40,7 +41,7 @@ def explains_arguments(cls: Class) -> Class:
 
 
 def explained(function: Function, called: str = "") -> Function:
-    """*function*; a call that does not fit its parameters raises ``ArgumentError``.
+    """*function*; a call that does not fit its parameters raises ``UsageError``.
 
     IPython shows an interrupt of a call as one line. *called*: its name in the message.
     """
@@ -56,17 +57,17 @@ def explained(function: Function, called: str = "") -> Function:
         except KeyboardInterrupt as interrupt:
             show_in_one_line(interrupt, called or function.__name__)
             raise
-        raise ArgumentError(_mistake(function, called or function.__name__, args, kwargs))
+        raise UsageError(_mistake(function, called or function.__name__, args, kwargs))
 
     return cast("Function", call)
 
 
 def path_of(name: str, value: object) -> Path:
-    """The path *value* of the argument *name*, from a person. Raises ``ArgumentError``."""
+    """The path *value* of the argument *name*, from a person. Raises ``UsageError``."""
     if not isinstance(value, str | PathLike) or not str(value):
         shown = repr(value)
         shown = type(value).__name__ if "\n" in shown else shown  # such as a table
-        raise ArgumentError(f"{name}: {shown} is not a path, such as 'models'")
+        raise UsageError(f"{name}: {shown} is not a path, such as 'models'")
     return Path(value).expanduser()
 
 

@@ -54,7 +54,7 @@ def pack(
     *function* is served (its only public one if ``None``) unless it has the toolkit's functions.
     Archives directly in a folder are left out.
     *example* is a request that the model answers. Raises ``UsageError``,
-    ``LoadFailed``, ``FileRefused``.
+    ``LoadFailed``, ``UsageError``.
     """
     members = dict(_members(model, function))
     if example is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from workbench.errors import GroupClosed, TokenRequired
+from workbench.errors import AccessDenied, TokenRequired
 
 Carries = Callable[[str], bool]  # whether a request carries a token
 
@@ -25,7 +25,7 @@ class Door:
         self._closed = closed
 
     def authorize(self, carries: Carries, group: str = "") -> None:
-        """Let a request of *group* in. Raises ``TokenRequired``, ``GroupClosed``.
+        """Let a request of *group* in. Raises ``TokenRequired``, ``AccessDenied``.
 
         To be called before anything is looked up: a stranger is not to learn which models there
         are.
@@ -39,9 +39,9 @@ class Door:
         return group in self._closed
 
 
-def closed(group: str) -> GroupClosed:
+def closed(group: str) -> AccessDenied:
     """The error for a request of *group*, which the settings close."""
-    return GroupClosed(f"{group} is closed: the server was started with restrict={group}")
+    return AccessDenied(f"{group} is closed: the server was started with restrict={group}")
 
 
 def token_of(authorization: bytes) -> bytes:

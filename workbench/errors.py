@@ -5,42 +5,29 @@
     │   ├── RequestTooLarge      it is over a limit of the settings
     │   ├── UnknownMediaType     its body has a media type that the server cannot read
     │   └── NotAcceptable        it accepts only media types that the answer cannot have
-    ├── ModelNotFound            no model of that name
-    │   └── ModelKeyError        nor in wb[name]; it is a KeyError too
-    ├── ModelExists              a model of that name is loaded already
+    ├── ModelNotFound            no model of that name; it is a KeyError too
     ├── VersionNotFound          the model has no such version
     ├── RegionNotFound           no shared memory is registered under that name
     ├── ModelNotReady            the model is known, but not loaded now
     ├── LoadFailed               the model cannot be loaded: its file, its configuration, its device
     │   └── ModelNotSupported    it needs a feature that this server does not have
     ├── RunFailed                the model itself failed while it ran
-    │   └── WaitsWithoutEnd      functions ask each other without an end
-    ├── MemoryExhausted          the model does not fit, and no other may be evicted for it
-    │   ├── ModelTooLarge        it would not fit into an empty device
-    │   └── RunExhausted         a function or an artifact's code ran out of it; a RunFailed too
-    ├── DiskFull                 the disk has no room for the model's files
-    ├── QueueRefused             the request may not wait for the model, or waited too long
-    │   └── TooManyWaiting       the most requests that the settings allow wait already
+    ├── MemoryExhausted          there is no room for the model, or its code ran out of memory
+    ├── QueueRefused             the request may not wait, or waited too long in the model's queue
     ├── ThreadsExhausted         no thread can be started for it now
     ├── AccessDenied             the client may not make this request
     │   ├── TokenRequired        it has no token, or a wrong one
-    │   ├── OriginRefused        a web page of another site sent it
-    │   ├── HostRefused          it was sent to a host name that is not this server's
-    │   └── GroupClosed          the settings close this group of requests
-    ├── ContainerRefused         the container of an endpoint answered with an error
+    │   └── HostRefused          it was sent to a host name that is not this server's
     ├── RequestStopped           nobody waits for the request any more
     │   └── DeadlineExceeded     it took longer than its time limit
     │       └── WaitedTooLong    it waited for a load, a thread or its turn longer than `wait`
     ├── NotSupported             a known request that this server does not answer
-    │   └── ManyAnswers          the model may give several answers, and the request takes one
     ├── ServerNotRunning         the server is not started, or is stopping
     └── UsageError               a call, a setting or the repository makes no sense
         ├── SettingError         there is no such setting, or its value is not valid
         ├── RepositoryError      the model repository cannot be read
         ├── PortInUse            the port is taken
-        ├── AttributeUnknown     an object has no such attribute; it is an AttributeError too
-        ├── ArgumentError        a method is called with wrong arguments; it is a TypeError too
-        └── FileRefused          a file cannot be written or read; it is an OSError too
+        └── AttributeUnknown     an object has no such attribute; it is an AttributeError too
 
 Each adapter holds one table from these classes to its own codes; a class that is not in it has the
 code of the nearest class above. A message is one line that says what is wrong and, where there is
@@ -49,73 +36,15 @@ one, what to do.
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import contextmanager
 
 TYPE_CHECKING = False  # as in typing, whose import takes its time
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from types import FrameType
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import TypeVar
 
     T = TypeVar("T")
-
-_CELL_MAGIC = "get_ipython().run_cell_magic("  # what IPython makes of a cell with %%
-_TIMED = ("<timed exec>", "<timed eval>")  # as IPython calls what is below %%time
-_EXHAUSTIONS = ("OutOfMemoryError", "ResourceExhaustedError")  # PyTorch, CuPy; TensorFlow
-_OUT_OF_MEMORY = (  # how libraries tell it, in small letters; XLA begins with RESOURCE_EXHAUSTED:
-    "out of memory",
-    "out_of_memory",
-    "failed to allocate memory",
-    "smaller than requested bytes",
-    "bad_alloc",
-    "alloc_failed",
-    "allocation_failed",
-    "defaultcpuallocator",
-    "cannot allocate memory",
-    "cudaerrormemoryallocation",
-)
-_OURS = os.path.dirname(__file__) + os.sep  # noqa: PTH120  # the files of this package
-
-
-def place_in_cell(frame: FrameType | None) -> str:
-    """Which line of a longer cell called *frame*: ``" (line 3 of the cell)"``; else nothing."""
-    lines = []
-    while frame is not None:
-        lines.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    return _place(reversed(lines))
-
-
-def show_in_one_line(interrupt: BaseException, called: str) -> None:
-    """Have IPython show the *interrupt* of the method *called* without the frames inside it."""
-    from inspect import currentframe  # it takes its time, and errors are imported first of all
-
-    line = f"{type(interrupt).__name__}: {called} was interrupted{place_in_cell(currentframe())}"
-    interrupt._render_traceback_ = lambda: [line]  # type: ignore[attr-defined]
-
-
-def _is_cell(filename: str) -> bool:
-    """Whether it is how IPython calls a cell, in a terminal or in a kernel."""
-    folder = os.path.basename(os.path.dirname(filename))  # noqa: PTH119, PTH120
-    return filename.startswith("<ipython-input-") or folder.startswith("ipykernel_")
-
-
-def _place(lines: Iterator[tuple[str, int]]) -> str:
-    """As ``place_in_cell``, of the files and lines that called each other, the first one first."""
-    import linecache  # where IPython keeps the text of cells
-
-    line = 0
-    for filename, number in lines:
-        if _is_cell(filename):
-            text = linecache.getlines(filename)
-            if len(text) > 1:
-                line = number
-            elif text and text[0].startswith(_CELL_MAGIC):
-                line = next((each + 1 for name, each in lines if name in _TIMED), 0)
-            break
-    return f" (line {line} of the cell)" if line else ""
 
 
 class WorkbenchError(Exception):
@@ -126,13 +55,16 @@ class WorkbenchError(Exception):
 
     retry_after_s: float | None = None
 
+    def __init__(self, message: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        if retry_after_s is not None:
+            self.retry_after_s = retry_after_s
+
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in a cell: the one line, since the mistake is not in our code."""
-        lines, trace = [], self.__traceback__
-        while trace is not None:
-            lines.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
-            trace = trace.tb_next
-        return [f"{type(self).__name__}: {self}{_place(iter(lines))}"]
+        from workbench.tracebacks import in_a_cell  # it takes its time
+
+        return in_a_cell(self, of_model=isinstance(self, RunFailed | MemoryExhausted))
 
 
 class InvalidRequest(WorkbenchError):
@@ -151,18 +83,10 @@ class NotAcceptable(InvalidRequest):
     """The request accepts only media types that its answer cannot have."""
 
 
-class ModelNotFound(WorkbenchError):
-    """There is no model of that name."""
-
-
-class ModelKeyError(ModelNotFound, KeyError):
-    """``wb[name]`` names no model."""
+class ModelNotFound(WorkbenchError, KeyError):
+    """There is no model of that name. A ``KeyError``, as Python raises for ``wb[name]``."""
 
     __str__ = Exception.__str__  # KeyError's puts the message in quotes
-
-
-class ModelExists(WorkbenchError):
-    """A model of that name is loaded already, or is being loaded or unloaded."""
 
 
 class VersionNotFound(WorkbenchError):
@@ -186,62 +110,41 @@ class ModelNotSupported(LoadFailed):
 
 
 class RunFailed(WorkbenchError):
-    """The model failed while it ran. ``__cause__`` is the exception of a Python function."""
+    """The model failed while it ran. ``__cause__`` is the exception of a Python function.
 
-    def _render_traceback_(self) -> list[str]:
-        """The one line, under the frames of the user's own function, without ours."""
-        cause = self.__cause__
-        if cause is None or cause.__traceback__ is None:
-            return super()._render_traceback_()
-        import traceback  # it takes its time, and errors are imported first of all
+    *circle*: the models that ask each other, or wait for each other, without an end.
+    """
 
-        all_frames = traceback.extract_tb(cause.__traceback__)
-        frames = [frame for frame in all_frames if not frame.filename.startswith(_OURS)]
-        return [*traceback.format_list(frames), *super()._render_traceback_()]
-
-
-class WaitsWithoutEnd(RunFailed):
-    """Functions ask each other, or wait for each other, without an end."""
+    def __init__(self, message: str, *, circle: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.circle = circle
 
 
 class MemoryExhausted(WorkbenchError):
-    """There is no room for the model, and no other model may be evicted for it.
+    """There is no room for the model, or its code ran out of memory, as ``__cause__`` says then.
 
-    *need_nbytes* is the memory that it needs; *budget_nbytes* and *free_nbytes* are
-    the device's, at the moment of the refusal.
+    *need_nbytes* is the memory that it needs; *budget_nbytes* and *free_nbytes* are the device's,
+    at the moment of the refusal. *too_large*: it would not fit even if nothing else were loaded.
     """
 
     def __init__(
-        self, message: str, *, need_nbytes: int = 0, free_nbytes: int = 0, budget_nbytes: int = 0
+        self,
+        message: str,
+        *,
+        need_nbytes: int = 0,
+        free_nbytes: int = 0,
+        budget_nbytes: int = 0,
+        too_large: bool = False,
     ) -> None:
         super().__init__(message)
         self.need_nbytes = need_nbytes
         self.free_nbytes = free_nbytes
         self.budget_nbytes = budget_nbytes
-
-
-class ModelTooLarge(MemoryExhausted):
-    """The model would not fit even if nothing else were loaded."""
-
-
-class RunExhausted(MemoryExhausted, RunFailed):
-    """The code of a model ran out of memory, of the host or of a GPU. ``__cause__`` says where."""
-
-
-class DiskFull(WorkbenchError):
-    """The disk has no room for the files of the model."""
+        self.too_large = too_large
 
 
 class QueueRefused(WorkbenchError):
-    """The queue policy of the model does not let the request wait, or wait any longer."""
-
-
-class TooManyWaiting(QueueRefused):
-    """The most requests that may wait at once wait already; try again after *retry_after_s*."""
-
-    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+    """The request may not wait for the model, or not any longer."""
 
 
 class ThreadsExhausted(WorkbenchError, RuntimeError):
@@ -249,35 +152,15 @@ class ThreadsExhausted(WorkbenchError, RuntimeError):
 
 
 class AccessDenied(WorkbenchError):
-    """The client may not make this request."""
+    """The client may not make this request: its page, or its kind, is not allowed."""
 
 
 class TokenRequired(AccessDenied):
     """The request has no token, or a wrong one."""
 
 
-class OriginRefused(AccessDenied):
-    """A web page of another site sent the request, and the settings do not allow that site."""
-
-
 class HostRefused(AccessDenied):
     """The request was sent to a host name that is not this server's."""
-
-
-class GroupClosed(AccessDenied):
-    """The settings close the group that the request belongs to."""
-
-
-class ContainerRefused(WorkbenchError):
-    """The container of an endpoint answered with an error, whose body is the message.
-
-    *code* is its status, and *told* what the body says.
-    """
-
-    def __init__(self, message: str, code: int = 500, told: str = "") -> None:
-        super().__init__(message)
-        self.code = code
-        self.told = told or message
 
 
 class RequestStopped(WorkbenchError):
@@ -289,22 +172,13 @@ class DeadlineExceeded(RequestStopped):
 
 
 class WaitedTooLong(DeadlineExceeded):
-    """The request waited as long as the setting ``wait`` allows for a load, a thread or its turn.
+    """The request waited as long as ``wait`` allows, for a load, a thread or its turn."""
 
-    Try again after *retry_after_s*.
-    """
-
-    def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+    retry_after_s = 1.0
 
 
 class NotSupported(WorkbenchError):
-    """The protocol has this request, but this server does not support it."""
-
-
-class ManyAnswers(NotSupported):
-    """The model may give several answers to one request, and this kind of request takes one."""
+    """The protocol has this request, but this server, or this model, does not support it."""
 
 
 class ServerNotRunning(WorkbenchError):
@@ -312,7 +186,7 @@ class ServerNotRunning(WorkbenchError):
 
 
 class UsageError(WorkbenchError):
-    """A call, a setting or the repository makes no sense."""
+    """A call, its arguments or the file that it names make no sense."""
 
 
 class SettingError(UsageError):
@@ -331,14 +205,6 @@ class AttributeUnknown(UsageError, AttributeError):
     """An object has no such attribute. An ``AttributeError``, as Python raises for it."""
 
 
-class ArgumentError(UsageError, TypeError):
-    """A method is called with wrong arguments. A ``TypeError``, as Python raises for it."""
-
-
-class FileRefused(UsageError, OSError):
-    """A file cannot be written or read. An ``OSError``, as Python raises for it."""
-
-
 def nearest(table: Mapping[type[WorkbenchError], T], error: WorkbenchError) -> T:
     """What *table* has for the class of *error*, or else for the nearest class above it."""
     return next(table[kind] for kind in type(error).__mro__ if kind in table)
@@ -352,35 +218,16 @@ def line_of(error: BaseException) -> str:
         return f"its message cannot be read: __str__ raised {type(failure).__name__}"
 
 
-def is_exhaustion(error: BaseException | None) -> bool:
-    """Whether *error*, of any library, or an error that led to it says that memory ran out."""
-    seen: set[int] = set()  # ``raise error from error`` makes it its own cause
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, MemoryError | MemoryExhausted) or _tells_exhaustion(error):
-            return True
-        if isinstance(error, BaseExceptionGroup) and any(map(is_exhaustion, error.exceptions)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _tells_exhaustion(error: BaseException) -> bool:
-    """Whether its class or its words are those of a library that got no memory.
-
-    Errors of Python's own classes have such words by chance, unless they are of the general ones.
-    """
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    kinds = type(error).__mro__
-    if isinstance(error, WorkbenchError) or (
-        kinds[0].__module__ == "builtins" and kinds[0] not in (RuntimeError, Exception)
-    ):
-        return False
-    if any(kind.__name__ in _EXHAUSTIONS for kind in kinds):
-        return True
-    told = line_of(error).lower()
-    return told.startswith("resource_exhausted:") or any(words in told for words in _OUT_OF_MEMORY)
+def chain_of(error: BaseException | None) -> Iterator[BaseException]:
+    """The *error* and all that led to it, each once, though it may be its own cause."""
+    seen, left = set(), [error]
+    while left:
+        each = left.pop()
+        if each is not None and id(each) not in seen:
+            seen.add(id(each))
+            left += (each.__context__, each.__cause__)
+            left += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+            yield each
 
 
 def class_and_line_of(error: BaseException) -> str:
@@ -395,21 +242,17 @@ def reason_of(error: OSError) -> str:
 
 @contextmanager
 def refused_in_one_line(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Raises an ``OSError`` about *path*, or a file below it, as ``FileRefused``.
+    """Raises an ``OSError`` about *path*, or a file below it, as ``UsageError``.
 
     A file that is first written as ``.NAME.part`` is told by its name.
     """
     try:
         yield
-    except FileRefused:
-        raise
     except OSError as error:
         folder, name = os.path.split(error.filename2 or error.filename or path)
         if name.startswith(".") and name.endswith(".part"):
             name = name[1:].removesuffix(".part")
-        refused = FileRefused(f"{os.path.join(folder, name)}: {reason_of(error)}")  # noqa: PTH118
-        refused.errno = error.errno
-        raise refused from error
+        raise UsageError(f"{os.path.join(folder, name)}: {reason_of(error)}") from error  # noqa: PTH118
 
 
 def forget_frames(error: BaseException) -> None:
@@ -418,13 +261,5 @@ def forget_frames(error: BaseException) -> None:
     Their frames hold tensors, and often the error itself: such a reference cycle lasts until the
     garbage collector runs, and then all threads wait for it.
     """
-    seen: set[int] = set()
-    left = [error]
-    while left:
-        each = left.pop()
-        seen.add(id(each))
+    for each in chain_of(error):
         each.__traceback__ = None
-        causes = [each.__cause__, each.__context__]
-        if isinstance(each, BaseExceptionGroup):
-            causes.extend(each.exceptions)
-        left.extend(cause for cause in causes if cause is not None and id(cause) not in seen)

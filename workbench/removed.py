@@ -3,7 +3,8 @@
 A name is that of a setting, which is also a variable, an option of the shell and one of the magic
 (``"metrics_every"``); of a verb (``"wb.tune"``), which is also a command and a magic; of a command
 alone (``"workbench top"``); of an argument of a verb (``"bench(rates=)"``), which is also an
-option of its command and of its magic; or of a kind of type hints (``"hint of jaxtyping"``).
+option of its command and of its magic; of an error, which another one stands for now (``"error
+GroupClosed"``); or of a kind of type hints (``"hint of jaxtyping"``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,19 @@ REMOVED: dict[str, str] = {
         cure="the object itself is served; onnx=True converts it, compared on the rows check=",
     ),
     "default_accept": "set the variable SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT, or send Accept",
+    "error ArgumentError": "catch UsageError",
+    "error ContainerRefused": "an endpoint alone answers with it; catch RunFailed",
+    "error DiskFull": "an endpoint alone answers with it; catch MemoryExhausted",
+    "error FileRefused": "catch UsageError, whose __cause__ is the OSError",
+    "error GroupClosed": "catch AccessDenied",
+    "error ManyAnswers": "catch NotSupported",
+    "error ModelExists": "a container alone answers with it; catch UsageError",
+    "error ModelKeyError": "catch ModelNotFound, a KeyError",
+    "error ModelTooLarge": "catch MemoryExhausted, and ask for its too_large",
+    "error OriginRefused": "catch AccessDenied",
+    "error RunExhausted": "catch MemoryExhausted",
+    "error TooManyWaiting": "catch QueueRefused",
+    "error WaitsWithoutEnd": "catch RunFailed, and ask for its circle",
     "grpc_uds": "say grpc_port='unix:PATH'",
     "hint of jaxtyping": 'from workbench import Float32, and write Float32["batch", 4]',
     "hint of typing.Literal": "write the type of its values, such as str",

@@ -8,7 +8,7 @@ import pytest
 
 import workbench
 from workbench import Workbench
-from workbench.errors import AttributeUnknown, FileRefused, WorkbenchError
+from workbench.errors import AttributeUnknown, UsageError, WorkbenchError
 
 
 @pytest.fixture(scope="module")
@@ -101,13 +101,12 @@ def test_a_mistake_is_one_line(served: Any, call: Callable[[Any], object], told:
 def test_a_file_that_cannot_be_written(
     served: Any, call: Callable[[Any, Path], object], tmp_path: Path
 ) -> None:
-    """What the system says of the file is one line; it is an OSError with its number."""
+    """What the system says of the file is one line; its OSError is the cause."""
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(OSError, match=f"^{file}.*: (Not a directory|File exists)$") as caught:
+    with pytest.raises(UsageError, match=f"^{file}.*: (Not a directory|File exists)$") as caught:
         call(served, file / "below")
-    assert isinstance(caught.value, FileRefused)
-    assert caught.value.errno
+    assert isinstance(caught.value.__cause__, OSError)
 
 
 def test_what_people_try_first(served: Any) -> None:

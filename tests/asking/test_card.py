@@ -10,7 +10,7 @@ import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 
-from workbench import ModelKeyError, ModelNotFound, Workbench
+from workbench import ModelNotFound, Workbench
 from workbench.views.times import clock_time
 
 CLIENTS = Path(__file__).parents[2] / ".venv-clients" / "bin" / "python"
@@ -108,7 +108,7 @@ def test_a_name_that_is_none(wb: Workbench) -> None:
         wb["wime"]
     assert isinstance(caught.value, ModelNotFound)
     assert str(caught.value) == "there is no model 'wime'; did you mean 'wine'?"
-    with pytest.raises(ModelKeyError, match="available: <b>, diabetes, "):
+    with pytest.raises(ModelNotFound, match="available: <b>, diabetes, "):
         wb["0"]
     with pytest.raises(KeyError, match="the repository is empty"):
         Workbench()["a"]

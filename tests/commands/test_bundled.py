@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from workbench.commands.bundled import bundled, copy_bundled
-from workbench.errors import FileRefused
+from workbench.errors import UsageError
 
 
 def test_files_that_are_there_stay(tmp_path: Path) -> None:
@@ -30,7 +30,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(source), None, str(target))
 
     monkeypatch.setattr(shutil, "copy", copy)
-    with pytest.raises(FileRefused, match=f"^{tmp_path}.*: No space left on device$"):
+    with pytest.raises(UsageError, match=f"^{tmp_path}.*: No space left on device$"):
         copy_bundled("sample_models", tmp_path)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
@@ -38,5 +38,5 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_folder_can_be_made(tmp_path: Path) -> None:
     """What the system says of the folder is one line."""
     (tmp_path / "file").touch()
-    with pytest.raises(FileRefused, match=f"^{tmp_path}/file.*: Not a directory$"):
+    with pytest.raises(UsageError, match=f"^{tmp_path}/file.*: Not a directory$"):
         copy_bundled("sample_models", tmp_path / "file" / "below")

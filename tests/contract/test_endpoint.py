@@ -30,6 +30,7 @@ from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.refusals import endpoint_refusal
 from workbench.contracts.sagemaker.endpoint.report import TargetStatistics
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
+from workbench.contracts.sagemaker.errors import ContainerRefused
 from workbench.events import EndpointMeasured, EndpointWarned
 from workbench.samples import write_models
 
@@ -300,11 +301,11 @@ def test_errors_as_botocore_reads_them(boto3: Any, server: Workbench, mode: str)
 )
 def test_whose_fault_an_error_is(status: int, code: str) -> None:
     """The body of a ModelError has AWS' ErrorCode, which clients other than boto3 read."""
-    refusal = endpoint_refusal(errors.ContainerRefused("no", status), "mme")
+    refusal = endpoint_refusal(ContainerRefused("no", status), "mme")
     assert (refusal.status, refusal.body["ErrorCode"]) == (424, code)
 
 
-@pytest.mark.parametrize("kind", [errors.ServerNotRunning, errors.TooManyWaiting])
+@pytest.mark.parametrize("kind", [errors.ServerNotRunning, errors.QueueRefused])
 def test_what_boto3_repeats(kind: type[errors.WorkbenchError]) -> None:
     """A request that cannot be answered now is ServiceUnavailable."""
     refusal = endpoint_refusal(kind("later"), "mme")

@@ -18,7 +18,7 @@ from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
 from workbench.core.inference.stream import AnswerStream
-from workbench.errors import DeadlineExceeded, ManyAnswers, RunFailed, UsageError, WaitedTooLong
+from workbench.errors import DeadlineExceeded, NotSupported, RunFailed, UsageError, WaitedTooLong
 
 PORTS: dict[str, Any] = {"inputs": {"n": ("INT32", [1])}, "outputs": {"y": ("INT32", [-1])}}
 ENDLESS = 10**9  # no client that leaves is noticed later than that
@@ -180,7 +180,7 @@ def test_infer_takes_one_answer(rig: Rig, http: httpx.Client) -> None:
         reply = http.post("/v2/models/count/generate", json={"n": n})
         assert reply.status_code == 501
         assert reply.json()["error"].startswith("generate expects model to produce exactly 1 res")
-    with pytest.raises(ManyAnswers, match=r"generate_stream.*Workbench\.stream"):
+    with pytest.raises(NotSupported, match=r"generate_stream.*Workbench\.stream"):
         rig.workbench.infer("count", [1])
     rig.until_idle()
 

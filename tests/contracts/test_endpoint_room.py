@@ -20,14 +20,9 @@ from onnx_models import identity
 from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint import unpack as unpack_module
 from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
+from workbench.contracts.sagemaker.errors import ContainerRefused, DiskFull
 from workbench.core import ServerCore
-from workbench.errors import (
-    ContainerRefused,
-    DiskFull,
-    MemoryExhausted,
-    ModelNotFound,
-    ThreadsExhausted,
-)
+from workbench.errors import MemoryExhausted, ModelNotFound, ThreadsExhausted
 from workbench.events import EndpointMeasured
 from workbench.settings import Settings
 

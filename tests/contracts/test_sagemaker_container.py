@@ -12,15 +12,10 @@ from inside import opened, until
 
 from doubles import FakeLoader, fake_core
 from workbench.contracts.sagemaker.container import Asked, Container, Invocation
+from workbench.contracts.sagemaker.errors import ModelExists
 from workbench.contracts.sagemaker.names import core_name
 from workbench.core import ServerCore
-from workbench.errors import (
-    InvalidRequest,
-    MemoryExhausted,
-    ModelExists,
-    ModelNotFound,
-    WaitedTooLong,
-)
+from workbench.errors import InvalidRequest, MemoryExhausted, ModelNotFound, WaitedTooLong
 
 A, B = core_name("a"), core_name("b")
 

@@ -12,6 +12,7 @@ from workbench import errors
 from workbench.backends.function import FunctionSession
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request
 from workbench.contracts.sagemaker.context import request_text
+from workbench.contracts.sagemaker.errors import ContainerRefused, DiskFull, ModelExists
 from workbench.contracts.sagemaker.names import core_name, platform_name
 from workbench.contracts.sagemaker.paging import Page, page_of
 from workbench.contracts.sagemaker.refusals import Refusal, refusal_of
@@ -24,8 +25,6 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 OURS = {
     WorkbenchError,
     errors.RunFailed,
-    errors.WaitsWithoutEnd,
-    errors.ContainerRefused,
     errors.RepositoryError,
     errors.PortInUse,
 }
@@ -106,15 +105,15 @@ def test_errors_have_statuses_by_class() -> None:
     """507 is what unloading cures, 404 what loading cures; the text of an error changes nothing."""
     statuses = {kind: refusal_of(kind("CUDA out of memory, OOM, MemoryError")) for kind in CLASSES}
     by_status = {kind for kind, refusal in statuses.items() if refusal.status == 507}
-    room = {errors.MemoryExhausted, errors.ModelTooLarge, errors.RunExhausted, errors.DiskFull}
-    assert by_status == {*room, errors.ThreadsExhausted}
+    assert by_status == {errors.MemoryExhausted, errors.ThreadsExhausted}
     for kind, refusal in statuses.items():
         assert refusal.status != 500 or kind in OURS
 
 
 def test_whom_a_refusal_tells_to_do_what() -> None:
     """A full queue is 503, to be asked again; a run that lacks memory 507, also a function's."""
-    assert refusal_of(errors.TooManyWaiting("x")).status == 503
+    assert refusal_of(errors.QueueRefused("x")).status == 503
+    assert (refusal_of(DiskFull("x")).status, refusal_of(ModelExists("x")).status) == (507, 409)
     for cause in (MemoryError(), errors.MemoryExhausted("x")):
         error = errors.RunFailed("x")
         error.__cause__ = cause
@@ -147,9 +146,9 @@ def test_what_a_refusal_says() -> None:
     assert refusal_of(ModelNotReady("x"), "a").message == "Model not found: a"
     assert refusal_of(LoadFailed("x"), "a").message == "x"
     assert refusal_of(KeyError("x")).message == "KeyError: 'x'"
-    assert refusal_of(errors.ContainerRefused("{}", 507, "x")) == Refusal(507, "x")
-    assert refusal_of(errors.ContainerRefused("no answer")).status == 500
-    assert refusal_of(errors.ContainerRefused("[" * 3000, 400)).status == 400
+    assert refusal_of(ContainerRefused("{}", 507, "x")) == Refusal(507, "x")
+    assert refusal_of(ContainerRefused("no answer")).status == 500
+    assert refusal_of(ContainerRefused("[" * 3000, 400)).status == 400
     long = refusal_of(InvalidRequest("\ud800" + "é" * 10**5))
     assert len(long.message) < 5000
     assert long.body["type"] == "BadRequestException"

@@ -14,7 +14,7 @@ from inside import submit
 from workbench.core import ServerCore
 from workbench.core.inference.batched import Batched, Workers
 from workbench.errors import (
-    GroupClosed,
+    AccessDenied,
     InvalidRequest,
     QueueRefused,
     RequestStopped,
@@ -460,7 +460,7 @@ def test_who_may_not_run_functions_does_not_wait(rig: Rig) -> None:
     rig.serve()
     (running,) = rig.hold()
     refused, other = rig.ask(1.0, functions=False), rig.ask(2.0)
-    with pytest.raises(GroupClosed):
+    with pytest.raises(AccessDenied):
         refused.result(30)
     rig.go(2)
     assert (rows(running), rows(other)) == ([200.0], [4.0])

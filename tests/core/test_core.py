@@ -25,7 +25,6 @@ from workbench.errors import (
     MemoryExhausted,
     ModelNotFound,
     ModelNotReady,
-    ModelTooLarge,
     RepositoryError,
     RequestStopped,
     RunFailed,
@@ -93,7 +92,7 @@ def test_the_budget_changes(core: ServerCore) -> None:
     core.load("c")
     assert loaded(core) == {"c"}
     assert core.snapshot().budget_nbytes == core.budget_nbytes == core.settings.budget == 50
-    with pytest.raises(ModelTooLarge, match="the budget is 50 B"):
+    with pytest.raises(MemoryExhausted, match="the budget is 50 B"):
         core.register(ModelId("double", 1), double(51))
     with pytest.raises(ModelNotReady, match="the budget is 50 B"):
         core.check_ready("huge")
@@ -138,7 +137,7 @@ def test_errors_of_infer(core: ServerCore) -> None:
         core.infer(request_for("nobody", 1))
     with pytest.raises(VersionNotFound):
         core.infer(request_for("a", 1, version=2))
-    with pytest.raises(ModelTooLarge):
+    with pytest.raises(MemoryExhausted):
         core.infer(request_for("huge", 1))
     with pytest.raises(InvalidRequest):
         core.infer(InferRequest("a", {}))

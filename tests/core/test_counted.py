@@ -15,7 +15,7 @@ from inside import lease, opened
 from doubles import SIGNATURE, FakeLoader, fake_core
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import LeftOut, Snapshot
-from workbench.errors import InvalidRequest, LoadFailed, ModelTooLarge
+from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted
 from workbench.inference import InferRequest
 from workbench.model import FunctionModel, ModelId, ModelState
 from workbench.repository import ModelRepository
@@ -40,7 +40,7 @@ def test_all_that_was_asked_for(core: ServerCore, monkeypatch: pytest.MonkeyPatc
     """Models that came, went or were refused are all there, by name; no folder is read for it."""
     ask(core, "b")
     ask(core, "a")
-    with pytest.raises(ModelTooLarge):
+    with pytest.raises(MemoryExhausted):
         ask(core, "huge")
     monkeypatch.setattr(ModelRepository, "find", None)
     monkeypatch.setattr(ModelRepository, "names", None)

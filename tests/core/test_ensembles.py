@@ -22,13 +22,12 @@ from workbench.core import ServerCore
 from workbench.core.inference.ensembles import Execution
 from workbench.core.leases import Leases
 from workbench.errors import (
-    GroupClosed,
+    AccessDenied,
     InvalidRequest,
     LoadFailed,
     MemoryExhausted,
     ModelNotFound,
     ModelNotReady,
-    ModelTooLarge,
     QueueRefused,
     RequestStopped,
     RunFailed,
@@ -363,7 +362,7 @@ def test_a_request_that_may_not_run_functions(rig: Rig) -> None:
     rig.ensemble("e", "inner in=in out=out")
     core = rig.open()
     for name in ("inner", "e"):
-        with pytest.raises(GroupClosed):
+        with pytest.raises(AccessDenied):
             submit(core, name, functions=False).result(30)
     assert not rig.ran
 
@@ -375,7 +374,7 @@ def test_parts_that_do_not_fit_together(rig: Rig) -> None:
     rig.ensemble("e", "a x=in y=t", "b x=t y=out")
     core = rig.open(budget="100B")
     with pytest.raises(
-        ModelTooLarge, match=r"a:1 and b:1 together need 120 B, the budget is 100 B"
+        MemoryExhausted, match=r"a:1 and b:1 together need 120 B, the budget is 100 B"
     ):
         ask(core)
     with pytest.raises(ModelNotReady, match=r"e:1 with its parts needs 120 B"):
@@ -403,7 +402,7 @@ def test_a_function_among_the_parts_may_call_others(rig: Rig) -> None:
     assert core.status("b").state is ModelState.READY
     rig.function("large", nbytes=50)
     core.register(ModelId("other", 1), rig.functions["large"])
-    with pytest.raises(RunFailed, match="raised MemoryExhausted: other:1 needs 50 B"):
+    with pytest.raises(MemoryExhausted, match="raised MemoryExhausted: other:1 needs 50 B"):
         ask(core)
     assert not leases(core)
 
@@ -849,7 +848,7 @@ def test_two_that_wait_for_each_other(rig: Rig) -> None:
     errors = [each.exception(30) for each in asked]
     assert sorted(error is None for error in errors) == [False, True]
     (refused,) = (error for error in errors if error is not None)
-    assert isinstance(refused, RunFailed)
+    assert isinstance(refused, MemoryExhausted)
     assert "raised MemoryExhausted" in str(refused)
 
 

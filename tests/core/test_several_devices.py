@@ -12,7 +12,7 @@ from inside import opened
 from doubles import FakeFiles, FakeLoader, FakeMeter
 from workbench.core import ServerCore, lifetime, runtime
 from workbench.core.placement import Placement
-from workbench.errors import ModelTooLarge
+from workbench.errors import MemoryExhausted
 from workbench.events import DeviceChosen
 from workbench.inference import InferRequest
 from workbench.memory.device import Device, MemoryReading
@@ -68,7 +68,7 @@ def test_each_device_gets_the_budget(core: ServerCore) -> None:
     core.adjust(replace(core.settings, budget=55))
     assert ask(core, "b") == [1.0, 2.0]
     assert [device.budget_nbytes for device in core.snapshot().devices] == [55, 55]
-    with pytest.raises(ModelTooLarge, match="a:1 needs 60 B, the budget is 55 B"):
+    with pytest.raises(MemoryExhausted, match="a:1 needs 60 B, the budget is 55 B"):
         ask(core, "a")
 
 
@@ -93,7 +93,7 @@ def test_what_needs_more_than_one_device(core: ServerCore) -> None:
     """A model is on one device: what is larger than each is refused, though all have room."""
     spec = TensorSpec("x", "FP32", (-1,))
     large = FunctionModel(lambda x: x, (spec,), (spec,), 101)
-    with pytest.raises(ModelTooLarge, match="needs 101 B, the budget is 100 B"):
+    with pytest.raises(MemoryExhausted, match="needs 101 B, the budget is 100 B"):
         core.register(ModelId("large", 1), large)
 
 

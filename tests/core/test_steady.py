@@ -11,7 +11,7 @@ from inside import learned, lease, opened, submit
 
 from workbench.core import ServerCore
 from workbench.core.inference.runner import STEADY_S
-from workbench.errors import GroupClosed, InvalidRequest
+from workbench.errors import AccessDenied, InvalidRequest
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import Batching, FunctionModel, ModelId, TensorSpec
 from workbench.settings import Settings
@@ -150,7 +150,7 @@ def test_wrong_requests(rig: Rig) -> None:
     assert [shown(each) for each in (answers[0], answers[4])] == [[2.0], [4.0]]
     assert "has no input 'z'" in str(answers[1])
     assert answers[2] is unread
-    assert isinstance(answers[3], GroupClosed)
+    assert isinstance(answers[3], AccessDenied)
     assert rig.core.status("f").requests.failed == 2
     assert rig.all_now(1.0, -1.0) == [None, None]
     assert rig.core.status("f").requests.failed == 2

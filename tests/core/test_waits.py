@@ -25,10 +25,10 @@ from workbench.errors import (
     DeadlineExceeded,
     MemoryExhausted,
     ModelNotReady,
+    QueueRefused,
     RequestStopped,
     ServerNotRunning,
     ThreadsExhausted,
-    TooManyWaiting,
     WaitedTooLong,
 )
 from workbench.inference import InferRequest
@@ -83,7 +83,7 @@ def test_only_so_many_wait(waits: Waits) -> None:
 
     waits.begin(first)
     waits.begin(lambda _: None)
-    with pytest.raises(TooManyWaiting, match="2 requests wait already") as caught:
+    with pytest.raises(QueueRefused, match="2 requests wait already") as caught:
         waits.begin(lambda _: None)
     assert caught.value.retry_after_s == 6.0
     waits.end(first)
@@ -356,7 +356,7 @@ def test_too_many_wait(rig: Rig) -> None:
     inside.submit(core, request("slow"))
     rig.entered()
     inside.submit(core, request("slow"))
-    with pytest.raises(TooManyWaiting):
+    with pytest.raises(QueueRefused):
         inside.submit(core, request("slow"))
 
 
@@ -369,7 +369,7 @@ def test_loads_by_hand_count(rig: Rig) -> None:
         loading = pool.submit(core.load, "a")
         inside.until(lambda: core.status("a").pending == 1)
         for wait in (core.load, core.load_all, core.pin, lambda n: core.infer(request(n))):
-            with pytest.raises(TooManyWaiting, match="1 requests wait already"):
+            with pytest.raises(QueueRefused, match="1 requests wait already"):
                 wait("b")
         core.unload("b")
         held.release()

@@ -75,7 +75,7 @@ def test_a_client_is_at_fault_on_both_wires() -> None:
 
 def test_a_hint_to_try_again() -> None:
     """An error that passes says when to try again, as gRPC's own retries read it."""
-    context = refused(errors.TooManyWaiting("later", 1.5))
+    context = refused(errors.QueueRefused("later", 1.5))
     assert context.code is StatusCode.UNAVAILABLE
     assert context.trailing == (("grpc-retry-pushback-ms", "1500"),)
 

@@ -101,7 +101,7 @@ def test_a_coroutine_answers(core: ServerCore) -> None:
     ("method", "path", "status", "text"),
     [
         ("POST", "/things/a%2Fb", 418, "InvalidRequest for {'thing': 'a/b'}: it cannot be changed"),
-        ("PUT", "/things", 418, "GroupClosed for {}: shared-memory is closed: "),
+        ("PUT", "/things", 418, "AccessDenied for {}: shared-memory is closed: "),
         ("GET", "/things/%ff", 418, "ModelNotFound for {}: the name of the thing in the path is"),
         ("GET", "/things/a/b/c", 404, "there is nothing at this path"),
         ("DELETE", "/things/a", 405,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from workbench.errors import InvalidRequest, TooManyWaiting, WaitedTooLong, WorkbenchError
+from workbench.errors import InvalidRequest, QueueRefused, WaitedTooLong, WorkbenchError
 from workbench.http.status import error_reply
 
 
@@ -27,7 +27,7 @@ def test_a_bug_is_logged_with_its_frames(caplog: pytest.LogCaptureFixture) -> No
     assert error.__traceback__ is None
 
 
-@pytest.mark.parametrize("error", [TooManyWaiting("full", 5.2), WaitedTooLong("late", 5.2)])
+@pytest.mark.parametrize("error", [QueueRefused("full", 5.2), WaitedTooLong("late", 5.2)])
 def test_when_to_try_again(error: WorkbenchError) -> None:
     """A refusal for want of time or places says after how many whole seconds to try again."""
     reply = error_reply(error)

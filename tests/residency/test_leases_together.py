@@ -4,7 +4,7 @@ import pytest
 from residency_rig import Rig
 
 from doubles import FakeLoader
-from workbench.errors import LoadFailed, MemoryExhausted, ModelTooLarge
+from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.model import ModelId, ModelState
 from workbench.residency import Purpose, abandon
 
@@ -41,7 +41,7 @@ def test_more_than_the_budget_together(rig: Rig) -> None:
     """Models that never fit together are refused at once, also if some are there already."""
     rig.load(A)
     with pytest.raises(
-        ModelTooLarge,
+        MemoryExhausted,
         match=r"^a:1, b:1 and c:1 together need 120 B, the budget is 100 B; "
         r"a budget of 120B would do$",
     ):
@@ -130,7 +130,7 @@ def test_a_model_that_grew_while_its_lease_waits(rig: Rig) -> None:
     both = rig.residency.acquire(B, C)
     rig.jobs.run_one()  # c is promised the room of a
     rig.residency.grow(B, 30)
-    with pytest.raises(ModelTooLarge, match=r"^b:1 and c:1 together need 110 B"):
+    with pytest.raises(MemoryExhausted, match=r"^b:1 and c:1 together need 110 B"):
         both.result(0)
     rig.give_back(lease)
     assert rig.state(B) is ModelState.READY
@@ -245,7 +245,7 @@ def test_a_model_that_is_loaded_anew_while_its_lease_waits(rig: Rig) -> None:
     rig.residency.renew(B)
     rig.jobs.run_all()
     rig.give_back(lease)
-    with pytest.raises(ModelTooLarge, match=r"^b:1 and c:1 together need 110 B"):
+    with pytest.raises(MemoryExhausted, match=r"^b:1 and c:1 together need 110 B"):
         both.result(0)
     rig.jobs.run_all()
 
@@ -275,6 +275,6 @@ def test_a_model_on_another_device_makes_no_room(devices: Rig, in_use: bool) -> 
     devices.jobs.run_one()  # c is promised the room of a
     devices.residency.grow(B, 30)
     devices.jobs.run_all()
-    with pytest.raises(ModelTooLarge, match=r"^b:1 and c:1 together need 110 B"):
+    with pytest.raises(MemoryExhausted, match=r"^b:1 and c:1 together need 110 B"):
         both.result(0)
     assert [devices.on(0), devices.on(1)] == [{D}, {B}]

@@ -8,7 +8,7 @@ import pytest
 from residency_rig import Rig
 
 from doubles import FakeLoader
-from workbench.errors import MemoryExhausted, ModelTooLarge
+from workbench.errors import MemoryExhausted
 from workbench.events import ModelEvicted, ModelLoadCancelled
 from workbench.model import Footprint, ModelId
 from workbench.residency import Lease, abandon
@@ -30,7 +30,7 @@ def rig() -> Rig:
 def does_not_fit(who: str, needed: int, budget: int = 45) -> AbstractContextManager[object]:
     """Expect that *who* needs too much is told, and the budget that would do."""
     told = f"{who} {needed} B, the budget is {budget} B; a budget of {needed}B would do"
-    return pytest.raises(ModelTooLarge, match=f"^{told}$")
+    return pytest.raises(MemoryExhausted, match=f"^{told}$")
 
 
 def test_idle_models_leave_a_smaller_budget(rig: Rig) -> None:
@@ -83,7 +83,7 @@ def test_pinned_models_and_those_of_a_policy_that_evicts_nobody_stay() -> None:
     pinned.resize(10)
     for rig in (never, pinned):
         assert rig.here() == {A}
-        with pytest.raises(ModelTooLarge):
+        with pytest.raises(MemoryExhausted):
             rig.acquire(B).result(0)
 
 

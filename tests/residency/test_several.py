@@ -4,7 +4,7 @@ import pytest
 from residency_rig import Rig
 
 from doubles import FakeLoader, FakeSession
-from workbench.errors import LoadFailed, ModelTooLarge
+from workbench.errors import LoadFailed, MemoryExhausted
 from workbench.model import ModelId, ModelState
 from workbench.residency import Purpose, abandon
 
@@ -246,5 +246,5 @@ def test_the_books_of_all(rig: Rig) -> None:
 
 def test_what_fits_nowhere(rig: Rig) -> None:
     """A model larger than every budget is refused as on one device."""
-    with pytest.raises(ModelTooLarge):
+    with pytest.raises(MemoryExhausted):
         rig.load(HUGE)

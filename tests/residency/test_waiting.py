@@ -9,7 +9,7 @@ from inside import until
 from residency_rig import Rig
 
 from doubles import FakeLoader
-from workbench.errors import MemoryExhausted, ModelNotReady, ModelTooLarge
+from workbench.errors import MemoryExhausted, ModelNotReady
 from workbench.events import ModelLoadCancelled
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency import Lease, Purpose, abandon
@@ -236,7 +236,7 @@ def test_a_call_goes_first_where_nobody_else_does(rig: Rig, closed: Lease) -> No
 def test_what_never_fits_is_refused_at_once(rig: Rig, closed: Lease) -> None:
     """It need not wait for those before it to hear so."""
     rig.loader.sizes["huge"] = 101
-    with pytest.raises(ModelTooLarge):
+    with pytest.raises(MemoryExhausted):
         rig.acquire(ModelId("huge", 1)).result(0)
 
 

@@ -209,7 +209,7 @@ class Models(Lifetime, Asks):
 
         Raises ``UsageError`` for a Python function, which has no file, and for a conversion that
         differs; ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``, ``ServerNotRunning``,
-        ``FileRefused``.
+        ``UsageError``.
         """
         from workbench.objects.python_models import Conversion
         from workbench.saving import save
@@ -321,7 +321,7 @@ class Models(Lifetime, Asks):
     def __getitem__(self, name: str) -> ModelCard:
         """The card of a model: it shows what the model takes, its state, and calls to copy.
 
-        ``wb["iris"](x)`` asks it. Raises ``ModelKeyError``, a ``KeyError``.
+        ``wb["iris"](x)`` asks it. Raises ``ModelNotFound``, a ``KeyError``.
         """
         from workbench.asking.card import ModelCard, check_known  # for who looks at models
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from workbench.asking.given import NO_INPUTS, inputs_of
 from workbench.asking.question import Question
-from workbench.errors import ModelNotFound, WorkbenchError, show_in_one_line
+from workbench.errors import ModelNotFound, WorkbenchError
 from workbench.spelling import meant
+from workbench.tracebacks import show_in_one_line
 
 
 class Asks(ABC):

@@ -12,7 +12,7 @@ from workbench.asking.given import NO_INPUTS
 from workbench.contracts.triton.metadata import model_config
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import broken_status
-from workbench.errors import AttributeUnknown, LoadFailed, ModelKeyError, WorkbenchError
+from workbench.errors import AttributeUnknown, LoadFailed, ModelNotFound, WorkbenchError
 from workbench.http.openapi.examples import infer_example, is_showable
 from workbench.inference import zeros_of
 from workbench.model import Signature, TensorSpec
@@ -112,12 +112,12 @@ class ModelCard:
 
 
 def check_known(name: object, names: Iterable[str]) -> str:
-    """*name*, if it is one of *names*. Raises ``ModelKeyError``, which tells those like it."""
+    """*name*, if it is one of *names*. Raises ``ModelNotFound``, which tells those like it."""
     known = list(names)
     if isinstance(name, str) and name in known:
         return name
     hint = meant(name, known) if isinstance(name, str) else ""
-    raise ModelKeyError(f"there is no model {name!r}{hint or f'; {available(known)}'}")
+    raise ModelNotFound(f"there is no model {name!r}{hint or f'; {available(known)}'}")
 
 
 def card_of(

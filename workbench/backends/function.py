@@ -11,15 +11,14 @@ from typing import Any
 from workbench.backends.base import Inspection, Runnable
 from workbench.errors import (
     InvalidRequest,
+    MemoryExhausted,
     RequestStopped,
-    RunExhausted,
     RunFailed,
-    WaitsWithoutEnd,
     WorkbenchError,
     class_and_line_of,
-    is_exhaustion,
     line_of,
 )
+from workbench.exhaustion import is_exhaustion
 from workbench.inference import InferRequest
 from workbench.model import (
     Footprint,
@@ -105,9 +104,11 @@ class FunctionSession(Runnable):
                     self._tensor(self.signature.outputs[name], values[name]) for name in outputs
                 ]
             returned = self._function(**given)
-        except (InvalidRequest, WaitsWithoutEnd):  # the function's own word, the word of its turn
+        except InvalidRequest:  # the function's own word
             raise
         except BaseException as error:  # whatever a user's function raises is the model's failure
+            if isinstance(error, RunFailed) and error.circle:  # the word of its turn
+                raise
             raise self._blamed(error) from error
         return self._tensors(returned, outputs, "return")
 
@@ -197,8 +198,8 @@ class GeneratorSession(FunctionSession):
                 yield self._tensors(yielded, outputs, "yield")
 
 
-def _failure(error: BaseException, told: str) -> RunFailed:
-    return RunExhausted(told) if is_exhaustion(error) else RunFailed(told)
+def _failure(error: BaseException, told: str) -> WorkbenchError:
+    return MemoryExhausted(told) if is_exhaustion(error) else RunFailed(told)
 
 
 def _own(array: Array) -> Array:

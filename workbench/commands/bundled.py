@@ -33,7 +33,7 @@ def bundled(name: str) -> Path:
 def copy_bundled(name: str, out: Path) -> None:
     """Copy the contents of the folder *name* to *out*; files that are there already stay.
 
-    Raises ``RepositoryError`` and ``FileRefused``.
+    Raises ``RepositoryError`` and ``UsageError``.
     """
     folder = bundled(name)
     with refused_in_one_line(out):

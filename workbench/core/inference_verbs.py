@@ -94,7 +94,7 @@ class InferenceVerbs(Lifetime):
 
         *stop*, or ``cancel`` of the future, ends the request at once, even if its run cannot be
         ended; so does the end of the request of the function that makes this one. The future raises
-        as ``infer`` does. Raises ``ServerNotRunning``, ``TooManyWaiting``.
+        as ``infer`` does. Raises ``ServerNotRunning``, ``QueueRefused``.
         """
         stop = stop or CancellationToken()
         answer: Answer[T] = Answer(stop)

@@ -20,9 +20,9 @@ from workbench.core.status.snapshot import (
 from workbench.core.status.statuses import Statuses
 from workbench.errors import (
     LoadFailed,
+    MemoryExhausted,
     ModelNotFound,
     ModelNotReady,
-    ModelTooLarge,
     RepositoryError,
     VersionNotFound,
     WorkbenchError,
@@ -337,7 +337,7 @@ def _check_fits(runtime: Runtime, models: list[ModelId]) -> None:
     for whole, need in told.items():
         try:
             check_fits(whole, need, runtime.residency.budget_nbytes)
-        except ModelTooLarge as error:
+        except MemoryExhausted as error:
             raise ModelNotReady(str(error)) from None
 
 

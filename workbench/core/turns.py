@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
-from workbench.errors import WaitsWithoutEnd
+from workbench.errors import RunFailed
 from workbench.model import ModelId
 from workbench.stop import CancellationToken
 
@@ -51,7 +51,7 @@ class Place:
     def begin_wait(self, turns: Sequence[Held]) -> None:
         """A request of runs that have these *turns* waits here from now on.
 
-        Raises ``WaitsWithoutEnd`` if it would never end.
+        Raises ``RunFailed`` if it would never end.
         """
         if not turns:
             return
@@ -62,10 +62,12 @@ class Place:
             if circle is None:
                 return
             self._forget(turns)
-        names = " waits for ".join(str(place.model.name) for place in (*circle, circle[0]))
-        raise WaitsWithoutEnd(
-            f"functions that each run one at a time wait for each other: {names}; "
-            "serve one of them with concurrent=True"
+        names = [str(place.model.name) for place in (*circle, circle[0])]
+        told = " waits for ".join(names)
+        raise RunFailed(
+            f"functions that each run one at a time wait for each other: {told}; "
+            "serve one of them with concurrent=True",
+            circle=names,
         )
 
     def end_wait(self, turns: Sequence[Held]) -> None:
@@ -115,7 +117,7 @@ class Gate:
         """A context with a turn, which *held* stands for; the thread waits for it.
 
         The runs with these *turns* wait for it too. Raises the error of *stop* if that is set, and
-        ``WaitsWithoutEnd``.
+        ``RunFailed``.
         """
         if not self._place.most:
             yield

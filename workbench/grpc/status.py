@@ -12,13 +12,8 @@ import grpc
 from grpc import StatusCode
 
 from workbench import errors
-from workbench.errors import (
-    WorkbenchError,
-    class_and_line_of,
-    forget_frames,
-    is_exhaustion,
-    nearest,
-)
+from workbench.errors import WorkbenchError, class_and_line_of, forget_frames, nearest
+from workbench.exhaustion import is_exhaustion
 
 _MOST_NBYTES = 2000  # of a message: it is sent in a header, percent-encoded
 
@@ -31,15 +26,12 @@ Table = Mapping[type[WorkbenchError], StatusCode]
 STATUS: Table = {
     errors.WorkbenchError: StatusCode.INTERNAL,
     errors.InvalidRequest: StatusCode.INVALID_ARGUMENT,
-    errors.ModelExists: StatusCode.ALREADY_EXISTS,
     errors.ModelNotFound: StatusCode.NOT_FOUND,
     errors.VersionNotFound: StatusCode.NOT_FOUND,
     errors.RegionNotFound: StatusCode.INVALID_ARGUMENT,
     errors.ModelNotReady: StatusCode.UNAVAILABLE,
     errors.LoadFailed: StatusCode.UNAVAILABLE,
     errors.ModelNotSupported: StatusCode.UNIMPLEMENTED,
-    errors.DiskFull: StatusCode.RESOURCE_EXHAUSTED,
-    errors.ContainerRefused: StatusCode.UNKNOWN,
     errors.MemoryExhausted: StatusCode.RESOURCE_EXHAUSTED,
     errors.QueueRefused: StatusCode.UNAVAILABLE,
     errors.ThreadsExhausted: StatusCode.UNAVAILABLE,

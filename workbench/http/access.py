@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from workbench.door import Door, token_of
-from workbench.errors import HostRefused, InvalidRequest, OriginRefused
+from workbench.errors import AccessDenied, HostRefused, InvalidRequest
 from workbench.http.reply import Reply
 from workbench.settings import Settings
 from workbench.tokens import UNIX, same
@@ -122,7 +122,7 @@ class Access:
         """Let the request in by its host and the page that sent it.
 
         Returns the origin of that page if the settings allow it to read the answer, else ``""``.
-        Raises ``InvalidRequest``, ``HostRefused``, ``OriginRefused``.
+        Raises ``InvalidRequest``, ``HostRefused``, ``AccessDenied``.
         """
         host = self._check_host(asked)
         origin = asked.header(b"origin")
@@ -132,7 +132,7 @@ class Access:
         if origin in self._origins:
             return origin
         if origin.lower() not in _origins_of(host):
-            raise OriginRefused(_not_allowed(origin))
+            raise AccessDenied(_not_allowed(origin))
         self._check_site(asked)
         return b""
 
@@ -186,7 +186,7 @@ class Access:
         opens = (asked.header(b"sec-fetch-mode"), asked.header(b"sec-fetch-dest"))
         if asked.method in ("GET", "HEAD") and opens == (b"navigate", b"document"):
             return
-        raise OriginRefused(_not_allowed(asked.header(b"origin")))
+        raise AccessDenied(_not_allowed(asked.header(b"origin")))
 
     def preflight(self, asked: RequestHead, origin: bytes) -> Reply | None:
         """The answer to a browser that asks whether a page of *origin* may send a request."""

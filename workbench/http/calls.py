@@ -108,7 +108,7 @@ async def in_thread(core: ServerCore, work: Callable[[], T], *, waits: bool = Fa
 async def authorize_run(
     core: ServerCore, call: HttpCall, name: str, version: int | None = None
 ) -> None:
-    """Raise ``GroupClosed`` if *call* may not run the core's model *name*, a function.
+    """Raise ``AccessDenied`` if *call* may not run the core's model *name*, a function.
 
     The name may belong to another model when the request runs: it is checked again there.
     """

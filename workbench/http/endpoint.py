@@ -22,7 +22,8 @@ from workbench.contracts.sagemaker.endpoint.refusals import (
     check_headers,
     endpoint_refusal,
 )
-from workbench.errors import ContainerRefused, InvalidRequest
+from workbench.contracts.sagemaker.errors import ContainerRefused
+from workbench.errors import InvalidRequest
 from workbench.http import v2
 from workbench.http.access import joined
 from workbench.http.calls import HttpCall, authorize_run, in_thread

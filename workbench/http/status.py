@@ -7,13 +7,8 @@ import math
 
 from workbench import errors
 from workbench.codecs import v2_json
-from workbench.errors import (
-    WorkbenchError,
-    class_and_line_of,
-    forget_frames,
-    is_exhaustion,
-    nearest,
-)
+from workbench.errors import WorkbenchError, class_and_line_of, forget_frames, nearest
+from workbench.exhaustion import is_exhaustion
 from workbench.http.compression import CODINGS, UnknownCoding
 from workbench.http.reply import Reply, json_reply
 
@@ -31,21 +26,18 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.UnknownMediaType: 415,
     errors.NotAcceptable: 406,
     errors.ModelNotFound: 404,
-    errors.ModelExists: 409,
     errors.VersionNotFound: 404,
     errors.RegionNotFound: 404,
     errors.ModelNotReady: 503,
     errors.LoadFailed: 503,
     errors.ModelNotSupported: 501,
     errors.MemoryExhausted: 507,
-    errors.DiskFull: 507,
     errors.QueueRefused: 503,
     errors.AccessDenied: 403,
     errors.TokenRequired: 401,
     errors.HostRefused: 421,
     errors.ThreadsExhausted: 503,
     errors.RunFailed: 500,
-    errors.ContainerRefused: 424,
     errors.RequestStopped: 503,
     errors.NotSupported: 501,
     errors.ServerNotRunning: 503,

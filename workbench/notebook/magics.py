@@ -21,7 +21,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from workbench.annex import annexes
 from workbench.api.workbench import Workbench
-from workbench.errors import WorkbenchError, place_in_cell
+from workbench.errors import WorkbenchError
 from workbench.memory.eviction import POLICIES
 from workbench.nbytes import show_nbytes
 from workbench.notebook import completion
@@ -31,6 +31,7 @@ from workbench.repository import taken_as
 from workbench.seconds import parse_seconds, show_duration
 from workbench.settings import Settings, declared, difference, kept
 from workbench.spelling import meant
+from workbench.tracebacks import place_in_cell
 from workbench.views.text import addresses, models_count, repository_faults
 from workbench.views.times import show_age
 

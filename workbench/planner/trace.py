@@ -132,7 +132,7 @@ class Trace:
         )
 
     def save(self, path: str | Path) -> None:
-        """Write it to *path* as an access log, which ``read_csv`` reads. Raises ``FileRefused``."""
+        """Write it to *path* as an access log, which ``read_csv`` reads. Raises ``UsageError``."""
         path = path_of("path", path)
         with refused_in_one_line(path), path.open("w", encoding="utf-8", newline="") as file:
             lines = csv.writer(file)

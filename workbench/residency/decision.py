@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from workbench.errors import ModelTooLarge
+from workbench.errors import MemoryExhausted
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import Need
 from workbench.nbytes import budget_of, show_nbytes
@@ -91,10 +91,10 @@ def too_large(need_nbytes: int, budget_nbytes: int) -> Reject:
 
 
 def check_fits(models: str, need: Need, budget_nbytes: int) -> None:
-    """Raise ``ModelTooLarge`` if *models* do not fit even into an empty device."""
+    """Raise ``MemoryExhausted`` if *models* do not fit even into an empty device."""
     if need.nbytes > budget_nbytes:
         reason = too_large(need.nbytes, budget_nbytes).reason
-        raise ModelTooLarge(f"{models} needs {need}, {reason}")
+        raise MemoryExhausted(f"{models} needs {need}, {reason}", too_large=True)
 
 
 def would_do(nbytes: int) -> str:

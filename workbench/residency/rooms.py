@@ -10,7 +10,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from workbench.errors import MemoryExhausted, ModelTooLarge
+from workbench.errors import MemoryExhausted
 from workbench.events import MemoryRefused, ModelEvicted
 from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, Need
@@ -173,11 +173,12 @@ class Rooms:
         need = Need(need_nbytes, sum(request.loading.get(model, 0) for model in share.models))
         *others, last = map(str, models)
         needs = f"{', '.join(others)} and {last} together need" if others else f"{last} needs"
-        error = (ModelTooLarge if reject.too_large else MemoryExhausted)(
+        error = MemoryExhausted(
             f"{needs} {need}, {reject.reason}",
             need_nbytes=need_nbytes,
             free_nbytes=room.free_nbytes,
             budget_nbytes=room.budget_nbytes,
+            too_large=reject.too_large,
         )
         for model in share.models:
             told = Tell(MemoryRefused, (model, str(error), share.device.number))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex, TypeVar, overload
 
 from workbench.core.status.snapshot import ModelStatus, Snapshot
-from workbench.errors import AttributeUnknown, ModelKeyError
+from workbench.errors import AttributeUnknown, ModelNotFound
 from workbench.events import Entry
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.spelling import available, meant
@@ -127,13 +127,13 @@ class ModelList(_Shown[Model]):
     def __getitem__(self, at: slice) -> Self: ...
 
     def __getitem__(self, at: SupportsIndex | str | slice) -> Model | Self:
-        """That at the index, or the last version of that name. Raises ``ModelKeyError``."""
+        """That at the index, or the last version of that name. Raises ``ModelNotFound``."""
         if not isinstance(at, str):
             return super().__getitem__(at)
         found = [model for model in self if model.name == at]
         if not found:
             names = list(dict.fromkeys(model.name for model in self))
-            raise ModelKeyError(
+            raise ModelNotFound(
                 f"there is no model {at!r}{meant(at, names) or f'; {available(names)}'}"
             )
         return max(found, key=lambda model: model.version)

@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import re
 
-from workbench.errors import (
-    InvalidRequest,
-    LoadFailed,
-    MemoryExhausted,
-    RunFailed,
-    WorkbenchError,
-    is_exhaustion,
-)
+from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, RunFailed, WorkbenchError
+from workbench.exhaustion import is_exhaustion
 from workbench.model import ModelId
 
 # Words for shapes in the message of a node, after its name, in which they say nothing

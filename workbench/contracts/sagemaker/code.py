@@ -38,8 +38,8 @@ from workbench.errors import (
     RunFailed,
     WorkbenchError,
     class_and_line_of,
-    is_exhaustion,
 )
+from workbench.exhaustion import is_exhaustion
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import FunctionModel, ModelId, Signature, TensorSpec
 from workbench.tensor import Tensor

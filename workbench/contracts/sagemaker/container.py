@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from workbench.codecs.payloads.formats import Decoder, Payload, PayloadForm, encode
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request, is_code
+from workbench.contracts.sagemaker.errors import ModelExists
 from workbench.contracts.sagemaker.layouts import Artifact, find_artifact
 from workbench.contracts.sagemaker.names import core_name, platform_name
 from workbench.core import Describe, ServerCore
@@ -26,7 +27,6 @@ from workbench.errors import (
     InvalidRequest,
     LoadFailed,
     MemoryExhausted,
-    ModelExists,
     ModelNotFound,
     WaitedTooLong,
 )

@@ -6,13 +6,9 @@ import errno
 from dataclasses import dataclass
 
 from workbench import errors
-from workbench.errors import (
-    ContainerRefused,
-    WorkbenchError,
-    class_and_line_of,
-    is_exhaustion,
-    nearest,
-)
+from workbench.contracts.sagemaker.errors import ContainerRefused, ModelExists
+from workbench.errors import WorkbenchError, chain_of, class_and_line_of, nearest
+from workbench.exhaustion import is_exhaustion
 
 STATUS: dict[type[WorkbenchError], int] = {
     errors.WorkbenchError: 500,
@@ -24,17 +20,15 @@ STATUS: dict[type[WorkbenchError], int] = {
     errors.VersionNotFound: 404,
     errors.RegionNotFound: 404,
     errors.ModelNotReady: 404,  # it is not loaded, and the platform is to load it
-    errors.ModelExists: 409,
+    ModelExists: 409,
     errors.LoadFailed: 400,
     errors.MemoryExhausted: 507,
-    errors.DiskFull: 507,
     errors.ThreadsExhausted: 507,
     errors.QueueRefused: 503,
     errors.AccessDenied: 403,
     errors.TokenRequired: 401,
     errors.HostRefused: 421,
     errors.RunFailed: 500,
-    errors.ContainerRefused: 500,
     errors.RequestStopped: 503,
     errors.NotSupported: 400,
     errors.ServerNotRunning: 503,
@@ -92,16 +86,8 @@ def refusal_of(error: Exception, model_name: str | None = None) -> Refusal:
 
 def _is_short(error: BaseException) -> bool:
     """Whether *error*, or what led to it, is that the system or the budget has no more to give."""
-    if is_exhaustion(error):
-        return True
-    seen: set[int] = set()  # ``raise error from error`` makes it its own cause
-    each: BaseException | None = error
-    while each is not None and id(each) not in seen:
-        seen.add(id(each))
-        if isinstance(each, OSError) and each.errno in _SHORT:
-            return True
-        each = each.__cause__ or each.__context__
-    return False
+    lacks = (isinstance(each, OSError) and each.errno in _SHORT for each in chain_of(error))
+    return is_exhaustion(error) or any(lacks)
 
 
 def _shown(text: str) -> str:

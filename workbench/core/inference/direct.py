@@ -14,7 +14,7 @@ from workbench.backends.base import Runnable
 from workbench.core.inference.runner import INLINE_S, AnyRequest, Read, ReadAll, Soon, Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish, images_of, reason_of
-from workbench.errors import GroupClosed, RequestStopped, RunFailed, WorkbenchError
+from workbench.errors import AccessDenied, RequestStopped, RunFailed, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 from workbench.stop import CancellationToken
@@ -295,9 +295,9 @@ def why_stopped(request: InferRequest) -> RequestStopped | None:
 
 
 def check_allowed(session: Runnable, request: InferRequest) -> None:
-    """Raise ``GroupClosed`` if *session* is of a function and *request* may not run functions."""
+    """Raise ``AccessDenied`` if *session* is of a function and *request* may not run functions."""
     if session.may_call and not request.functions:
-        raise GroupClosed("this request may not run functions: the setting restrict closes them")
+        raise AccessDenied("this request may not run functions: the setting restrict closes them")
 
 
 def _joined(requests: Sequence[InferRequest]) -> dict[str, Tensor]:

@@ -23,12 +23,7 @@ from workbench.core.inference.runner import INLINE_S, Pending, Read, ReadAll, So
 from workbench.core.inference.steps import Leased, Steps, more_parts, needing, steps_of
 from workbench.core.inference.waits import stopping
 from workbench.core.runs import images_of
-from workbench.errors import (
-    RunFailed,
-    ServerNotRunning,
-    ThreadsExhausted,
-    WaitedTooLong,
-)
+from workbench.errors import RunFailed, ServerNotRunning, ThreadsExhausted, WaitedTooLong
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 from workbench.residency import Lease

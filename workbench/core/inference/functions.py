@@ -12,7 +12,7 @@ from workbench.core.inference.runner import Turn
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs, finish
 from workbench.core.turns import Gate, Held, Place
-from workbench.errors import ManyAnswers, WaitsWithoutEnd
+from workbench.errors import NotSupported, RunFailed
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, shown_name
 from workbench.stop import running_until
@@ -48,15 +48,14 @@ class Calling(Direct):
             return session.run(request.inputs, wanted, request=request), None
 
     def _check_depth(self) -> None:
-        """Raise ``WaitsWithoutEnd`` if functions ask each other without an end."""
+        """Raise ``RunFailed`` if functions ask each other without an end."""
         parents = self._runs.parents
         if self._runs.depth < _MOST_RUNS or self.model not in parents:
             return
-        circle = parents[parents.index(self.model) :]
-        names = " asks ".join(shown_name(model.name) for model in (*circle, self.model))
-        raise WaitsWithoutEnd(
-            f"functions ask each other without an end: {names}, {_MOST_RUNS} deep"
-        )
+        models = (*parents[parents.index(self.model) :], self.model)
+        circle = [shown_name(model.name) for model in models]
+        told = f"{' asks '.join(circle)}, {_MOST_RUNS} deep"
+        raise RunFailed(f"functions ask each other without an end: {told}", circle=circle)
 
 
 class Streaming(Calling):
@@ -88,7 +87,7 @@ class Streaming(Calling):
         check_allowed(session, request)
         self._check_depth()
         if each is None:
-            raise ManyAnswers(
+            raise NotSupported(
                 f"{self.model} may give several answers (decoupled transaction policy): use "
                 "generate_stream, gRPC's ModelStreamInfer or Workbench.stream"
             )

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from workbench.errors import ServerNotRunning, TooManyWaiting
+from workbench.errors import QueueRefused, ServerNotRunning
 from workbench.seconds import show_duration
 from workbench.threads import Ticker
 
@@ -45,7 +45,7 @@ class Waits:
     def begin(self, expire: Expire) -> None:
         """Begin a wait; *expire* is called if it does not end in time.
 
-        Raises ``TooManyWaiting``, ``ThreadsExhausted``; ``ServerNotRunning`` once closed.
+        Raises ``QueueRefused``, ``ThreadsExhausted``; ``ServerNotRunning`` once closed.
         """
         with self._lock:
             self._check_room()
@@ -71,7 +71,7 @@ class Waits:
         if self._closed:
             raise stopping()
         if len(self._waiting) + self._loads >= self._most:
-            raise TooManyWaiting(
+            raise QueueRefused(
                 f"{self._most} requests wait already, the setting max_waiting: "
                 f"try again in {show_duration(self.retry_after_s)}",
                 self.retry_after_s,

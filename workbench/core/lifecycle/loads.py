@@ -22,7 +22,6 @@ from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
     ModelNotReady,
-    ModelTooLarge,
     RequestStopped,
     UsageError,
     VersionNotFound,
@@ -457,9 +456,9 @@ class Loads:
         """A lease on *new*, for which there is to be room beside *old*."""
         try:
             return self._acquired((new,), stop, old)
-        except ModelTooLarge:
-            raise
         except MemoryExhausted as error:
+            if error.too_large:
+                raise
             raise _both(error, new) from error
 
     def _brought(self, models: tuple[ModelId, ...], stop: CancellationToken | None) -> Lease:

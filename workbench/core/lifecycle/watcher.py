@@ -11,12 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from workbench.core.lifecycle.loads import Loads
-from workbench.errors import (
-    RepositoryError,
-    ServerNotRunning,
-    ThreadsExhausted,
-    WorkbenchError,
-)
+from workbench.errors import RepositoryError, ServerNotRunning, ThreadsExhausted, WorkbenchError
 from workbench.repository import ModelRepository
 from workbench.repository.folder import Fingerprint
 from workbench.threads import Ticker

@@ -19,16 +19,13 @@ from typing import NamedTuple
 from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport, TargetStatistics
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore, StoredArtifact
+from workbench.contracts.sagemaker.errors import ContainerRefused, DiskFull, ModelExists
 from workbench.contracts.sagemaker.layouts import wrapper_of
 from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.refusals import refusal_of
 from workbench.errors import (
-    ContainerRefused,
-    DiskFull,
     InvalidRequest,
-    ModelExists,
     ModelNotFound,
-    ModelTooLarge,
     WaitedTooLong,
     WorkbenchError,
 )
@@ -221,7 +218,7 @@ class Endpoint:
                 refused = refused_by_container(error, name)
                 if refused.code != _NO_ROOM:
                     self._store.discard(name)
-                elif not isinstance(error, ModelTooLarge) and self._make_room(name):
+                elif not getattr(error, "too_large", False) and self._make_room(name):
                     continue
                 raise refused from error
 

@@ -7,13 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench import errors
-from workbench.errors import (
-    ContainerRefused,
-    InvalidRequest,
-    WorkbenchError,
-    class_and_line_of,
-    nearest,
-)
+from workbench.contracts.sagemaker.errors import ContainerRefused, DiskFull
+from workbench.errors import InvalidRequest, WorkbenchError, class_and_line_of, nearest
 
 _LOGS = "arn:aws:logs:local:000000000000:log-group:/aws/sagemaker/Endpoints"
 _HEADER = "x-amzn-sagemaker-"
@@ -38,8 +33,8 @@ _KINDS: dict[type[WorkbenchError], tuple[int, str]] = {
     errors.TokenRequired: (401, "AccessDeniedException"),
     errors.HostRefused: (421, "AccessDeniedException"),
     errors.WaitedTooLong: (429, "ModelNotReadyException"),
-    errors.ContainerRefused: (424, "ModelError"),
-    errors.DiskFull: (507, "InsufficientStorage"),
+    ContainerRefused: (424, "ModelError"),
+    DiskFull: (507, "InsufficientStorage"),
     errors.QueueRefused: (503, "ServiceUnavailable"),
     errors.ThreadsExhausted: (503, "ServiceUnavailable"),
     errors.RequestStopped: (503, "ServiceUnavailable"),

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from workbench.contracts.sagemaker.endpoint.unpack import PACKING, unpack
-from workbench.errors import DiskFull, InvalidRequest, ModelNotFound
+from workbench.contracts.sagemaker.errors import DiskFull
+from workbench.errors import InvalidRequest, ModelNotFound
 from workbench.own_folder import OwnFolder
 
 _ENDING = re.compile(r"\.(tar\.gz|tgz)$")

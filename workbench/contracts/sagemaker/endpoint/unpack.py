@@ -10,7 +10,8 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from workbench.errors import DiskFull, InvalidRequest, ServerNotRunning, line_of
+from workbench.contracts.sagemaker.errors import DiskFull
+from workbench.errors import InvalidRequest, ServerNotRunning, line_of
 from workbench.nbytes import show_nbytes
 
 _MOST_MEMBERS = 100_000
