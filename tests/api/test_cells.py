@@ -11,7 +11,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from workbench import Workbench, engines
-from workbench.api import lifetime as module
+from workbench.api import starting as module
 from workbench.errors import PortInUse
 from workbench.events import EventLog, ServerStopped
 from workbench.repository import hidden_files, too_deep

@@ -467,5 +467,5 @@ def test_no_thread_begins_while_the_process_ends(monkeypatch: pytest.MonkeyPatch
     workbench.stop()
     monkeypatch.setattr(sys, "is_finalizing", lambda: True)
     monkeypatch.setattr(threading.Thread, "start", lambda thread: pytest.fail(thread.name))
-    assert workbench._finalizer is not None
-    workbench._finalizer()
+    assert workbench._starter._finalizer is not None
+    workbench._starter._finalizer()

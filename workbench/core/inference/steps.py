@@ -164,6 +164,6 @@ def placed(ensemble: ModelId, step: Step) -> Iterator[None]:
     try:
         yield
     except (InvalidRequest, RunFailed) as error:
-        if type(error) not in (InvalidRequest, RunFailed) or getattr(error, "circle", ()):
+        if type(error) not in (InvalidRequest, RunFailed) or getattr(error, "circle", None):
             raise
         raise type(error)(f"{ensemble}, {step}: {error}") from error
