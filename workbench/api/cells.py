@@ -28,6 +28,9 @@ class Server(Protocol):
     @property
     def link(self) -> str: ...
 
+    @property
+    def uptime_s(self) -> float: ...
+
 
 S = TypeVar("S", bound=Server)
 

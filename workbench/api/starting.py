@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from workbench.annex import annexes
 from workbench.api import cells
@@ -17,10 +17,7 @@ from workbench.host.serving import Serving
 from workbench.repository import hidden_files, too_deep
 from workbench.views.times import show_age
 
-if TYPE_CHECKING:
-    from workbench.api.workbench import Workbench
-
-W = TypeVar("W", bound="Workbench")
+S = TypeVar("S", bound=cells.Server)
 
 
 class Starter:
@@ -29,9 +26,9 @@ class Starter:
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
         self.stops: list[Callable[[], None]] = [serving.stop]
-        self._finalizer: weakref.finalize[..., Workbench] | None = None
+        self._finalizer: weakref.finalize[..., cells.Server] | None = None
 
-    def start(self, owner: Workbench) -> None:
+    def start(self, owner: cells.Server) -> None:
         """Start, unless it runs; what is odd in the settings is a warning."""
         if self._serving.is_running:
             return
@@ -46,7 +43,7 @@ class Starter:
             self._finalizer = weakref.finalize(owner, _stop_unheld, self.stops)
             self._finalizer.atexit = False  # the serving stops itself at the exit
 
-    def start_in_cell(self, owner: W) -> W:
+    def start_in_cell(self, owner: S) -> S:
         """Start; a cell that is run again gets the server that it started before, if it is alike.
 
         Else it is said that the earlier one runs on, and how it is stopped.
