@@ -13,7 +13,7 @@ FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_INSTALLED := $(FRAMEWORKS)/installed
 # PyTorch's build for the CPU alone, 190 MB; other indexes than its own have builds of gigabytes, for GPUs
 TORCH ?= torch==2.13.0+cpu
-FRAMEWORKS_TESTS := tests/objects/test_frameworks.py tests/conversion/test_module_conversions.py tests/objects/test_serve_page.py \
+FRAMEWORKS_TESTS := tests/objects/test_frameworks.py tests/annexes/conversion/test_module_conversions.py tests/objects/test_serve_page.py \
 	"tests/notebook/test_shipped_notebooks.py::test_runs_headless[pytorch]" \
 	"tests/test_docs.py::test_python_blocks_run[tutorial_torch]" "tests/test_docs.py::test_python_blocks_run[from_mlflow]"
 KERNELS := 6.29.5 6.31.0

@@ -53,7 +53,8 @@ def test_the_class_is_imported_without_what_a_start_needs() -> None:
     """Servers, routes, conversions, plots and notebooks are imported when they are used."""
     heavy = [
         "uvicorn", "litestar", "matplotlib", "IPython", "ipywidgets", "onnxruntime", "httpx",
-        "importlib.metadata", "workbench.conversion", "workbench.http", "workbench.contracts",
+        "importlib.metadata", "workbench.annexes.conversion.convert", "workbench.http",
+        "workbench.contracts",
         "workbench.host.server", "workbench.dashboard", "workbench.planner", "workbench.grpc",
     ]  # fmt: skip
     code = f"import sys; from workbench import Workbench; print(sys.modules.keys() & {set(heavy)})"

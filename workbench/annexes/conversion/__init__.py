@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.annex import Annex
 
 if TYPE_CHECKING:
-    from workbench.conversion.report import Report
+    from workbench.annexes.conversion.report import Report
 
 
 def annex() -> Annex:
@@ -18,6 +18,6 @@ def annex() -> Annex:
 
 def _convert(made: Any, wish: Any, path: Path) -> Report:
     """The conversion of what was *made* of an object, with its libraries' own converters."""
-    from workbench.conversion.convert import convert
+    from workbench.annexes.conversion.convert import convert
 
     return convert(made, wish.check, path, tolerance=wish.tolerance, anyway=wish.anyway)

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from workbench.annexes.conversion.cases import Axes, Case, changed, given, of_sizes
+from workbench.annexes.conversion.converter import Converter, Written, free_axes
+from workbench.annexes.conversion.evidence import Run, compared
+from workbench.annexes.conversion.graph import REFUSED, Refused, refuse
+from workbench.annexes.conversion.report import Report
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.errors import without_source
-from workbench.conversion.cases import Axes, Case, changed, given, of_sizes
-from workbench.conversion.converter import Converter, Written, free_axes
-from workbench.conversion.evidence import Run, compared
-from workbench.conversion.graph import REFUSED, Refused, refuse
-from workbench.conversion.report import Report
 from workbench.errors import LoadFailed, UsageError, line_of
 from workbench.model import ModelConfig, ModelId, ModelSource
 from workbench.objects.servable import Servable
@@ -87,15 +87,15 @@ def convert(
 def _converter_of(servable: Servable) -> Converter:
     match servable.library:
         case "sklearn":
-            from workbench.conversion import sklearn
+            from workbench.annexes.conversion import sklearn
 
             return sklearn.converter_of(servable)
         case "xgboost" | "lightgbm":
-            from workbench.conversion import boosted
+            from workbench.annexes.conversion import boosted
 
             return boosted.converter_of(servable)
         case "torch":
-            from workbench.conversion import modules
+            from workbench.annexes.conversion import modules
 
             return modules.converter_of(servable)
     raise UsageError(f"{servable.kind} has no converter to ONNX: {_ITSELF}")

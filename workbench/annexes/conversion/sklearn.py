@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.conversion.converter import Converter, Written
-from workbench.conversion.graph import name_columns, name_inputs, take_matrix, with_outputs
+from workbench.annexes.conversion.converter import Converter, Written
+from workbench.annexes.conversion.graph import name_columns, name_inputs, take_matrix, with_outputs
 from workbench.objects.hints import Hint
 from workbench.objects.kinds import kind_of
 from workbench.objects.servable import Servable

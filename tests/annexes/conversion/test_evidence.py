@@ -9,8 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays as drawn_arrays
 
-from workbench.conversion.cases import changed, given, of_sizes
-from workbench.conversion.evidence import Evidence, compared, relative
+from workbench.annexes.conversion.cases import changed, given, of_sizes
+from workbench.annexes.conversion.evidence import Evidence, compared, relative
 
 FREE = {"x": (0,)}
 ROWS = np.random.default_rng(0).normal(size=(20, 3))

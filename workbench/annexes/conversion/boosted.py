@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from workbench.conversion.converter import Converter, Written
-from workbench.conversion.graph import name_columns, with_outputs
-from workbench.conversion.sklearn import without_names
+from workbench.annexes.conversion.converter import Converter, Written
+from workbench.annexes.conversion.graph import name_columns, with_outputs
+from workbench.annexes.conversion.sklearn import without_names
 from workbench.errors import UsageError
 from workbench.objects.servable import Servable
 from workbench.tensor import Array

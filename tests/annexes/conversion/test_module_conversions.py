@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch", reason="PyTorch is not in this environment:
 from servables import of_module  # noqa: E402
 
 from workbench import Workbench  # noqa: E402
-from workbench.conversion.convert import convert  # noqa: E402
-from workbench.conversion.report import read_report  # noqa: E402
+from workbench.annexes.conversion.convert import convert  # noqa: E402
+from workbench.annexes.conversion.report import read_report  # noqa: E402
 from workbench.errors import InvalidRequest, UsageError  # noqa: E402
 
 torch.manual_seed(0)

@@ -13,8 +13,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from workbench.conversion.converter import Converter, Written, free_axes
-from workbench.conversion.graph import with_any_sizes
+from workbench.annexes.conversion.converter import Converter, Written, free_axes
+from workbench.annexes.conversion.graph import with_any_sizes
 from workbench.objects.calling import by_position_only
 from workbench.objects.eval_mode import in_eval_mode, is_switchable
 from workbench.objects.servable import Servable

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from workbench.conversion.evidence import Evidence
+from workbench.annexes.conversion.evidence import Evidence
 from workbench.errors import LoadFailed
 
 REPORT = "conversion.json"

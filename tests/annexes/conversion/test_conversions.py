@@ -12,8 +12,8 @@ import pytest
 from servables import of_matrix, of_table, of_texts
 
 from workbench import Workbench
-from workbench.conversion.convert import convert
-from workbench.conversion.report import Report, read_report
+from workbench.annexes.conversion.convert import convert
+from workbench.annexes.conversion.report import Report, read_report
 from workbench.errors import InvalidRequest, LoadFailed, UsageError
 
 pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")

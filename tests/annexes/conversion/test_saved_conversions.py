@@ -10,8 +10,8 @@ import pytest
 from servables import of_matrix
 
 from workbench import Workbench
-from workbench.conversion.convert import convert
-from workbench.conversion.report import read_report
+from workbench.annexes.conversion.convert import convert
+from workbench.annexes.conversion.report import read_report
 from workbench.errors import UsageError
 from workbench.saving import save
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from workbench.conversion.cases import Case
+from workbench.annexes.conversion.cases import Case
 from workbench.errors import class_and_line_of
 from workbench.tensor import Array
 
