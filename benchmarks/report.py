@@ -123,6 +123,7 @@ def versions(found: Mapping[str, str]) -> str:
 
 def section(
     *,
+    title: str,
     made: str,
     machine: str,
     versions: Sequence[str],
@@ -130,14 +131,14 @@ def section(
     spreads: str,
     left_out: Sequence[str],
 ) -> str:
-    """The section of RESULTS.md that is of the serving."""
+    """The section of RESULTS.md of servers beside ours."""
     parts = [
-        "## Our server beside its peers",
+        f"## {title}",
         f"Made by {made}.",
         f"{machine}.",
         "\n".join(f"- {line}" for line in versions),
         "### Medians",
-        '"Ours 2×" says that our server is twice as fast in that run.',
+        '"Ours 2×" says that our server is twice as good in that run.',
         table,
         "\n".join(f"- {line}" for line in left_out),
         "### From the least to the greatest of the repeats",

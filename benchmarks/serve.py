@@ -18,28 +18,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
-import shutil
 import statistics
 import sys
-import tempfile
 import urllib.request
-from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import beside
 import load
 import numpy as np
 import psutil
-import report
 from contestants import Contestant, NotRunning
-from quick import processor
 from report import LATENCY, OURS, RATE, SHARE, Row, Target, Unit
 from served import LIBRARIES, answers
 
@@ -115,7 +109,10 @@ SERVED = {
         _of_v2,
     ),
     "mlflow": Served(
-        _contestant("mlflow", "mlflow", "mlflow==3.6.0", *BOOSTING, ready="/ping"),
+        # a later FastAPI has not the routes by which this mlflow is made
+        _contestant(
+            "mlflow", "mlflow", "mlflow==3.6.0", "fastapi==0.115.14", *BOOSTING, ready="/ping"
+        ),
         "/invocations",
         lambda row, *_: {"inputs": [row]},
         lambda answer: answer["predictions"],
@@ -148,21 +145,18 @@ def rows_of(thing: str) -> dict[str, Row]:
         f"{thing}-p99": Row("… p99", LATENCY),
         f"{thing}-tail": Row("… p99 by p50", TIMES, (Target("≤ 3", 3.0),)),
         f"{thing}-own": Row("… own share of a request", LATENCY, (Target("≤ 120 µs", 120e-6),)),
+        f"{thing}-alone": Row("… each alone: 16 clients to one", SHARE, (Target("≥ 100 %", 1.0),)),
     }
 
 
-ALONE = Row("each alone: 16 clients to one", SHARE, (Target("≥ 100 %", 1.0),))
-
-
-class Run:
+class Run(beside.Run):
     """One run: what is asked for, and what was measured so far."""
 
+    program, title, what = "serve", "Served things of Python", "things"
+
     def __init__(self, options: argparse.Namespace, work: Path) -> None:
-        self.options, self.work = options, work
-        self.load_core, self.server_core = sorted(os.sched_getaffinity(0))[:2]
-        self.measured: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self.versions: dict[str, dict[str, str]] = {}
-        self.left_out: list[str] = []
+        super().__init__(options, work)
+        self.pythons: dict[str, Path] = {}
         fitted = self.served("fit", work)
         for thing in set(options.things).difference(fitted):
             self.leave_out(TITLES[thing], ImportError(f"{LIBRARIES[thing]} is not installed here"))
@@ -181,17 +175,23 @@ class Run:
                 for name in (OURS, "one", *self.options.peers):
                     if thing in SERVED[name].things:
                         self.measure(name, thing)
+        for thing in self.things:
+            one, many = (self.measured[f"{thing}-{n}"]["one"] for n in CLIENTS)
+            if one and many:
+                share = statistics.median(many) / statistics.median(one)
+                self.note(f"{thing}-alone", OURS, share)
 
     def measure(self, name: str, thing: str) -> None:
         """All figures of one server of *thing*."""
         served = SERVED[name]
         contestant = served.contestant
         try:
-            python = contestant.python(self.options.envs)
-            self.versions.setdefault(name, contestant.installed(python))
+            if name not in self.pythons:
+                self.pythons[name] = contestant.python(self.options.envs)
+                self.versions[name] = contestant.installed(self.pythons[name])
             asked = Contestant(**{**vars(contestant), "more": (thing,)})
             with ExitStack() as stack:
-                serving = asked.serving(python, self.work, self.work, self.server_core)
+                serving = asked.serving(self.pythons[name], self.work, self.work, self.server_core)
                 url = stack.enter_context(serving)
                 post = self.post(served, thing, url)
                 for clients in CLIENTS:
@@ -237,47 +237,13 @@ class Run:
             plain_s = self.served("plain", self.work, thing, round(size)) / size
             self.note(f"{thing}-own", name, (ended_s - begun_s) / came.requests - plain_s)
 
-    def note(self, key: str, name: str, figure: float) -> None:
-        """Keep a figure, and say it."""
-        self.measured[key][name].append(figure)
-        row = rows_of(key.partition("-")[0])[key]
-        print(f"{key:16} {name:12} {row.unit.write(figure)}", flush=True)
+    def rows(self) -> dict[str, Row]:
+        """The lines of the table, by key."""
+        return {key: row for thing in self.things for key, row in rows_of(thing).items()}
 
-    def leave_out(self, what: str, why: Exception) -> None:
-        """Keep what cannot be measured and why, and say it."""
-        line = f"Left out: {what}: {why}"
-        print(line, flush=True)
-        if line not in self.left_out:
-            self.left_out.append(line)
-
-    def page(self) -> str:
-        """All that was measured, as a section of RESULTS.md."""
-        rows = {key: row for thing in self.things for key, row in rows_of(thing).items()}
-        for thing in self.things:
-            one, many = (self.measured[f"{thing}-{n}"]["one"] for n in CLIENTS)
-            if one and many:
-                key = f"{thing}-alone"
-                rows[key] = Row(f"{TITLES[thing]}, {ALONE.title}", ALONE.unit, ALONE.targets)
-                self.measured[key][OURS] = [statistics.median(many) / statistics.median(one)]
-        rows = {key: row for key, row in rows.items() if key in self.measured}
-        titles = {n: SERVED[n].contestant.title for n in (OURS, "one", *self.options.peers)}
-        found = [f"- {titles[n]}: {report.versions(each)}" for n, each in self.versions.items()]
-        how = f"--repeat {self.options.repeat} --seconds {self.options.seconds:g}"
-        command = f"python benchmarks/serve.py {how} --write"
-        kernel = f"{platform.system()} {platform.release()}"
-        machine = f"{processor()}, {os.cpu_count()} cores, {kernel}"
-        parts = [
-            "## Served things of Python",
-            f"Made by `{command}`, {datetime.now(tz=UTC).date()}.",
-            f"{machine}; servers on core {self.server_core}, load on core {self.load_core}.",
-            "\n".join(found),
-            '"Ours 2×" says that our server with `batch=32` is twice as good in that run.',
-            report.table(rows, titles, self.measured),
-            "\n".join(f"- {line}" for line in self.left_out),
-            "### From the least to the greatest of the repeats",
-            report.spreads(rows, titles, self.measured),
-        ]
-        return "\n\n".join(part for part in parts if part) + "\n"
+    def titles(self) -> dict[str, str]:
+        """The contestants, by name."""
+        return {n: SERVED[n].contestant.title for n in (OURS, "one", *self.options.peers)}
 
 
 def names_at(url: str, path: str) -> tuple[str, str]:
@@ -313,29 +279,5 @@ def cpu_s(url: str) -> float:
     return total
 
 
-def main() -> None:
-    """Measure, print, and write if asked to."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeat", type=int, default=5, help="turns of each server")
-    parser.add_argument("--seconds", type=float, default=3, help="of load, a turn")
-    parser.add_argument("--things", nargs="+", choices=list(LIBRARIES), default=list(LIBRARIES))
-    parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS)
-    cache = Path("~/.cache/workbench-benchmarks").expanduser()
-    parser.add_argument("--envs", type=Path, default=cache, help=f"the peers' ({cache})")
-    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
-    options = parser.parse_args()
-    if missing := [tool for tool in ("wrk", "taskset") if not shutil.which(tool)]:
-        sys.exit(f"{' and '.join(missing)} must be installed (Debian: apt install wrk util-linux)")
-    with tempfile.TemporaryDirectory(prefix="serve-") as work:
-        run = Run(options, Path(work))
-        run.all()
-        page = run.page()
-    print(page)
-    if options.write:
-        report.write("serve", page)
-
-
 if __name__ == "__main__":
-    main()
+    beside.main(Run, __doc__, list(LIBRARIES), PEERS, seconds=3)

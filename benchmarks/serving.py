@@ -17,29 +17,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
-import resource
-import shutil
 import sys
-import tempfile
-import time
-from collections import defaultdict
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
 
+import beside
 import busy
 import load
 import overhead
-import psutil
-import report
 from bodies import NotSent
 from cases import CASES
 from contestants import CONTESTANTS, NotRunning
 from models import IMAGE, write_models
-from quick import processor
 from report import LATENCY, OURS, RATE, Row, Target
 
 HERE = Path(__file__).parent
@@ -62,16 +51,14 @@ PEERS = [name for name in CONTESTANTS if name != OURS]
 CHOICES = [*CASES, "busy", "overhead"]
 
 
-class Run:
+class Run(beside.Run):
     """One run: what is asked for, and what was measured so far."""
 
+    program, title, what = "serving", "Our server beside its peers", "cases"
+
     def __init__(self, options: argparse.Namespace, work: Path) -> None:
-        self.options, self.work, self.models = options, work, work / "models"
-        self.load_core, self.server_core = sorted(os.sched_getaffinity(0))[:2]
-        self.began = cpu_s()
-        self.measured: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        self.versions: dict[str, dict[str, str]] = {}
-        self.left_out: list[str] = []
+        super().__init__(options, work)
+        self.models = work / "models"
         write_models(self.models)
         for key in (*self.options.cases, *(["latency"] if "busy" in self.options.cases else [])):
             if key in CASES:
@@ -163,95 +150,14 @@ class Run:
         except (NotRunning, RuntimeError, ValueError) as error:
             self.leave_out("one repeat of what is asked of ours alone", error)
 
-    def note(self, key: str, name: str, figure: float) -> None:
-        """Keep a figure, and say it."""
-        self.measured[key][name].append(figure)
-        print(f"{key:18} {name:12} {ROWS[key].unit.write(figure)}", flush=True)
+    def rows(self) -> dict[str, Row]:
+        """The lines of the table, by key."""
+        return ROWS
 
-    def leave_out(self, what: str, why: Exception) -> None:
-        """Keep what cannot be measured and why, and say it."""
-        line = f"Left out: {what}: {why}"
-        print(line, flush=True)
-        if line not in self.left_out:
-            self.left_out.append(line)
-
-    def page(self) -> str:
-        """All that was measured, as a section of RESULTS.md."""
-        titles = {name: CONTESTANTS[name].title for name in [OURS, *self.options.peers]}
-        rows = {key: row for key, row in ROWS.items() if key in self.measured}
-        return report.section(
-            made=f"`{command(self.options)}`, {datetime.now(tz=UTC).date()}",
-            machine=self.machine(),
-            versions=[
-                f"{titles[name]}: {report.versions(found)}" for name, found in self.versions.items()
-            ],
-            table=report.table(rows, titles, self.measured),
-            spreads=report.spreads(rows, titles, self.measured),
-            left_out=self.left_out,
-        )
-
-    def machine(self) -> str:
-        """Where it was measured, and how quiet it was there; asked once all have ended."""
-        began, ended = self.began, cpu_s()
-        foreign_s = (ended.busy - began.busy) - (ended.own - began.own)
-        share = max(foreign_s, 0) / (ended.wall - began.wall) / (os.cpu_count() or 1)
-        return (
-            f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}; "
-            f"servers on core {self.server_core}, load on core {self.load_core}; "
-            f"others took {share:.0%} of the machine meanwhile"
-        )
-
-
-class Seconds(NamedTuple):
-    """Seconds of wall clock, of all processors at work, and of them for this run."""
-
-    wall: float
-    busy: float
-    own: float
-
-
-def cpu_s() -> Seconds:
-    """Until now; of this run's processes, those that were waited for."""
-    times = psutil.cpu_times()
-    usages = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    own = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-    return Seconds(time.monotonic(), times.user + times.nice + times.system, own)
-
-
-def command(options: argparse.Namespace) -> str:
-    """What to type for the same run."""
-    words = ["python benchmarks/serving.py"]
-    words += [f"--repeat {options.repeat}", f"--seconds {options.seconds:g}"]
-    if options.cases != CHOICES:
-        words.append(f"--cases {' '.join(options.cases)}")
-    if options.peers != PEERS:
-        words.append(f"--peers {' '.join(options.peers)}")
-    return " ".join([*words, "--write"])
-
-
-def main() -> None:
-    """Measure, print, and write if asked to."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeat", type=int, default=5, help="turns of each contestant")
-    parser.add_argument("--seconds", type=float, default=5, help="of load, a turn")
-    parser.add_argument("--cases", nargs="+", choices=CHOICES, default=CHOICES)
-    parser.add_argument("--peers", nargs="*", choices=PEERS, default=PEERS)
-    cache = Path("~/.cache/workbench-benchmarks").expanduser()
-    parser.add_argument("--envs", type=Path, default=cache, help=f"the peers' ({cache})")
-    parser.add_argument("--write", action="store_true", help="write benchmarks/RESULTS.md")
-    options = parser.parse_args()
-    if missing := [tool for tool in ("wrk", "taskset") if not shutil.which(tool)]:
-        sys.exit(f"{' and '.join(missing)} must be installed (Debian: apt install wrk util-linux)")
-    with tempfile.TemporaryDirectory(prefix="serving-") as work:
-        run = Run(options, Path(work))
-        run.all()
-        page = run.page()
-    print(page)
-    if options.write:
-        report.write("serving", page)
+    def titles(self) -> dict[str, str]:
+        """The contestants, by name."""
+        return {name: CONTESTANTS[name].title for name in [OURS, *self.options.peers]}
 
 
 if __name__ == "__main__":
-    main()
+    beside.main(Run, __doc__, CHOICES, PEERS, seconds=5)

@@ -103,6 +103,7 @@ def test_put(report: Any) -> None:
 def test_page(report: Any) -> None:
     """The page says how it was made, where, with what, and who was left out."""
     page = report.section(
+        title="Our server beside its peers",
         made="`make`, 2026-01-01",
         machine="a machine",
         versions=["Ours: " + report.versions({"ours": "1", "numpy": "2"})],

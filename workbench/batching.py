@@ -59,6 +59,7 @@ class BatchQueue(Generic[_W]):
         # requests whose time limit has passed; they run after the others of their level
         self._late: list[deque[_W]] = [deque() for _ in range(count)]
         self._has_deadlines = False
+        self._company, self._company_s = 0, -math.inf
 
     def __len__(self) -> int:
         return sum(map(len, (*self._levels, *self._late)))
@@ -87,6 +88,8 @@ class BatchQueue(Generic[_W]):
         pending, is_closed = self._pending()
         if not pending:
             return Taken([], expired)
+        if not is_closed and now_s < self._company_s and len(pending) < self._company:
+            return Taken([], expired, self._company_s - now_s)
         delay_s = self._batching.delay_s
         over_s = min(each.came_s for each in pending) + delay_s
         if not delay_s or now_s < over_s:
@@ -98,6 +101,10 @@ class BatchQueue(Generic[_W]):
         for each in pending:
             self.remove(each)
         return Taken(pending, expired)
+
+    def expect(self, company: int, until_s: float) -> None:
+        """Have a batch wait until there are *company* requests, but not after *until_s*."""
+        self._company, self._company_s = company, until_s
 
     def remove(self, waiting: _W) -> bool:
         """Remove *waiting*. Returns False if it is not in the queue."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import lru_cache
@@ -390,7 +390,8 @@ class FunctionModel:
     it calls no other model, and the time of a run depends on the size of its inputs only, as of an
     estimator. *concurrent*: how many of its runs go on at once, 0 for any number; a generator runs
     while it computes its next answer. *some*: is called instead where it is there, with the outputs
-    that are wanted and the inputs by name; it may leave out other outputs.
+    that are wanted and the inputs by name; it may leave out other outputs. *alike*: only requests
+    run together of whose inputs it tells the same, since the function takes others another way.
     """
 
     function: Callable[..., Any]
@@ -406,6 +407,7 @@ class FunctionModel:
     steady: bool = False
     concurrent: int = 1
     some: Callable[[Sequence[str], Mapping[str, Any]], Mapping[str, Any]] | None = None
+    alike: Callable[[Mapping[str, Any]], Hashable] | None = None
 
     @property
     def schedule(self) -> Schedule | None:

@@ -212,3 +212,17 @@ def test_everybody_runs_once(
         assert len({each.key for each in batch}) == 1
         seen.extend(each.what for each in batch)
     assert sorted(map(int, seen)) == list(range(len(sizes)))
+
+
+def test_company() -> None:
+    """A batch waits for so many requests until then, unless it is complete."""
+    queue = queue_of("a", "b")
+    queue.expect(3, 1.0)
+    assert queue.take(0.25).wait_s == 0.75
+    assert took(queue, 1.0) == ["a", "b"]
+    queue = queue_of("a", "b", "cx")
+    queue.expect(4, 1.0)
+    assert took(queue) == ["a", "b"]
+    queue.add(waiting("d", key="x"), 0.0)
+    queue.expect(2, 1.0)
+    assert took(queue) == ["cx", "d"]

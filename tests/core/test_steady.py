@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inside import learned, lease, opened, submit
+from inside import learned, lease, opened, runner, submit
 
 from workbench.core import ServerCore
 from workbench.core.inference.runner import STEADY_S
@@ -258,3 +258,69 @@ def test_the_pace_of_batches() -> None:
     assert pace.expected_s(128) == float("inf")
     pace.observe(8, 0.25)
     assert (pace.expected_s(15), pace.expected_s(16)) == (0.25, 0.5)
+
+
+class Clock:
+    """A clock that stands still, but during the runs of *rig*, which take 0.1 s each."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.now_s = 0.0
+        rig.gate = self.pass_time
+        with lease(rig.core, "f") as held:
+            runner(rig.core, held)._clock = lambda: self.now_s  # type: ignore[attr-defined]
+
+    def pass_time(self) -> None:
+        self.now_s += 0.1
+
+
+def three(rig: Rig) -> Clock:
+    """A run of three requests, two of which came while another ran."""
+    clock = Clock(rig)
+    inside, gate = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        clock.pass_time()
+        inside.set()
+        assert gate.wait(LONG_S)
+
+    rig.gate = hold
+    first = submit(rig.core, asked(1.0))
+    assert inside.wait(LONG_S)
+    waiting = [submit(rig.core, asked(row)) for row in (2.0, 3.0)]
+    gate.set()
+    assert result(first) == [2.0]
+    waiting.append(submit(rig.core, asked(4.0)))
+    assert [result(each) for each in waiting] == [[4.0], [6.0], [8.0]]
+    return clock
+
+
+def test_company(rig: Rig) -> None:
+    """Those who are there or were just answered run together: who comes first waits for them."""
+    rig.serve(8, alone_s=STEADY_S)
+    three(rig)
+    for _ in range(3):
+        together = [submit(rig.core, asked(row)) for row in (5.0, 6.0, 7.0)]
+        assert [result(each) for each in together] == [[10.0], [12.0], [14.0]]
+    assert [rows for rows, _ in rig.runs] == [[1.0], [2.0, 3.0, 4.0], *[[5.0, 6.0, 7.0]] * 3]
+
+
+def test_company_that_stays_away(rig: Rig) -> None:
+    """Nobody is waited for once a tenth of the last run has passed, nor by who ran alone."""
+    rig.serve(8, alone_s=STEADY_S)
+    clock = three(rig)
+    late = submit(rig.core, asked(5.0))
+    while not late.done():
+        clock.pass_time()
+    assert result(submit(rig.core, asked(6.0))) == [12.0]
+    assert [rows for rows, _ in rig.runs[2:]] == [[5.0], [6.0]]
+
+
+def test_no_company_here(rig: Rig) -> None:
+    """The thread in which requests come waits for none of them."""
+    rig.serve(8, alone_s=STEADY_S)
+    three(rig)
+    rig.learned.pace = Fixed(BRIEF_S, NBYTES)  # type: ignore[assignment]
+    assert rig.all_now(1.0) == [[2.0]]
+    waiting = submit(rig.core, asked(2.0))
+    rig.soon.pop()()
+    assert result(waiting) == [4.0]

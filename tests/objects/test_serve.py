@@ -3,11 +3,15 @@
 import gc
 import re
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import httpx
+import inside
 import numpy as np
 import onnx
 import pandas as pd
@@ -19,6 +23,7 @@ from workbench.errors import InvalidRequest, LoadFailed, MemoryExhausted, UsageE
 
 sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
+from sklearn.base import BaseEstimator  # noqa: E402
 from sklearn.compose import ColumnTransformer  # noqa: E402
 from sklearn.datasets import load_iris  # noqa: E402
 from sklearn.feature_extraction.text import CountVectorizer  # noqa: E402
@@ -278,6 +283,69 @@ def test_rankers(wb: Workbench, name: str) -> None:
 
 
 # ── what is served ──────────────────────────────────────────────────────────
+
+
+class Kinds(BaseEstimator):  # type: ignore[misc]
+    """An estimator that tells the type of the first number that it gets; three rows wait."""
+
+    inside, gate = threading.Event(), threading.Event()
+
+    def fit(self, rows: Any) -> "Kinds":
+        self.n_features_in_ = rows.shape[1]
+        return self
+
+    def predict(self, rows: Any) -> Any:
+        if len(rows) == 3:
+            Kinds.inside.set()
+            assert Kinds.gate.wait(30)
+        first = rows[0, 0] if isinstance(rows, np.ndarray) else rows.iloc[0, 0]
+        return np.full(len(rows), type(first).__name__, object)
+
+
+@pytest.mark.parametrize(
+    ("example", "other"),
+    [
+        (np.array([[1], [2]]), 0.5),
+        (np.array([[1], [2]], np.float32), 0.1),
+        (pd.DataFrame({"a": [1, 2], "b": [1.5, 2.5]}), 0.5),
+        (pd.DataFrame({"a": [1, 2], "b": ["x", "y"]}), 0.5),
+        (pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": ["x", "y"]}), 0.5),
+        (pd.DataFrame({"a": np.array([1, None], object), "b": ["x", "y"]}), np.nan),
+    ],
+)
+def test_company_changes_no_answer(wb: Workbench, example: Any, other: float) -> None:
+    """A request whose numbers are of another datatype runs in another batch than the rest."""
+    wb.serve(Kinds().fit(example), "kinds", example=example, batch=8)
+    is_array = isinstance(example, np.ndarray)
+    one = example[:1]
+    strange = np.array([[other]]) if is_array else one.assign(a=[other])
+    ask = partial(wb.infer, "kinds")
+    usual, unusual = (ask(rows).tolist() for rows in (one, strange))
+    assert usual != unusual
+    Kinds.inside.clear()
+    Kinds.gate.clear()
+    with ThreadPoolExecutor(5) as threads:
+        threads.submit(ask, np.repeat(one, 3, axis=0) if is_array else pd.concat([one] * 3))
+        assert Kinds.inside.wait(30)
+        asked = [threads.submit(ask, rows) for rows in (one, strange, one, strange)]
+        inside.until(lambda: inside.queued(wb._core, "kinds") == 4)
+        Kinds.gate.set()
+        answers = [each.result(30).tolist() for each in asked]
+    assert answers == [usual, unusual, usual, unusual]
+
+
+def test_a_full_collection_that_is_near(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes when something is served, and not while requests wait for their answers."""
+    collected: list[int] = []
+    near = SimpleNamespace(
+        get_threshold=lambda: (700, 10, 10),
+        get_count=lambda: (0, 0, 3 - 3 * len(collected)),
+        collect=lambda: collected.append(1),
+    )
+    monkeypatch.setattr("workbench.objects.python_models.gc", near)
+    for _ in range(2):
+        wb.serve(classifier(), "collected")
+    assert collected == [1]
 
 
 def test_functions_are_served_too(wb: Workbench) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -36,9 +36,9 @@ class Session:
     inputs only. *may_call*: it may request other models while it runs. *recovers*: it still runs
     after a run that had too little memory. *divisible*: it may run on a part of a request first, to
     learn what a run takes. *schedule*: how the core runs its requests; without one each runs at
-    once. *parts*: the models of an ensemble, by name and version (``None``: the latest). The core
-    sets *runner*, which runs the requests, and *loaded_from*, its ``ModelSource``, when the model
-    becomes READY.
+    once. *alike*: see ``FunctionModel``. *parts*: the models of an ensemble, by name and version
+    (``None``: the latest). The core sets *runner*, which runs the requests, and *loaded_from*, its
+    ``ModelSource``, when the model becomes READY.
     """
 
     signature: Signature
@@ -50,6 +50,7 @@ class Session:
     recovers: bool = True
     divisible: bool = False
     schedule: Schedule | None = None
+    alike: Callable[[Mapping[str, Any]], Hashable] | None = None
     parts: Mapping[tuple[str, int | None], ModelId] = MappingProxyType({})
     runner: Any = None
     loaded_from: Any = None

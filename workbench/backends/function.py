@@ -83,6 +83,7 @@ class FunctionSession(Runnable):
         self._some = function.some
         self.steady = function.steady
         self.concurrent = function.concurrent
+        self.alike = function.alike
 
     def run(
         self,

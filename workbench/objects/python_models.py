@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -235,6 +236,7 @@ class PythonModels:
                 columns=made.columns,
                 steady=made.steady,
                 some=made.some if function.function is made.call else None,
+                alike=made.alike,
             )
             self._register(ModelId(name, 1), function)
             told = Served(name, _how(made), function.inputs, function.outputs)
@@ -247,6 +249,8 @@ class PythonModels:
         core = self._core()
         core.call(core.register, model, function)
         self._keep(model.name, None)
+        if 0 < gc.get_threshold()[2] < 4 * gc.get_count()[2]:
+            gc.collect()  # it is soon due, for the libraries: all requests would wait for it then
 
 
 def _how(made: Servable) -> str:

@@ -6,7 +6,7 @@ estimator had it when it was fitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -27,24 +27,27 @@ class Rows:
     """The *inputs* of a model of rows; *columns* are the names of those of its only matrix.
 
     *thing* makes of arrays by input what the estimator itself takes. *given* is the caller's
-    example, ``None`` without one.
+    example, ``None`` without one. *alike*: see ``FunctionModel``.
     """
 
     inputs: Mapping[str, Hint]
     thing: Callable[[Mapping[str, Array]], Any]
     columns: tuple[str, ...] = ()
     given: Any = field(default=None, repr=False)
+    alike: Callable[[Mapping[str, Array]], Hashable] | None = None
 
 
 class Column(NamedTuple):
     """A column as an input: its datatype, whether values may be missing, and what makes it again.
 
-    *rebuild* takes the values as an array of one dimension.
+    *rebuild* takes the values as an array of one dimension. What *alike* tells of them, if it is
+    there, is equal for those that it makes of the same datatype.
     """
 
     datatype: str
     missing: bool
     rebuild: Callable[[Array], Any]
+    alike: Callable[[Array], Hashable] | None = None
 
 
 def matrix_rows(
@@ -58,8 +61,16 @@ def matrix_rows(
         array = arrays[_MATRIX]
         return array if dtype == array.dtype else narrow(array, dtype)
 
-    thing = _named(matrix, columns)
-    return Rows({_MATRIX: Hint(datatype, (-1, width))}, thing, tuple(columns), given=given)
+    def alike(arrays: Mapping[str, Array]) -> Hashable:
+        return matrix(arrays).dtype
+
+    return Rows(
+        {_MATRIX: Hint(datatype, (-1, width))},
+        _named(matrix, columns),
+        tuple(columns),
+        given=given,
+        alike=None if datatype == datatype_of(np.empty(0, dtype)) else alike,
+    )
 
 
 def text_matrix_rows(width: int, columns: Sequence[str] = (), given: Any = None) -> Rows:
@@ -173,12 +184,17 @@ def _of_table(table: Any, by_column: bool, columns: Sequence[str]) -> Rows:
         return matrix_rows(len(names), names, dtypes[0], given=table)
     import pandas as pd
 
+    def narrowed(arrays: Mapping[str, Array]) -> list[Array]:
+        return [narrow(*each) for each in zip(arrays[_MATRIX].T, dtypes, strict=True)]
+
     def thing(arrays: Mapping[str, Array]) -> Any:
-        columns = zip(arrays[_MATRIX].T, dtypes, strict=True)
-        made = pd.DataFrame({n: narrow(*each) for n, each in enumerate(columns)})
+        made = pd.DataFrame(dict(enumerate(narrowed(arrays))))
         return made.set_axis(pd.Index(list(names)), axis=1)
 
-    return replace(matrix_rows(len(names), names, given=table), thing=thing)
+    def alike(arrays: Mapping[str, Array]) -> Hashable:
+        return tuple([each.dtype for each in narrowed(arrays)])
+
+    return replace(matrix_rows(len(names), names, given=table), thing=thing, alike=alike)
 
 
 def _of_sparse(example: Any) -> Rows:
@@ -207,7 +223,7 @@ def table_rows(table: Any) -> Rows:
         return rows
 
     columns = tuple(names) if len(names) == 1 else ()  # the names of inputs are those of several
-    return Rows(_hints(made), thing, columns, given=table)
+    return Rows(_hints(made), thing, columns, given=table, alike=_alike(made))
 
 
 def _object_rows(array: Array, columns: Sequence[str]) -> Rows:
@@ -224,13 +240,20 @@ def _object_rows(array: Array, columns: Sequence[str]) -> Rows:
             rows[:, place] = np.asarray(made[name].rebuild(arrays[name].reshape(-1)), object)
         return pd.DataFrame(rows, columns=names) if columns else rows
 
-    return Rows(_hints(made), thing, given=table)
+    return Rows(_hints(made), thing, given=table, alike=_alike(made))
 
 
 def _hints(columns: Mapping[str, Column]) -> dict[str, Hint]:
     return {
         name: Hint(each.datatype, (-1, 1), missing=each.missing) for name, each in columns.items()
     }
+
+
+def _alike(columns: Mapping[str, Column]) -> Callable[[Mapping[str, Array]], Hashable] | None:
+    tell = {name: each.alike for name, each in columns.items() if each.alike is not None}
+    if not tell:
+        return None
+    return lambda arrays: tuple([of(arrays[name].reshape(-1)) for name, of in tell.items()])
 
 
 def column_of(name: str, series: Any) -> Column:
@@ -245,7 +268,8 @@ def column_of(name: str, series: Any) -> Column:
     if dtype.kind in "biuf":  # pandas' own numbers, which may be missing
         if not is_exact(known := series.dropna(), dtype):
             return _of_large(name, known, len(known) < len(series))
-        return Column("FP64", False, lambda values: _nullable(values, dtype))
+        kind = None if dtype.kind == "f" else _is_whole
+        return Column("FP64", False, lambda values: _nullable(values, dtype), kind)
     return _of_objects(name, series)
 
 
@@ -253,12 +277,15 @@ def _of_numbers(name: str, series: Any) -> Column:
     dtype = series.dtype
     if dtype.kind == "b":
         return Column("BOOL", False, lambda values: values)
-    if dtype.kind in "iu":
-        if not is_exact(series, dtype):
-            return Column("INT64" if dtype.kind == "i" else "UINT64", False, lambda values: values)
-        return Column("FP64", False, lambda values: narrow(values, dtype))
-    if dtype.kind == "f":
-        return Column("FP64", False, lambda values: narrow(values, dtype))
+    if dtype.kind in "iu" and not is_exact(series, dtype):
+        return Column("INT64" if dtype.kind == "i" else "UINT64", False, lambda values: values)
+    if dtype.kind in "iuf":
+        return Column(
+            "FP64",
+            False,
+            lambda values: narrow(values, dtype),
+            None if dtype == np.float64 else lambda values: narrow(values, dtype).dtype,
+        )
     raise UsageError(
         f"column {name!r} of the example is of {dtype}, which no input carries; if the model does "
         "not use it, leave it out of the example"
@@ -286,11 +313,16 @@ def narrow(values: Array, dtype: np.dtype[Any]) -> Array:
     return taken if np.array_equal(taken, values, equal_nan=dtype.kind == "f") else values
 
 
+def _is_whole(values: Array) -> bool:
+    known = values[~np.isnan(values)]
+    return np.array_equal(known, np.floor(known))
+
+
 def _nullable(values: Array, dtype: Any) -> Any:
     import pandas as pd
 
     missing = np.isnan(values)
-    if dtype.kind != "f" and not np.array_equal(values[~missing], np.floor(values[~missing])):
+    if dtype.kind != "f" and not _is_whole(values):
         return pd.array(values, dtype="Float64")  # as a table has them that was not fitted
     objects = values.astype(object)
     objects[missing] = pd.NA
@@ -314,7 +346,7 @@ def _of_categories(name: str, dtype: Any) -> Column:
     def rebuild(values: Array) -> Any:
         return categories(np.asarray(inner.rebuild(values)), dtype)
 
-    return Column(inner.datatype, inner.datatype == "BYTES", rebuild)
+    return Column(inner.datatype, inner.datatype == "BYTES", rebuild, inner.alike)
 
 
 def categories(values: Any, dtype: Any) -> Any:
@@ -356,17 +388,17 @@ def _of_objects(name: str, series: Any) -> Column:
 
         return Column("BYTES", True, rebuild)
     if kinds <= {int, float, bool, np.float64, np.int64, np.bool_}:
-        is_bool = kinds <= {bool, np.bool_}
+        is_bool, whole = kinds <= {bool, np.bool_}, np.dtype(np.int64)
 
         def numbers(values: Array) -> Any:
-            objects = narrow(values, np.dtype(np.int64)).astype(object)
+            objects = narrow(values, whole).astype(object)
             absent = np.isnan(values)
             if is_bool:
                 objects[~absent] = values[~absent].astype(bool)
             objects[absent] = marker
             return pd.Series(objects, dtype=dtype)
 
-        return Column("FP64", False, numbers)
+        return Column("FP64", False, numbers, lambda values: narrow(values, whole).dtype)
     shown = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise UsageError(
         f"column {name!r} of the example has values of {shown}: make it of one kind; if the model "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,8 @@ class Servable:
     calls, in words. *columns*: the names of the columns of the only input, a matrix. *rows* makes
     the arrays that *call* takes of rows as the caller has them: a table, a matrix, texts, tensors.
     *example*: one row of the caller's example, by input. *unfrozen*: the line that says why the
-    object itself is served, "" where a copy is. *steady* and *some*:
-    see ``FunctionModel``.
+    object itself is served, "" where a copy is. *steady*, *some* and *alike*: see
+    ``FunctionModel``.
     """
 
     thing: Any
@@ -36,3 +36,4 @@ class Servable:
     unfrozen: str = ""
     steady: bool = True
     some: Callable[[Sequence[str], Mapping[str, Array]], Mapping[str, Array]] | None = None
+    alike: Callable[[Mapping[str, Array]], Hashable] | None = None

@@ -53,6 +53,7 @@ def tabular(
         library=kind_of(thing),
         call=run,
         some=run.some,
+        alike=rows.alike,
         calls=" and ".join(dict.fromkeys(_METHODS.get(name, "predict") for name in calls)),
         inputs=rows.inputs,
         outputs=outputs,

@@ -37,6 +37,7 @@ from workbench.model import Batching, ModelId, Schedule
 from workbench.stop import stop_of_all
 
 _ALONE = Batching()
+_COMPANY = 0.1  # of the time of a run, for which the next one waits for as many requests
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -194,6 +195,7 @@ class Batched:
     def _work_here(self) -> None:
         """Run batches in this thread for a moment; have what is not brief run in another."""
         left_s = STEADY_S
+        self._queue.expect(0, 0.0)  # none could come while this thread waited
         while left_s > 0.0:
             batch = self._next()
             if batch is None:
@@ -230,7 +232,7 @@ class Batched:
                 answers[place] = error
                 continue
             size = request.batch_size
-            queue.add(_Here(_key(request), size, place=place, request=request), 0.0)
+            queue.add(_Here(self._key(request), size, place=place, request=request), 0.0)
         left_s = STEADY_S
         while batch := queue.take(0.0).batch:
             left_s -= direct.expected_s([each.request for each in batch])
@@ -259,7 +261,7 @@ class Batched:
             wanted = runs.fit(direct.model, direct.signature, request)
             parameters = request.parameters
             asked = _Queued(
-                _key(request),
+                self._key(request),
                 request.batch_size,
                 _whole(parameters.get("priority")),
                 _whole(parameters.get("timeout")) / 1e6,
@@ -314,7 +316,10 @@ class Batched:
         while (batch := first or self._next()) is not None:
             first = None
             is_brief = self._may_run_here and self._soon and self._is_brief(batch)
+            begun_s = self._clock()
             tell = partial(self._tell, batch, self._run(batch.asked))
+            took_s = self._clock() - begun_s
+            company = len(batch.asked) + len(self._queue)
             # so that this frame does not keep the tensors, and free them just before the next run
             del batch
             if not len(self._queue):
@@ -328,6 +333,9 @@ class Batched:
             if is_brief:
                 self._give_turn()
                 return
+            if self._may_run_here:
+                # clients that ask again would else come half in this batch, half in the next
+                self._queue.expect(company, self._clock() + took_s * _COMPANY)
 
     def _is_brief(self, batch: _Batch) -> bool:
         return self._all.expected_s([each.request for each in batch.asked]) < STEADY_S
@@ -403,6 +411,16 @@ class Batched:
             for each in ready:
                 _deliver(each)
 
+    def _key(self, request: InferRequest) -> object:
+        """Requests with equal keys can run in one batch; a new object if it can only run alone."""
+        if request.into or not request.inputs:
+            return object()
+        shapes = tuple((n, t.shape[1:]) for n, t in sorted(request.inputs.items()))
+        alike = self._all.session.alike
+        if alike is None:
+            return shapes
+        return shapes, alike({name: tensor.array for name, tensor in request.inputs.items()})
+
     def _refuse(self, asked: _Queued, error: WorkbenchError) -> None:
         self._runs.count_failure(self._all.model, error, asked.request.made_s)
         asked.turn.done(error)
@@ -419,13 +437,6 @@ def _bypasses_queue(batching: Batching | None) -> bool:
     if batching is None:
         return True
     return not (batching.delay_s or batching.ordered or batching.levels)
-
-
-def _key(request: InferRequest) -> object:
-    """Requests with equal keys can run in one batch; a new object if it can only run alone."""
-    if request.into or not request.inputs:
-        return object()
-    return tuple((n, t.shape[1:]) for n, t in sorted(request.inputs.items()))
 
 
 def _whole(value: object) -> int:
