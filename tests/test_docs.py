@@ -77,7 +77,7 @@ def first_line(described: type) -> str:
 def events_table() -> str:
     """The rows of docs/events.md: each kind of event, in the order of workbench/events.py."""
     found = [each for each in vars(events).values() if isinstance(each, type(Struct))]
-    told = [each for each in found if each not in (Struct, events.ToldEvent)]
+    told = [each for each in found if each not in (Struct, events.Event, events.ToldEvent)]
     rows = [
         f"| `{each.kind}` | `{each.__name__}` | {first_line(each)} | "
         f"{', '.join(f'`{one.name}`' for one in fields(each)) or ''} |"

@@ -9,10 +9,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
+from typing import Self
 from unittest import mock
 
 import httpx
@@ -25,11 +25,9 @@ from workbench import Workbench
 from workbench.errors import ServerNotRunning, ThreadsExhausted
 from workbench.threads import (
     CallThreads,
-    SharedPool,
     ThreadPool,
     Ticker,
     shielded,
-    start_thread,
 )
 
 
@@ -52,24 +50,6 @@ def test_work_is_done_and_answered() -> None:
     with pytest.raises(ZeroDivisionError):
         pool.submit(divmod, 7, 0).result(30)
     pool.close()
-
-
-def test_what_nobody_waits_for(caplog: pytest.LogCaptureFixture) -> None:
-    """It is done, in its turn; what it raises is told in the log, and the thread goes on."""
-    pool = ThreadPool(1, "test")
-    done: list[str] = []
-
-    def fail() -> None:
-        raise ValueError("on purpose")
-
-    pool.do(lambda: done.append("first"))
-    pool.do(fail)
-    assert pool.submit(lambda: [*done, "last"]).result(30) == ["first", "last"]
-    assert "on purpose" in caplog.text
-    pool.do(lambda: done.append("second"))
-    pool.close()
-    with pytest.raises(ServerNotRunning, match="the server is stopping"):
-        pool.do(fail)
 
 
 def test_no_more_threads_than_its_size() -> None:
@@ -96,7 +76,7 @@ def test_work_that_waits_for_other_work() -> None:
     pool = ThreadPool(2, "test")
     for _ in range(2):
         pool.submit(int).result(30)
-        until(lambda: bool(pool._shared._idle))
+        until(lambda: bool(pool._idle))
     together = threading.Barrier(2, timeout=30)
     futures = [pool.submit(together.wait) for _ in range(2)]
     assert sorted(future.result(30) for future in futures) == [0, 1]
@@ -180,7 +160,7 @@ def test_an_idle_thread_keeps_nothing() -> None:
     alive = weakref.ref(given)
     pool.submit(id, given).result(30)
     del given
-    until(lambda: pool._shared._idle == 1)
+    until(lambda: pool._idle == 1)
     assert alive() is None
     pool.close()
 
@@ -219,32 +199,6 @@ def test_close_does_what_was_submitted() -> None:
     assert [future.result(30) for future in futures] == [7, 7, 7]
     with pytest.raises(ServerNotRunning, match="the server is stopping"):
         pool.submit(int)
-
-
-def test_threads_end_after_a_close() -> None:
-    """All of them, those that are idle and those that work."""
-    pool, shared, gate = ThreadPool(2, "ending"), SharedPool(2, "ending"), threading.Event()
-    for _ in range(2):
-        pool.submit(gate.wait, 10)
-        do(shared, lambda: gate.wait(30), "a")
-    gate.set()
-    pool.submit(int).result(30)
-    for each in (pool, shared):
-        each.close()
-    until(lambda: not any(t.name.startswith("ending") for t in threading.enumerate()))
-
-
-def test_close_may_cancel() -> None:
-    """Work that has not begun can be cancelled with the close."""
-    pool = ThreadPool(1, "test")
-    gate, inside = threading.Event(), threading.Event()
-    running = pool.submit(lambda: (inside.set(), gate.wait(30)))
-    assert inside.wait(30)
-    waiting = pool.submit(int)
-    pool.close(cancel=True)
-    assert waiting.cancelled()
-    gate.set()
-    assert running.result(30)
 
 
 def test_exit_is_not_held_up() -> None:
@@ -290,193 +244,149 @@ def test_a_request_for_which_there_is_no_thread() -> None:
     assert "no more threads now" in refused.json()["error"]
 
 
-# ── threads that several keys share ─────────────────────────────────────────
+# ── several keys ──
 
 
 class Held:
     """Work that goes on until it is let go, and tells whose turn it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self.pool = ThreadPool(size, "test")
         self.begun: list[str] = []
+        self.refused: list[str] = []
         self.inside = threading.Semaphore(0)
         self.gate = threading.Semaphore(0)
 
-    def work(self, name: str) -> Callable[[], None]:
-        def work() -> None:
-            self.begun.append(name)
-            self.inside.release()
-            assert self.gate.acquire(timeout=30)
+    def __enter__(self) -> Self:
+        return self
 
-        return work
+    def __exit__(self, *_: object) -> None:
+        self.gate.release(100)
+        self.pool.close()
+        until(lambda: not self.pool._busy)
+        assert not self.pool._running
 
+    def do(self, keys: str, begin: int = 0) -> list[Callable[[], object]]:
+        """Work of each of the *keys*, of which as many *begin*."""
+        works = [partial(self._work, key) for key in keys]
+        for key, work in zip(keys, works, strict=True):
+            self.pool.do(work, key, partial(self.refused.append, key))
+        for _ in range(begin):
+            assert self.inside.acquire(timeout=30)
+        return works
 
-class Job:
-    """Work for a shared pool, and what came of it."""
-
-    def __init__(self, work: Callable[[], object], key: str) -> None:
-        self.key = key
-        self.told: Future[object] = Future()
-        self._work = work
-
-    def run(self) -> None:
-        self.told.set_result(self._work())
-
-    def refuse(self) -> None:
-        self.told.cancel()
-
-
-def do(pool: SharedPool, work: Callable[[], object], key: str) -> Job:
-    job = Job(work, key)
-    pool.do(job)
-    return job
+    def _work(self, name: str) -> None:
+        self.begun.append(name)
+        self.inside.release()
+        assert self.gate.acquire(timeout=30)
 
 
 def test_no_key_waits_for_another() -> None:
-    """Work of a key of which nothing is under way begins, however much of others is."""
-    pool, held = SharedPool(2, "test"), Held()
-    jobs = [do(pool, held.work("slow"), "slow") for _ in range(4)]
-    for _ in range(2):
+    """However much of others is under way, work of a key of which nothing is begins at once."""
+    with Held(2) as held:
+        held.do("aaaabcb", begin=4)
+        assert held.begun == ["a", "a", "b", "c"]
+        assert held.pool._busy == 4
+
+
+def test_a_key_whose_last_work_ended_is_new_again() -> None:
+    """What of it waits takes the place, though others have waited longer."""
+    with Held(1) as held:
+        held.do("aab", begin=2)
+        held.do("b")
+        held.gate.release()  # of a or b
         assert held.inside.acquire(timeout=30)
-    for name in ("a", "b"):
-        assert do(pool, lambda name=name: name, name).told.result(30) == name  # type: ignore[misc]
-    assert held.begun == ["slow", "slow"]
-    for _ in jobs:
-        held.gate.release()
-    for job in jobs:
-        job.told.result(30)
-    pool.close()
+        assert held.pool._running == {"a": 1, "b": 1}
 
 
-def test_a_key_that_has_taken_all_threads_leaves_others_their_share() -> None:
-    """Half of the size if there are two, a third if there are three; never less than one job."""
-    pool, held = SharedPool(4, "test"), Held()
-    jobs = [do(pool, held.work("slow"), "slow") for _ in range(5)]
-    for _ in range(4):
-        assert held.inside.acquire(timeout=30)
-    jobs += [do(pool, held.work("a"), "a") for _ in range(3)]
-    for _ in range(2):
-        assert held.inside.acquire(timeout=30)
-    jobs += [do(pool, held.work("b"), "b") for _ in range(2)]
-    assert held.inside.acquire(timeout=30)
-    assert held.begun[4:] == ["a", "a", "b"]
-    held.gate.release(len(jobs))
-    for job in jobs:
-        job.told.result(30)
-    pool.close()
+def test_keys_take_turns() -> None:
+    """A place that becomes free goes to the next key, and its other work is behind then."""
+    with Held(3) as held:
+        held.do("aabbb", begin=3)
+        held.do("aab")
+        assert held.begun == ["a", "a", "b"]
+        for _ in range(5):
+            held.gate.release()
+            assert held.inside.acquire(timeout=30)
+        assert sorted(held.begun[3:]) == ["a", "a", "b", "b", "b"]
+        assert held.pool._busy == 3
 
 
-def test_who_has_least_under_way_is_next() -> None:
-    """A place that becomes free goes to the key that has the fewest; else in order."""
-    pool, held = SharedPool(2, "test"), Held()
-    for _ in range(3):
-        do(pool, held.work("a"), "a")
-    for _ in range(2):
-        assert held.inside.acquire(timeout=30)
-    jobs = [do(pool, held.work("b"), "b") for _ in range(2)]
-    assert held.inside.acquire(timeout=30)  # b has none under way
-    held.gate.release()
-    held.gate.release()
-    for _ in range(5):
-        held.gate.release()
-    for job in jobs:
-        job.told.result(30)
-    assert held.begun[:3] == ["a", "a", "b"]
-    pool.close()
-
-
-def test_keys_that_have_as_many_under_way_take_turns() -> None:
-    """The first in the queue is next, and its other jobs are behind those of the others then."""
-    pool, held, other = SharedPool(5, "test"), Held(), Held()
-    jobs = [do(pool, held.work(key), key) for key in "aab"]
-    jobs += [do(pool, other.work("c"), "c") for _ in "cc"]
-    for inside in (held, held, held, other, other):
-        assert inside.inside.acquire(timeout=30)
-    jobs += [do(pool, held.work(key), key) for key in "bba"]
-    for _ in "ba":
-        other.gate.release()
-        assert held.inside.acquire(timeout=30)
-    assert held.begun[3:] == ["b", "a"]
-    held.gate.release(6)
-    for job in jobs:
-        job.told.result(30)
-    pool.close()
-
-
-def test_a_key_that_ran_before_waits_for_no_other() -> None:
-    """It is as new as one that never ran."""
-    pool, held = SharedPool(1, "test"), Held()
-    do(pool, int, "a").told.result(30)
-    until(lambda: pool._idle == 1)
-    running = do(pool, held.work("b"), "b")
-    assert held.inside.acquire(timeout=30)
-    assert do(pool, int, "a").told.result(30) == 0
-    held.gate.release()
-    running.told.result(30)
-    pool.close()
-
-
-def test_a_place_is_free_again_after_a_job() -> None:
-    """However many jobs there were, as many of one key may run at once as before."""
-    pool, held = SharedPool(2, "test"), Held()
-    for _ in range(2):
-        do(pool, int, "a").told.result(30)
-    jobs = [do(pool, held.work("a"), "a") for _ in range(2)]
-    for _ in jobs:
-        assert held.inside.acquire(timeout=30)
-    held.gate.release(2)
-    for job in jobs:
-        job.told.result(30)
-    pool.close()
-
-
-@pytest.mark.parametrize(
-    ("keys", "most"), [("aaaaaa", 2), ("aaaaaabbbbbb", 2), ("abcde", 5), ("aaabcabc", 3)]
-)
-def test_jobs_that_come_before_a_thread_has_begun(keys: str, most: int) -> None:
-    """They start no more threads than can run them at once: one that was started counts."""
-    pool, started = SharedPool(2, "test"), []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("workbench.threads.start_thread", lambda work, name: started.append(work))
-        jobs = [do(pool, lambda: None, key) for key in keys]
-    assert len(started) == most
-    for work in started:
-        threading.Thread(target=work, daemon=True).start()
-    for job in jobs:
-        job.told.result(30)
-    pool.close()
-
-
-def test_an_idle_thread_is_woken_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Busy again, it serves no other key; its own key starts no thread that could not begin."""
-    pool, held = SharedPool(1, "test"), Held()
-    do(pool, int, "a").told.result(30)
-    until(lambda: pool._idle == 1)
-    jobs = [do(pool, held.work("a"), "a")]
-    assert held.inside.acquire(timeout=30)
-    start = mock.Mock(side_effect=start_thread)
-    monkeypatch.setattr("workbench.threads.start_thread", start)
-    jobs.append(do(pool, held.work("a"), "a"))
-    start.assert_not_called()
-    assert do(pool, int, "b").told.result(30) == 0
-    start.assert_called_once()
-    held.gate.release(2)
-    for job in jobs:
-        job.told.result(30)
-    pool.close()
+def test_a_place_is_free_again_after_work() -> None:
+    """However much was done, as much of one key may be under way at once as before."""
+    with Held(2) as held:
+        for _ in range(2):
+            held.pool.submit(int).result(30)
+        held.do("aaa", begin=2)
+        assert held.pool._busy == 2
 
 
 def test_there_is_a_limit_to_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key of which nothing runs waits too where as many threads run as there may be."""
+    """A key of which nothing is under way waits too where there are as many as there may be."""
     monkeypatch.setattr("workbench.threads._MOST_THREADS", 2)
-    pool, held = SharedPool(1, "test"), Held()
-    jobs = [do(pool, held.work(key), key) for key in "abc"]
-    for _ in range(2):
-        assert held.inside.acquire(timeout=30)
-    assert (pool._threads, sorted(held.begun)) == (2, ["a", "b"])
-    held.gate.release(3)
-    for job in jobs:
-        job.told.result(30)
+    with Held(1) as held:
+        held.do("abc", begin=2)
+        assert (held.pool._threads, sorted(held.begun)) == (2, ["a", "b"])
+
+
+def test_a_close_may_refuse() -> None:
+    """What has not begun is refused and not done; afterwards nothing is taken."""
+    with Held(1) as held:
+        held.do("aaa", begin=1)
+        waiting = held.pool.submit(int)
+        begun = held.pool.submit(int)
+        assert begun.result(30) == waiting.result(30) == 0  # of another key
+        held.pool.close(finish=False)
+        assert held.refused == ["a", "a"]
+        with pytest.raises(ServerNotRunning, match="the server is stopping"):
+            held.do("a")
+    assert held.begun == ["a"]
+    until(lambda: not any(each.name.startswith("test-") for each in threading.enumerate()))
+
+
+def test_a_refused_future_is_cancelled() -> None:
+    """Whoever waits for it hears of it."""
+    pool, gate, inside = ThreadPool(1, "test"), threading.Event(), threading.Event()
+    running = pool.submit(lambda: (inside.set(), gate.wait(30)))
+    assert inside.wait(30)
+    waiting = pool.submit(int)
+    pool.close(finish=False)
+    assert waiting.cancelled()
+    gate.set()
+    assert running.result(30)
+
+
+def test_work_that_is_withdrawn() -> None:
+    """It leaves the queue at once; what has begun, or ended, is not withdrawn."""
+    with Held(1) as held:
+        running, first, second = held.do("aaa", begin=1)
+        assert held.pool.withdraw(first, "a")
+        assert not held.pool.withdraw(first, "a")
+        assert not held.pool.withdraw(running, "a")
+        assert held.pool.withdraw(second, "a")
+        assert not held.pool._waiting
+    assert held.begun == ["a"]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
+def test_work_that_fails(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    """Without a future, what it raises is told in the log, and the thread goes on."""
+    pool = ThreadPool(1, "test")
+    pool.do(mock.Mock(side_effect=error("its own words")))
+    assert pool.submit(int).result(30) == 0
+    assert "its own words" in caplog.text
     pool.close()
+
+
+def test_threads_that_are_there_go_on() -> None:
+    """Where no more can be started, one of them does the work of another key later."""
+    with Held(1) as held:
+        held.do("a", begin=1)
+        with no_threads():
+            held.do("b")
+        held.gate.release()
+        assert held.inside.acquire(timeout=30)
+        assert held.begun == ["a", "b"]
 
 
 def test_the_context_goes_along() -> None:
@@ -488,90 +398,7 @@ def test_the_context_goes_along() -> None:
     pool.close()
 
 
-def test_shared_threads_end() -> None:
-    """Jobs that have not begun are refused and not done; afterwards nothing is taken."""
-    pool, held = SharedPool(1, "ending"), Held()
-    running = do(pool, held.work("a"), "a")
-    waiting = [do(pool, held.work("a"), "a") for _ in range(2)]
-    assert held.inside.acquire(timeout=30)
-    pool.close()
-    assert [each.told.cancelled() for each in waiting] == [True, True]
-    with pytest.raises(ServerNotRunning, match="the server is stopping"):
-        do(pool, int, "a")
-    held.gate.release(3)
-    running.told.result(30)
-    until(lambda: not any(each.name.startswith("ending-") for each in threading.enumerate()))
-    assert held.begun == ["a"]
-
-
-def test_a_job_that_is_withdrawn() -> None:
-    """It leaves the queue at once; one that has begun, or ended, is not withdrawn."""
-    pool, held = SharedPool(1, "test"), Held()
-    running = do(pool, held.work("a"), "a")
-    waiting = [do(pool, held.work(name), "a") for name in "bcd"]
-    assert held.inside.acquire(timeout=30)
-    assert pool.withdraw(waiting[1])
-    assert not pool.withdraw(waiting[1])
-    assert not pool.withdraw(running)
-    held.gate.release(3)
-    assert [job.told.result(30) for job in (running, waiting[0], waiting[2])] == [None] * 3
-    assert held.begun == ["a", "b", "d"]
-    assert not pool.withdraw(running)
-    pool.close()
-
-
-def test_a_key_whose_only_job_is_withdrawn() -> None:
-    """Nothing is left of it in the queue, for which a thread could come."""
-    pool, held = SharedPool(1, "test"), Held()
-    running = do(pool, held.work("a"), "a")
-    assert held.inside.acquire(timeout=30)
-    assert pool.withdraw(do(pool, int, "a"))
-    assert not pool._waiting
-    held.gate.release()
-    running.told.result(30)
-    pool.close()
-
-
-@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit])
-def test_a_job_that_fails(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
-    """What it raises is told in the log, and the thread goes on."""
-    pool = SharedPool(1, "test")
-    do(pool, mock.Mock(side_effect=error("its own words")), "a")
-    assert do(pool, int, "a").told.result(30) == 0
-    assert "its own words" in caplog.text
-    pool.close()
-
-
-def test_an_idle_thread_keeps_no_job() -> None:
-    """What a job had is free as soon as it has ended."""
-    pool = SharedPool(1, "test")
-    job = weakref.ref(do(pool, int, "a"))
-    until(lambda: pool._idle == 1)
-    assert job() is None
-    pool.close()
-
-
-def test_shared_threads_that_cannot_be_started() -> None:
-    """Where none can be started that is said, and the job is not done later; the next one is."""
-    pool = SharedPool(2, "test")
-    refused = Job(int, "key")
-    with no_threads(), pytest.raises(ThreadsExhausted, match="no more threads now"):
-        pool.do(refused)
-    assert do(pool, int, "key").told.result(30) == 0
-    assert not refused.told.done()
-    pool.close()
-
-
-def test_shared_threads_that_are_there_go_on() -> None:
-    """Where no more can be started, one of them does the job of another key later."""
-    pool, held = SharedPool(1, "test"), Held()
-    running = do(pool, held.work("a"), "a")
-    assert held.inside.acquire(timeout=30)
-    with no_threads():
-        waiting = do(pool, int, "b")
-    held.gate.release()
-    assert (running.told.result(30), waiting.told.result(30)) == (None, 0)
-    pool.close()
+# ── what interrupts do not stop ──
 
 
 def test_shielded_work_ends_before_an_interrupt_is_raised() -> None:

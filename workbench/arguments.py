@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import (
-    Parameter,
     Signature,
     getattr_static,
     iscoroutinefunction,
@@ -76,8 +75,7 @@ def _mistake(
 ) -> str:
     """What is wrong with a call of *function*, and what was meant, or what it takes."""
     taken = signature(function)
-    named = [each.replace(annotation=Parameter.empty) for each in taken.parameters.values()]
-    named = named[1:] if named[0].name == "self" else named
+    named = [p.replace(annotation=p.empty) for p in taken.parameters.values() if p.name != "self"]
     for word in kwargs:
         if word in taken.parameters:
             continue
@@ -85,9 +83,9 @@ def _mistake(
             return f"{called}: {gone}"
         if cure := meant(word, [each.name for each in named]):
             return f"{called}: there is no argument {word!r}{cure}"
-    shown = str(Signature(named))
+    told = "wrong arguments"
     try:
         taken.bind(*args, **kwargs)
     except TypeError as error:
-        return f"{called}: {error}; it takes {shown}"
-    return f"{called}: wrong arguments; it takes {shown}"
+        told = str(error)
+    return f"{called}: {told}; it takes {Signature(named)}"

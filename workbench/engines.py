@@ -23,16 +23,12 @@ def engines(version_of: Callable[[str], str | None] = installed) -> dict[str, st
     return {name: version for name in ENGINES if (version := version_of(name))}
 
 
-def repair(there: dict[str, str]) -> str:
-    """The command that leaves one of the packages *there*, whole."""
-    wanted = "onnxruntime-gpu" if "onnxruntime-gpu" in there else "onnxruntime"
-    return f"pip uninstall -y {' '.join(there)} && pip install {wanted}"
-
-
 def overwritten(version_of: Callable[[str], str | None] = installed) -> str:
-    """What is wrong where several are installed, and what repairs it; else nothing."""
+    """What is wrong where several are installed, and the command that repairs it; else nothing."""
     there = engines(version_of)
     if len(there) < 2:
         return ""
     words = " and ".join(f"{name} {version}" for name, version in there.items())
-    return f"{words} are installed over each other, and may fail or miss the GPU: {repair(there)}"
+    wanted = "onnxruntime-gpu" if "onnxruntime-gpu" in there else "onnxruntime"
+    cure = f"pip uninstall -y {' '.join(there)} && pip install {wanted}"
+    return f"{words} are installed over each other, and may fail or miss the GPU: {cure}"

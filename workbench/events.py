@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from msgspec import Struct
 
@@ -19,55 +19,55 @@ from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 
 
-class Event:
-    """What happened: its *kind* in one word, and its text as ``str``."""
+class Event(Struct, frozen=True, gc=False):
+    """What happened: its *kind* in one word, and its text as ``str``, which *says* it.
 
-    __slots__ = ()
-    kind: str
+    The text may name the fields; bytes are shown with their unit.
+    """
+
+    kind: ClassVar[str]
+    says: ClassVar[str] = "{model}: {reason}"
+
+    def __str__(self) -> str:
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
+        shown = {n: show_nbytes(v) if n.endswith("nbytes") else v for n, v in values}
+        return self.says.format_map(shown)
 
 
-class ServerStarted(Event, Struct, frozen=True, gc=False):
+class ServerStarted(Event, frozen=True):
     """The server answers at *url*."""
 
     kind = "start"
+    says = "serving at {url}"
     url: str
 
-    def __str__(self) -> str:
-        return f"serving at {self.url}"
 
-
-class ServerStopped(Event, Struct, frozen=True, gc=False):
+class ServerStopped(Event, frozen=True):
     """The server has stopped."""
 
     kind = "stop"
-
-    def __str__(self) -> str:
-        return "stopped"
+    says = "stopped"
 
 
-class DeviceChosen(Event, Struct, frozen=True, gc=False):
+class DeviceChosen(Event, frozen=True):
     """Models run on *device*, and *reason* is why."""
 
     kind = "device"
+    says = "{device}, {reason}"
     device: str
     reason: str
 
-    def __str__(self) -> str:
-        return f"{self.device}, {self.reason}"
 
-
-class ModelLoading(Event, Struct, frozen=True, gc=False):
+class ModelLoading(Event, frozen=True):
     """Room for *nbytes* is claimed, and the load begins."""
 
     kind = "loading"
+    says = "{model}, room for {nbytes} claimed"
     model: ModelId
     nbytes: int
 
-    def __str__(self) -> str:
-        return f"{self.model}, room for {show_nbytes(self.nbytes)} claimed"
 
-
-class ModelLoaded(Event, Struct, frozen=True, gc=False):
+class ModelLoaded(Event, frozen=True):
     """The model is READY and holds *nbytes*; loading took *seconds*."""
 
     kind = "load"
@@ -79,7 +79,7 @@ class ModelLoaded(Event, Struct, frozen=True, gc=False):
         return f"{self.model}, {show_nbytes(self.nbytes)} in {self.seconds * 1e3:.0f} ms"
 
 
-class ModelLoadFailed(Event, Struct, frozen=True, gc=False):
+class ModelLoadFailed(Event, frozen=True):
     """The model could not be loaded."""
 
     kind = "failed"
@@ -91,18 +91,15 @@ class ModelLoadFailed(Event, Struct, frozen=True, gc=False):
         return prefix + self.reason.removeprefix(prefix)  # errors of ensembles begin with it too
 
 
-class ModelLoadCancelled(Event, Struct, frozen=True, gc=False):
+class ModelLoadCancelled(Event, frozen=True):
     """The model's load was cancelled, and *reason* is why."""
 
     kind = "cancelled"
     model: ModelId
     reason: str
 
-    def __str__(self) -> str:
-        return f"{self.model}: {self.reason}"
 
-
-class ModelOutgrown(Event, Struct, frozen=True, gc=False):
+class ModelOutgrown(Event, frozen=True):
     """The model holds *nbytes*, more than the *claimed_nbytes* that it had claimed."""
 
     kind = "outgrown"
@@ -115,7 +112,7 @@ class ModelOutgrown(Event, Struct, frozen=True, gc=False):
         return f"{self.model} holds {show_nbytes(self.nbytes)}, {more} more than it claimed"
 
 
-class ModelUnloading(Event, Struct, frozen=True, gc=False):
+class ModelUnloading(Event, frozen=True):
     """The model takes no new requests, and is unloaded after its *leases* running ones."""
 
     kind = "unloading"
@@ -128,19 +125,17 @@ class ModelUnloading(Event, Struct, frozen=True, gc=False):
         return f"{self.model}: {self.reason}{waiting}"
 
 
-class ModelUnloaded(Event, Struct, frozen=True, gc=False):
+class ModelUnloaded(Event, frozen=True):
     """The model's *nbytes* are free again, because an unload was asked for."""
 
     kind = "unload"
+    says = "{model}, {nbytes} freed: {reason}"
     model: ModelId
     nbytes: int
     reason: str
 
-    def __str__(self) -> str:
-        return f"{self.model}, {show_nbytes(self.nbytes)} freed: {self.reason}"
 
-
-class ModelEvicted(ModelUnloaded, frozen=True, gc=False):
+class ModelEvicted(ModelUnloaded, frozen=True):
     """The model's *nbytes* are free for others; it was idle for *idle_s*, ``None`` if in use."""
 
     kind = "evict"
@@ -148,13 +143,13 @@ class ModelEvicted(ModelUnloaded, frozen=True, gc=False):
     device_number: int = 0
 
 
-class ModelExpired(ModelUnloaded, frozen=True, gc=False):
+class ModelExpired(ModelUnloaded, frozen=True):
     """The model's *nbytes* are free again, because it was idle for the keep-alive time."""
 
     kind = "expire"
 
 
-class Thrashing(Event, Struct, frozen=True, gc=False):
+class Thrashing(Event, frozen=True):
     """Of *loads* loads, *returned* were of models just evicted; *models* take *nbytes* together."""
 
     kind = "thrash"
@@ -174,7 +169,7 @@ class Thrashing(Event, Struct, frozen=True, gc=False):
         )
 
 
-class ModelPrepared(Event, Struct, frozen=True, gc=False):
+class ModelPrepared(Event, frozen=True):
     """The model was prepared to load faster: it takes *nbytes* of disk, and took *seconds*."""
 
     kind = "prepare"
@@ -191,116 +186,64 @@ class ModelPrepared(Event, Struct, frozen=True, gc=False):
         )
 
 
-class ModelNotPrepared(Event, Struct, frozen=True, gc=False):
+class ModelNotPrepared(Event, frozen=True):
     """The model could not be prepared to load faster, and *reason* is why."""
 
     kind = "unprepared"
+    says = "{model} does not load faster: {reason}"
     model: ModelId
     reason: str
 
-    def __str__(self) -> str:
-        return f"{self.model} does not load faster: {self.reason}"
 
-
-class OptionIgnored(Event, Struct, frozen=True, gc=False):
+class OptionIgnored(Event, frozen=True):
     """The model runs without an *option* of its configuration, folder or load; *reason* is why."""
 
     kind = "ignored"
+    says = "{model} runs without {option}: {reason}"
     model: ModelId
     option: str
     reason: str
 
-    def __str__(self) -> str:
-        return f"{self.model} runs without {self.option}: {self.reason}"
 
-
-class MemoryDrifted(Event, Struct, frozen=True, gc=False):
+class MemoryDrifted(Event, frozen=True):
     """The models on *device* take *by_system_nbytes*, but *booked_nbytes* by the books."""
 
     kind = "drift"
+    says = "the models on {device} are booked with {booked_nbytes}, measured {by_system_nbytes}"
     device: str
     booked_nbytes: int
     by_system_nbytes: int
 
-    def __str__(self) -> str:
-        return (
-            f"the models on {self.device} are booked with {show_nbytes(self.booked_nbytes)}, "
-            f"measured {show_nbytes(self.by_system_nbytes)}"
-        )
 
-
-class RunStalled(Event, Struct, frozen=True, gc=False):
+class RunStalled(Event, frozen=True):
     """A run that was expected to be brief delayed all requests for *seconds*."""
 
     kind = "stall"
+    says = (
+        "a run of {model} delayed all other requests for {seconds:.1f} s: its runs use threads "
+        "until they are known to be brief again"
+    )
     model: ModelId
     seconds: float
 
-    def __str__(self) -> str:
-        held_up = f"a run of {self.model} delayed all other requests for {self.seconds:.1f} s"
-        return f"{held_up}: its runs use threads until they are known to be brief again"
 
-
-class MemoryRefused(Event, Struct, frozen=True, gc=False):
+class MemoryRefused(Event, frozen=True):
     """A model was not loaded because there was no room."""
 
     kind = "refused"
+    says = "{reason}"
     model: ModelId
     reason: str
     device_number: int = 0
 
-    def __str__(self) -> str:
-        return self.reason
 
-
-class EndpointMeasured(Event, Struct, frozen=True, gc=False):
-    """A *metric* of an endpoint, by CloudWatch's name: *seconds* for *nbytes*, or a *count*."""
-
-    kind = "endpoint"
-    metric: str
-    target_model: str
-    seconds: float | None = None
-    count: int | None = None
-    nbytes: int = 0
-
-    def __str__(self) -> str:
-        if self.seconds is None:
-            return f"{self.target_model}: {self.metric} {self.count}"
-        size = show_nbytes(self.nbytes)
-        return f"{self.target_model}: {self.metric} {self.seconds * 1e3:.1f} ms, {size}"
-
-
-class TargetNamed(Event, Struct, frozen=True, gc=False):
-    """The artifact *target_model* is about to be loaded, as the *model* that the platform names."""
-
-    kind = "target"
-    model: ModelId
-    target_model: str
-
-    def __str__(self) -> str:
-        return f"{self.model} is {self.target_model!r}"
-
-
-class EndpointWarned(Event, Struct, frozen=True, gc=False):
-    """Something is wrong with the artifact of *target_model*; *reason* says what."""
-
-    kind = "warning"
-    target_model: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.target_model}: {self.reason}"
-
-
-class ToldEvent(Event, Struct, frozen=True, gc=False):
+class ToldEvent(Event, frozen=True):
     """An event as another server reported it: its *kind*, its *text* and its *model*."""
 
-    kind: str
+    says = "{text}"
+    kind: str  # type: ignore[misc]  # a word of the other server's
     text: str
     model: ModelId | None = None
-
-    def __str__(self) -> str:
-        return self.text
 
 
 class Entry(NamedTuple):

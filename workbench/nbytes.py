@@ -18,12 +18,12 @@ _MOST = 2**63 - 1
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
 
 
-def parse_nbytes(text: str | int) -> int:
+def parse_nbytes(text: object) -> int:
     """The bytes in ``"64MiB"``, ``"1.5 GB"``, ``"500k"`` or a whole number, from 1 to 2**63 - 1.
 
     Raises ``SettingError`` for anything else.
     """
-    match = _AMOUNT.fullmatch(str(text).strip())
+    match = None if isinstance(text, float) else _AMOUNT.fullmatch(str(text).strip())
     amount = Decimal(match[1]) * _FACTORS[(match[2] or "").lower()] if match else 0
     if not 1 <= amount <= _MOST:
         raise SettingError(

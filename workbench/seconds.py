@@ -11,7 +11,7 @@ _LONGEST_S = 366 * 86400.0
 _SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,12})?)\s*(ms|s|min|h|d)?", re.IGNORECASE | re.ASCII)
 
 
-def parse_seconds(text: str | float, called: str = "") -> float:
+def parse_seconds(text: object, called: str = "") -> float:
     """The seconds in ``"5min"``, ``"1.5 h"``, ``"300"`` or a number, above 0 up to a year.
 
     Raises ``SettingError`` for anything else, which names the option that it is *called* by.

@@ -31,7 +31,7 @@ from workbench.contracts.sagemaker.endpoint.refusals import endpoint_refusal
 from workbench.contracts.sagemaker.endpoint.report import TargetStatistics
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore
 from workbench.contracts.sagemaker.errors import ContainerRefused
-from workbench.events import EndpointMeasured, EndpointWarned
+from workbench.contracts.sagemaker.events import EndpointMeasured, EndpointWarned
 from workbench.samples import write_models
 
 ACCESS_KEY = "0123456789abcdef"  # of the client

@@ -21,9 +21,9 @@ from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint import unpack as unpack_module
 from workbench.contracts.sagemaker.endpoint.endpoint import Endpoint
 from workbench.contracts.sagemaker.errors import ContainerRefused, DiskFull
+from workbench.contracts.sagemaker.events import EndpointMeasured
 from workbench.core import ServerCore
 from workbench.errors import MemoryExhausted, ModelNotFound, ThreadsExhausted
-from workbench.events import EndpointMeasured
 from workbench.settings import Settings
 
 _CODE = b"def model_fn(folder): ...\ndef predict_fn(data, model): return data\n"

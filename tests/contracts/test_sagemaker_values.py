@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from workbench import errors
 from workbench.backends.function import FunctionSession
+from workbench.contracts.sagemaker import events
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request
 from workbench.contracts.sagemaker.context import request_text
 from workbench.contracts.sagemaker.errors import ContainerRefused, DiskFull, ModelExists
@@ -17,10 +18,12 @@ from workbench.contracts.sagemaker.names import core_name, platform_name
 from workbench.contracts.sagemaker.paging import Page, page_of
 from workbench.contracts.sagemaker.refusals import Refusal, refusal_of
 from workbench.errors import InvalidRequest, LoadFailed, ModelNotReady, RunFailed, WorkbenchError
+from workbench.events import Event
 from workbench.inference import InferResponse
 from workbench.model import ModelId, check_name
 from workbench.tensor import Tensor
 
+PAGE = Path(__file__).parents[2] / "docs" / "sagemaker.md"
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 OURS = {
     WorkbenchError,
@@ -250,3 +253,21 @@ def test_a_media_type_that_an_answer_cannot_have(name: str) -> None:
     outputs = {key: Tensor.of([value], "BYTES") for key, value in values.items()}
     with pytest.raises(RunFailed, match="m:1 answered with an invalid media type"):
         code_payload(InferResponse(ModelId("m", 1), outputs))
+
+
+@pytest.mark.parametrize(
+    ("event", "text"),
+    [
+        (
+            events.EndpointMeasured("ModelLoadingTime", "a", seconds=0.01, nbytes=2**20),
+            "a: ModelLoadingTime 10.0 ms, 1.0 MiB",
+        ),
+        (events.EndpointMeasured("ModelCacheHit", "a", count=1), "a: ModelCacheHit 1"),
+        (events.TargetNamed(ModelId("a", 1), "v1/a\n.tar.gz"), "a:1 is 'v1/a\\n.tar.gz'"),
+        (events.EndpointWarned("a.tar.gz", "it is so"), "a.tar.gz: it is so"),
+    ],
+)
+def test_an_event_is_one_line(event: Event, text: str) -> None:
+    """Each event of the platform reads as one line, and is told on its page."""
+    assert str(event) == text
+    assert f"| `{event.kind}` | `{type(event).__name__}` |" in PAGE.read_text("utf-8")

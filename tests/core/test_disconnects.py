@@ -23,7 +23,6 @@ from workbench.model import Batching, FunctionModel, ModelId, Schedule, TensorSp
 from workbench.statistics import FailureReason
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
-from workbench.threads import Job
 
 SPECS = TensorSpec("x", "FP32", (-1, 1)), TensorSpec("y", "FP32", (-1, 1))
 
@@ -202,9 +201,9 @@ def test_just_when_it_needs_a_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
         rig.gate.entered()
     do = pool.do
 
-    def stop_and_do(job: Job) -> None:
+    def stop_and_do(*job: Any) -> None:
         stop.set(RequestStopped("scripted"))
-        do(job)
+        do(*job)
 
     with monkeypatch.context() as patch:
         patch.setattr(pool, "do", stop_and_do)

@@ -49,7 +49,6 @@ from workbench.settings import Settings
 from workbench.statistics import FailureReason
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
-from workbench.threads import Job
 
 X = np.array([1.0, 2.0], np.float32)
 
@@ -463,11 +462,11 @@ def test_a_step_that_gets_no_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch, b
     threads = core._running().requests.threads
     do, left = threads.do, [None] * begun
 
-    def fail(job: Job) -> None:
+    def fail(*job: Any) -> None:
         if not left:
             raise ThreadsExhausted("the system starts no more threads now")
         left.pop()
-        do(job)
+        do(*job)
 
     with monkeypatch.context() as patch:
         patch.setattr(threads, "do", fail)
@@ -717,10 +716,10 @@ def test_a_request_that_is_stopped_just_when_it_needs_a_thread(
     threads, stop = core._running().running, CancellationToken()
     do = threads.do
 
-    def stop_and_do(job: Job) -> None:
-        if isinstance(job, Execution):
+    def stop_and_do(*job: Any) -> None:
+        if isinstance(job[0].__self__, Execution):
             stop.set(RequestStopped("scripted"))
-        do(job)
+        do(*job)
 
     monkeypatch.setattr(threads, "do", stop_and_do)
     with pytest.raises(RequestStopped, match="scripted"):

@@ -64,7 +64,7 @@ def test_loading_looking_and_closing_have_threads_of_their_own(rig: Rig) -> None
     runtime = rig.core._running()
     rig.ask("idle").result(30)
     loading = runtime._loading
-    blocked = [loading.submit(rig.gate.wait, 30) for _ in range(loading._shared.size)]
+    blocked = [loading.submit(rig.gate.wait, 30) for _ in range(loading.size)]
     coming = runtime.residency.acquire(rig.core.resolve("other"))
     while rig.core._running().residency.books().claimed_nbytes < 20:
         pass  # until it was looked at

@@ -10,7 +10,7 @@ import pytest
 import workbench.grpc
 import workbench.http
 
-_HIDDEN = {"Lease", "Session", "Schedule", "ThreadPool", "SharedPool", "Residency", "Thread"}
+_HIDDEN = {"Lease", "Session", "Schedule", "ThreadPool", "Residency", "Thread"}
 
 
 def _names(tree: ast.AST) -> Iterator[str]:

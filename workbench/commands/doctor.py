@@ -8,21 +8,16 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from html import escape
-from typing import Any
-
-import psutil
+from typing import Any, NamedTuple
 
 from workbench.backends.onnx import runtime
-from workbench.engines import ENGINES, engines, installed, repair
+from workbench.engines import engines, installed, overwritten
 from workbench.errors import WorkbenchError
 from workbench.host.sockets import listen
 from workbench.memory.device import GpuAbsence, cuda_numbers, gpus, host
 from workbench.nbytes import show_nbytes
-from workbench.running import RunningServer, running_servers
 from workbench.version import __version__
 from workbench.views.table import table_html
 
@@ -39,8 +34,7 @@ _LEAST_DRIVER = 580  # for the CUDA 13 of ONNX Runtime's wheels
 Installed = Callable[[str], "str | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """What was *found* about a *subject*; the *cure* is ``""`` where nothing is wrong."""
 
     subject: str
@@ -59,14 +53,13 @@ class Findings(list[Finding]):
     def __repr__(self) -> str:
         width = max((len(each.subject) for each in self), default=0)
         lines = []
-        for each in self:
-            lines.append(f"{'!' if each.cure else ' '} {each.subject:<{width}}  {each.found}")
-            if each.cure:
-                lines.append(f"  {'':<{width}}  -> {each.cure}")
+        for subject, found, cure in self:
+            lines.append(f"{'!' if cure else ' '} {subject:<{width}}  {found}")
+            lines += [f"  {'':<{width}}  -> {cure}"] if cure else []
         return "\n".join([*lines, self._summary])
 
     def _repr_html_(self) -> str:
-        rows = [("⚠" if e.cure else "", e.subject, e.found, e.cure) for e in self]
+        rows = [("⚠" if each.cure else "", *each) for each in self]
         return f"{table_html(rows)}<div>{escape(self._summary)}</div>"
 
     @property
@@ -84,7 +77,7 @@ def examine(kernel: Any = None) -> Findings:
             *json(installed),
             *nvidia(gpus(), installed),
             *telemetry(os.environ),
-            *ports(running_servers()),
+            *ports(),
             *notebook(kernel, installed),
             *proxies(os.environ),
             *extras(installed),
@@ -102,25 +95,20 @@ def versions() -> Iterator[Finding]:
 
 def engine(version_of: Installed) -> Iterator[Finding]:
     """ONNX Runtime: that it is there once; two of its packages overwrite each other's files."""
-    there = engines(version_of)
-    words = ", ".join(f"{name} {version}" for name, version in there.items())
+    there = [f"{name} {version}" for name, version in engines(version_of).items()]
+    words, _, cure = overwritten(version_of).partition(": ")
     if not there:
-        yield Finding("ONNX Runtime", "not installed", "pip install onnxruntime-gpu")
-    elif len(there) > 1:
-        yield Finding("ONNX Runtime", f"{words} are installed over each other", repair(there))
-    else:
-        yield Finding("ONNX Runtime", words)
+        words, cure = "not installed", "pip install onnxruntime-gpu"
+    yield Finding("ONNX Runtime", words or there[0], cure)
 
 
 def json(version_of: Installed) -> Iterator[Finding]:
     """The parser of JSON: Python's own takes several times as long for large tensors."""
     if version := version_of("pysimdjson"):
         yield Finding("JSON", f"is read by simdjson {version}")
-    else:
-        cure = (
-            "pip install pysimdjson, which needs a C++ compiler for Python 3.14; or conda install"
-        )
-        yield Finding("JSON", "is read by Python's own parser, which is slow", cure)
+        return
+    cure = "pip install pysimdjson, which needs a C++ compiler for Python 3.14; or conda install"
+    yield Finding("JSON", "is read by Python's own parser, which is slow", cure)
 
 
 def nvidia(found: Any, version_of: Installed) -> Iterator[Finding]:
@@ -140,7 +128,7 @@ def nvidia(found: Any, version_of: Installed) -> Iterator[Finding]:
         return
     for device in devices:
         yield Finding("GPU", f"{device}: {device.name}, {show_nbytes(device.total_nbytes)}")
-    if any(map(version_of, ENGINES)):
+    if engines(version_of):
         absence = runtime.find_cuda()
         words, _, cure = absence.partition(": ") if absence else ("a small model ran", "", "")
         yield Finding("CUDA", words, cure)
@@ -159,45 +147,29 @@ def telemetry(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("telemetry", words, "unset ORT_DISABLE_TELEMETRY and restart the kernel")
 
 
-def ports(servers: Sequence[RunningServer]) -> Iterator[Finding]:
-    """Whether the usual ports, which clients try first, are free, or one of *servers* has them."""
-    pids = {port: server.pid for server in servers for port in _ports_of(server.pid)}
+def ports() -> Iterator[Finding]:
+    """Whether the ports that clients try first are free; any other does as well."""
     for port, wire in _PORTS.items():
-        subject = f"port {port}"
-        if port in pids:
-            yield Finding(subject, f"your server in process {pids[port]} answers {wire} there")
-            continue
         try:
             listen("127.0.0.1", port).close()
+            yield Finding(f"port {port}", f"free, for {wire}")
         except WorkbenchError as error:
-            words = str(error).partition(":")[0]
-            free = "--port 0" if wire == "HTTP" else "--grpc-port 0"
-            yield Finding(subject, words, f"serve elsewhere: {free} takes a free one")
-        else:
-            yield Finding(subject, f"free, for {wire}")
-
-
-def _ports_of(pid: int) -> Iterator[int]:
-    """The ports where the process *pid* listens; none if it ended."""
-    with suppress(psutil.Error):
-        for connection in psutil.Process(pid).net_connections("tcp"):
-            if connection.status == psutil.CONN_LISTEN:
-                yield connection.laddr.port
+            yield Finding(f"port {port}", str(error))
 
 
 def notebook(kernel: Any, version_of: Installed) -> Iterator[Finding]:
     """The kernel and the widgets, with what is known to go wrong in their versions."""
     version = version_of("ipykernel") or "0"
-    found, cure = f"ipykernel {version}", ""
+    found, cure = f"ipykernel {version}", "pip install 'ipykernel>=7.4'"
     if (7, 0) <= _numbers(version) < (7, 4):
         found += " leaves cells and clicks waiting when they come while it answers others"
-        cure = "pip install 'ipykernel>=7.4'"
     elif _numbers(version) < (6, 29):
         found += " is older than what is tested"
-        cure = "pip install 'ipykernel>=7.4'"
-    elif version.startswith("6."):
-        found += "; buttons wait until the running cell ends, and what a thread prints appears "
-        found += "below the cell that started it"
+    else:
+        cure = ""
+        if version.startswith("6."):
+            found += "; buttons wait until the running cell ends, and what a thread prints appears "
+            found += "below the cell that started it"
     if kernel is None:
         found += "; this is not a notebook"
     yield Finding("kernel", found, cure)

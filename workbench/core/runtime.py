@@ -44,7 +44,7 @@ from workbench.model import ModelId
 from workbench.repository import ModelRepository
 from workbench.residency import OnDevice, Residency
 from workbench.settings import Settings, Share
-from workbench.threads import CallThreads, SharedPool, ThreadPool, Ticker
+from workbench.threads import CallThreads, ThreadPool, Ticker
 
 _log = logging.getLogger("workbench")
 
@@ -105,7 +105,7 @@ class Runtime:
         self.has_started = False
         self._failed: frozenset[str] = frozenset()  # models whose load at the start failed
 
-        self.running = SharedPool(_RUNNING_THREADS, "workbench-run")
+        self.running = ThreadPool(_RUNNING_THREADS, "workbench-run")
         self._pools: list[ThreadPool] = []
         self._looking = self._pool(_LOOKING_THREADS, "look")
         self._loading = self._pool(_LOADING_THREADS, "load")
@@ -325,7 +325,7 @@ class Runtime:
             self.residency.cancel()
             if not self.residency.close(timeout_s):
                 _left_running.add(self.residency)
-        self.running.close()
+        self.running.close(finish=False)
         self.calling.close()
         for threads in self._pools:
             threads.close()

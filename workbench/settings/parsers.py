@@ -22,7 +22,10 @@ Folders = str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None
 """One folder, several, or none."""
 
 _WHOLE_NUMBER = re.compile(r"-?[0-9]{1,30}")
-_DEVICE = re.compile(r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}")
+_HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
+_ORIGIN = re.compile(
+    r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
+)
 
 
 def groups() -> tuple[str, ...]:
@@ -30,11 +33,7 @@ def groups() -> tuple[str, ...]:
     return ("model-repository", *(g for annex in annexes() for g in annex.groups), "functions")
 
 
-_HOST = re.compile(r"[a-z0-9_.-]{1,253}|\*")
-_ENDPOINT = re.compile(r"on|port:[0-9]{1,5}|unix:.+")
-_ORIGIN = re.compile(
-    r"[a-z][a-z0-9+.-]*://(?:[a-z0-9_.-]{1,253}|\[[0-9a-f:.]{2,45}\])(?::[0-9]{1,5})?"
-)
+# ── kinds of settings ──
 
 
 def one_of(*choices: str) -> Parse:
@@ -49,25 +48,6 @@ def one_of(*choices: str) -> Parse:
     return parse
 
 
-def whole_number(low: int, high: int) -> Parse:
-    """A whole number from *low* to *high*, also as text."""
-
-    def parse(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int | str):
-            raise SettingError(f"{value!r} is not a whole number")
-        if not _WHOLE_NUMBER.fullmatch(str(value).strip()):
-            raise SettingError(f"{value!r} is not a whole number")
-        if not low <= int(value) <= high:
-            raise SettingError(f"{value} is not between {low} and {high}")
-        return int(value)
-
-    return parse
-
-
-port = whole_number(0, 65535)
-"""A port; 0 takes a free one."""
-
-
 def switch(value: object) -> bool:
     """True or False; in texts ``on`` or ``off``."""
     if isinstance(value, bool):
@@ -80,12 +60,71 @@ def switch(value: object) -> bool:
 switch.choices = ("on", "off")  # type: ignore[attr-defined]
 
 
-def span_or_off(value: object) -> float | None:
-    """Seconds of a span of time; ``None`` for ``off``."""
-    try:
-        return None if value == "off" else span(value)
-    except SettingError as error:
-        raise SettingError(f"{error}, or off") from None
+def text(pattern: str, told: str) -> Parse:
+    """A text of this *pattern*; *told* of any other."""
+    allowed = re.compile(pattern)
+
+    def parse(value: object) -> str:
+        if isinstance(value, str) and allowed.fullmatch(value):
+            return value
+        raise SettingError(f"{value!r} is {told}")
+
+    return parse
+
+
+def whole_number(low: int, high: int) -> Parse:
+    """A whole number from *low* to *high*, also as text."""
+
+    def parse(value: object) -> int:
+        text = str(value).strip()
+        if not _WHOLE_NUMBER.fullmatch(text):
+            raise SettingError(f"{value!r} is not a whole number")
+        if not low <= int(text) <= high:
+            raise SettingError(f"{value} is not between {low} and {high}")
+        return int(text)
+
+    return parse
+
+
+def or_off(parse: Parse, off: object, *also: object) -> Parse:
+    """What *parse* takes, or ``off``, which is *off*; *also* are other words for that."""
+
+    def parse_or_off(value: object) -> object:
+        if value in ("off", *also) and not isinstance(value, bool):
+            return off
+        try:
+            return parse(value)
+        except SettingError as error:
+            raise SettingError(f"{error}, or off") from None
+
+    return parse_or_off
+
+
+def listed(what: str, each: Callable[[str], str] = str) -> Parse:
+    """A list of texts, or one text with commas; called *what*. *each* makes a value of one."""
+
+    def parse(value: object) -> tuple[str, ...]:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, Iterable) or not all(isinstance(part, str) for part in parts):
+            raise SettingError(f"{value!r} is not a list of {what}")
+        return tuple(each(part) for part in dict.fromkeys(map(str.strip, parts)) if part)
+
+    return parse
+
+
+# ── the settings ──
+
+span = parse_seconds
+amount = parse_nbytes
+port = whole_number(0, 65535)  # 0 takes a free one
+span_or_off = or_off(span, None)
+amount_or_off = or_off(amount, 0, "0", 0)
+names = listed("names")
+endpoint = or_off(text("|on|port:[0-9]{1,5}|unix:.+", "not port:NUMBER, unix:PATH, on"), "")
+device = text(
+    r"auto|cpu|cuda(:(0|[1-9][0-9]{0,3}))?|(GPU|MIG)-[0-9A-Za-z/-]{1,80}",
+    "not one of auto, cpu, cuda, cuda:1, or the beginning of a GPU's UUID (GPU-..., MIG-...)",
+)
 
 
 def address(value: object) -> str:
@@ -105,41 +144,13 @@ def port_or_socket(value: object) -> int | str:
     return found
 
 
-def endpoint(value: object) -> str:
-    """``port:NUMBER``, ``unix:PATH`` or ``on``; empty for ``off``."""
-    if value in ("", "off"):
-        return ""
-    if not isinstance(value, str) or not _ENDPOINT.fullmatch(value):
-        raise SettingError(f"{value!r} is neither port:NUMBER, unix:PATH, on nor off")
-    return value
-
-
-def _listed(value: object, what: str) -> tuple[str, ...]:
-    """The texts of a list, or of one text with commas."""
-    parts = value.split(",") if isinstance(value, str) else value
-    if not isinstance(parts, Iterable) or not all(isinstance(part, str) for part in parts):
-        raise SettingError(f"{value!r} is not a list of {what}")
-    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-
-
-def hosts(value: object) -> tuple[str, ...]:
-    """Host names and IP addresses, in lower case."""
-    return tuple(map(_host_name, _listed(value, "host names")))
-
-
-def _host_name(text: str) -> str:
+def _host(text: str) -> str:
     host = text.strip("[]").lower().removesuffix(".")
-    try:
+    with suppress(ValueError):
         return str(ip_address(host))
-    except ValueError:
-        if _HOST.fullmatch(host):
-            return host
+    if _HOST.fullmatch(host):
+        return host
     raise SettingError(f"{text!r} is not a host name without a port, such as lab.example.org")
-
-
-def origins(value: object) -> tuple[str, ...]:
-    """Origins of web pages, spelled as browsers send them."""
-    return tuple(map(_origin, _listed(value, "origins")))
 
 
 def _origin(text: str) -> str:
@@ -150,54 +161,28 @@ def _origin(text: str) -> str:
     return origin.removesuffix(default) if default else origin  # as browsers send it
 
 
+def _group(text: str) -> str:
+    group, given, _ = text.removesuffix("=off").partition("=")
+    if group not in groups():
+        raise SettingError(f"{group!r} is no group; there are {', '.join(groups())}")
+    if given:
+        raise SettingError(f"a group is open or closed, and has no token of its own: {group}")
+    return group
+
+
+hosts = listed("host names", _host)
+origins = listed("origins", _origin)
+_groups = listed("groups", _group)
+
+
 def restrictions(value: object) -> tuple[str, ...]:
     """The names of groups that are closed; ``NAME=off`` is such a name too."""
-    if isinstance(value, Mapping):
-        value = [f"{name}={state}" for name, state in value.items()]
     if value == "":  # of a variable that was to hold something
         raise SettingError("it is empty: leave it out, or say such as model-repository")
-    found = tuple(name.removesuffix("=off") for name in _listed(value, "groups"))
-    for name in found:
-        group, given, _ = name.partition("=")
-        if given and group in groups():
-            raise SettingError(f"a group is open or closed, and has no token of its own: {group}")
-        if group not in groups():
-            raise SettingError(f"{group!r} is no group; there are {', '.join(groups())}")
+    if isinstance(value, Mapping):
+        value = [f"{name}={state}" for name, state in value.items()]
+    found: tuple[str, ...] = _groups(value)
     return found
-
-
-def device(value: object) -> str:
-    """The name of a device, or the beginning of the UUID of a GPU."""
-    if not isinstance(value, str) or not _DEVICE.fullmatch(value):
-        raise SettingError(
-            f"{value!r} is not one of auto, cpu, cuda, cuda:1, "
-            "or the beginning of a GPU's UUID (GPU-..., MIG-...)"
-        )
-    return value
-
-
-def amount_or_off(value: object) -> int:
-    """A number of bytes; 0 for ``off``."""
-    if value in ("off", "0") or (type(value) is int and value == 0):
-        return 0
-    try:
-        return amount(value)
-    except SettingError:
-        raise SettingError(f"{value!r} is neither an amount, such as 5GiB, nor off") from None
-
-
-def span(value: object) -> float:
-    """Seconds, from a number or a text such as ``5min``."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise SettingError(f"{value!r} is not a span of time, such as 5min")
-    return parse_seconds(value)
-
-
-def amount(value: object) -> int:
-    """A number of bytes, from a number or a text such as ``64MiB``."""
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise SettingError(f"{value!r} is not an amount of memory, such as 64MiB")
-    return parse_nbytes(value)
 
 
 _LEAST = 2**20  # bytes: a budget below it, without a unit, was meant in another unit
@@ -220,21 +205,16 @@ def budget(value: object) -> int | Share:
     """
     if isinstance(value, Share):
         return value
-    if isinstance(value, str) and (match := _SHARE.fullmatch(value.strip())):
-        share = Share(match[1]) / 100
+    text = str(value).strip()
+    if match := _SHARE.fullmatch(text):
+        share = float(match[1]) / 100
         if not 0 < share <= 1:
             raise SettingError(f"{value!r} is not a share of memory above 0% and up to 100%")
         return Share(share)
     nbytes = amount(value)
-    text = str(value).strip()
     if nbytes < _LEAST and _WHOLE_NUMBER.fullmatch(text):
         raise SettingError(f"{text} has no unit: write {text}MiB, {text}GiB, or {text}B for bytes")
     return nbytes
-
-
-def names(value: object) -> tuple[str, ...]:
-    """Names, each once."""
-    return _listed(value, "names")
 
 
 def model_name(value: object) -> str:

@@ -93,7 +93,7 @@ class PreparedModels:
             self._closed = True
             if self._process is not None:
                 self._process.kill()
-        self._threads.close(cancel=True)
+        self._threads.close(finish=False)
 
     def _prepare(self, model: ModelId, file: OnnxFile, version: str, key: str) -> None:
         try:

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from workbench.codecs.payloads.formats import Decoder, Payload, PayloadForm, encode
 from workbench.contracts.sagemaker.code import ArtifactCode, code_payload, code_request, is_code
 from workbench.contracts.sagemaker.errors import ModelExists
+from workbench.contracts.sagemaker.events import TargetNamed
 from workbench.contracts.sagemaker.layouts import Artifact, find_artifact
 from workbench.contracts.sagemaker.names import core_name, platform_name
 from workbench.core import Describe, ServerCore
@@ -30,7 +31,6 @@ from workbench.errors import (
     ModelNotFound,
     WaitedTooLong,
 )
-from workbench.events import TargetNamed
 from workbench.inference import InferRequest, InferResponse
 from workbench.model import ModelId, Signature
 from workbench.settings.sagemaker import default_accept, script_name

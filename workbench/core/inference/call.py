@@ -26,7 +26,7 @@ from workbench.model import ModelId, shown_name
 from workbench.residency import Lease
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken, stop_of_run
-from workbench.threads import SharedPool
+from workbench.threads import ThreadPool
 
 T = TypeVar("T")
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -55,7 +55,7 @@ class Dependencies:
     names: Names
     leases: Leases
     runs: Runs
-    threads: SharedPool
+    threads: ThreadPool
     waits: Waits
     under_way: UnderWay
     describe: Callable[[str, int | None], Describe]
@@ -112,7 +112,7 @@ class Call(Generic[T]):
 
     It owns its lease until the run ends. If *stop* is set, the request is answered at once; a
     Python function that cannot be stopped runs on and keeps its lease. Only one thread at a time
-    works on a call. A call is its own job for threads (``threads.Job``) and its own ``Turn``.
+    works on a call. A call is its own ``Turn``.
     """
 
     def __init__(
@@ -168,16 +168,16 @@ class Call(Generic[T]):
         self._next = job
         # a function that waits for this call must not share its threads
         self.key = object() if self._within else key
-        self._needs.threads.do(self)
+        self._needs.threads.do(self.run, self.key, self.refuse)
         if self._stop.error is not None:
             self._withdraw()
 
     def run(self) -> None:
-        """Continue, in a thread. See ``threads.Job``."""
+        """Continue, in a thread."""
         self._context.copy().run(self._next, self)  # a context is entered once at a time
 
     def refuse(self) -> None:
-        """The threads have ended. See ``threads.Job``."""
+        """The threads have ended."""
         self._fail(self._stop.error or stopping())
 
     # ── the end of a wait ──
@@ -197,7 +197,7 @@ class Call(Generic[T]):
 
     def _withdraw(self) -> None:
         """Leave the queue for threads, if this call is in it: it was stopped."""
-        if self._needs.threads.withdraw(self):
+        if self._needs.threads.withdraw(self.run, self.key):
             assert self._stop.error is not None
             if self._next == Call._run:
                 self._count_stopped()

@@ -113,8 +113,8 @@ def _run_here(steps: Steps, leased: Leased) -> InferResponse:
 class Execution:
     """One request to the ensemble *model*, loaded as *session*; *turn* gets the answer.
 
-    One thread at a time works on it. It is its own job for threads (``threads.Job``), and the
-    ``Turn`` of its steps, of which one at a time is under way. Raises ``InvalidRequest``.
+    One thread at a time works on it. It is the ``Turn`` of its steps, of which one at a time is
+    under way. Raises ``InvalidRequest``.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Execution:
     def _in_thread(self, job: Callable[[], object]) -> None:
         self._next = job
         try:
-            self._needs.threads.do(self)
+            self._needs.threads.do(self.run, self.key, self.refuse)
         except (ServerNotRunning, ThreadsExhausted) as error:
             self._end(error)
         else:
@@ -181,13 +181,13 @@ class Execution:
                 self._withdraw()
 
     def run(self) -> None:
-        """Continue, in a thread. See ``threads.Job``."""
+        """Continue, in a thread."""
         job, self._next = self._next, None
         assert job is not None
         self._context.copy().run(self._do, job)  # a context is entered once at a time
 
     def refuse(self) -> None:
-        """The threads have ended. See ``threads.Job``."""
+        """The threads have ended."""
         self._end(stopping())
 
     def _do(self, job: Callable[[], object]) -> None:
@@ -208,7 +208,7 @@ class Execution:
 
     def _withdraw(self) -> None:
         """Leave the queue for threads, if this is in it."""
-        if self._needs.threads.withdraw(self):
+        if self._needs.threads.withdraw(self.run, self.key):
             self._end(stopping())
 
     # ── leasing the parts ──

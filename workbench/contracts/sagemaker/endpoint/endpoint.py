@@ -20,6 +20,7 @@ from workbench.contracts.sagemaker.container import Container
 from workbench.contracts.sagemaker.endpoint.report import EndpointReport, TargetStatistics
 from workbench.contracts.sagemaker.endpoint.store import ArtifactStore, StoredArtifact
 from workbench.contracts.sagemaker.errors import ContainerRefused, DiskFull, ModelExists
+from workbench.contracts.sagemaker.events import EndpointMeasured, EndpointWarned
 from workbench.contracts.sagemaker.layouts import wrapper_of
 from workbench.contracts.sagemaker.names import core_name
 from workbench.contracts.sagemaker.refusals import refusal_of
@@ -29,7 +30,6 @@ from workbench.errors import (
     WaitedTooLong,
     WorkbenchError,
 )
-from workbench.events import EndpointMeasured, EndpointWarned
 from workbench.model import ModelId
 
 _NO_ROOM = 507
