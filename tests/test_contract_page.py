@@ -28,6 +28,8 @@ from workbench.grpc.standard import health, reflection
 from workbench.grpc.v2 import V2
 from workbench.http import endpoint, events, sagemaker
 from workbench.http import status as http_status
+from workbench.http.openapi import document as openapi
+from workbench.http.openapi.schemas import SCHEMAS
 from workbench.http.routes import GROUPS
 from workbench.image_forms import PARAMETERS as OF_IMAGES
 from workbench.protos import message_class
@@ -50,16 +52,15 @@ def paths() -> Iterator[Row]:
     """Each route, what it takes and gives, and the statuses of its errors."""
     for group in GROUPS:
         for route in group.routes:
-            taken = content(group.bodies[route.body]) if route.body else ""
-            given = content(group.responses[route.returns])
+            taken = content(openapi.contents(group, route.body))
+            given = content(openapi.contents(group, route.returns))
             yield (
                 f"`{route.where}`", taken, given, ", ".join(map(str, sorted({*route.errors}))),
             )  # fmt: skip
 
 
-def content(described: Mapping[str, Any]) -> str:
+def content(found: Mapping[str, Any]) -> str:
     """The objects and media types that a body of OpenAPI may have."""
-    found = described.get("content", {})
     if {*found} == {*formats.READ}:
         return "[payload](#media-types)"
     return quoted(
@@ -70,8 +71,8 @@ def content(described: Mapping[str, Any]) -> str:
 
 def objects() -> Iterator[Row]:
     """Each JSON object and its members; those of an object that has no name are after a dot."""
-    for group in GROUPS:
-        for name, schema in group.schemas.items():
+    for schemas in (SCHEMAS, *(group.schemas for group in GROUPS)):
+        for name, schema in schemas.items():
             if found := [*members(schema)]:
                 yield f"`{name}`", quoted(found)
 

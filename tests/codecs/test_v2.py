@@ -243,6 +243,14 @@ def test_names_are_any_text() -> None:
     assert not any(form.is_binary(name) for name in names)
 
 
+@pytest.mark.parametrize("more", ['"x": 1', '"x": NaN', '"x\\u0000": 1'])
+def test_members_that_are_there_twice(more: str) -> None:
+    """Of a member that is there twice, the first one counts, whichever parser reads it."""
+    entry = f'"name": "x", "shape": [1], "datatype": "FP32", "data": [1], "data": [2], {more}'
+    request, _ = decode(f'{{"inputs": [{{{entry}}}]}}'.encode())
+    assert request.inputs["x"].array.tolist() == [1.0]
+
+
 # ── outputs ─────────────────────────────────────────────────────────────────
 
 

@@ -95,13 +95,6 @@ def test_invocations(server: Workbench, given: Any) -> None:
     assert [json.loads(line) for line in reply.text.splitlines()] == given
 
 
-def test_csv(server: Workbench) -> None:
-    """CSV is rows and columns."""
-    headers = {"content-type": "text/csv", "accept": "application/json"}
-    reply = httpx.post(f"{server.url}/models/any/invoke", content="1,2\n3,4\n", headers=headers)
-    assert reply.json() == [[1.0, 2.0], [3.0, 4.0]]
-
-
 def test_generate_and_raw(server: Workbench) -> None:
     """The generate extension takes shapes as values are nested; a raw body has one dimension."""
     url = f"{server.url}/v2/models/any"
@@ -112,11 +105,6 @@ def test_generate_and_raw(server: Workbench) -> None:
         f"{url}/infer", content=content, headers={"Inference-Header-Content-Length": "0"}
     )
     assert reply.content.endswith(content)
-
-
-def test_texts(server: Workbench) -> None:
-    """Texts have any shape, too."""
-    assert server.infer("text", [["a", "b"]]).tolist() == [["a", "b"]]
 
 
 def test_what_the_engine_refuses(server: Workbench) -> None:

@@ -46,15 +46,6 @@ def test_kserve_finds_the_server_well(kserve: Any, server: Workbench) -> None:
     assert kserve("is_model_ready", base_url=server.url, model_name="nobody") is False
 
 
-def test_kserve_sees_what_is_not_loaded(kserve: Any, sample_models: Any) -> None:
-    """Where loading is explicit, it sees that a model is ready once it is loaded."""
-    with Workbench(sample_models, load="explicit") as workbench:
-        asked = {"base_url": workbench.url, "model_name": "wine"}
-        assert kserve("is_model_ready", **asked) is False
-        workbench.load("wine")
-        assert kserve("is_model_ready", **asked) is True
-
-
 def test_kserve_sends_a_token(kserve: Any, sample_models: Any) -> None:
     """Where the server asks for a token, its header carries it."""
     token = "a-token-of-my-own-0123"
@@ -103,13 +94,6 @@ def test_kserve_empty_tensors(kserve: Any, server: Workbench, datatype: str, bin
     assert answer["outputs"]["y"] == {"datatype": datatype, "shape": [0], "data": []}
 
 
-@pytest.mark.parametrize("binary", [True, False])
-def test_kserve_scalars(kserve: Any, server: Workbench, binary: bool) -> None:
-    """A scalar has the shape []."""
-    answer = infer(kserve, server, "scalar", tensor([2.5], [], "FP64", binary=binary))
-    assert answer["outputs"]["y"] == {"datatype": "FP64", "shape": [], "data": [2.5]}
-
-
 def test_kserve_outputs(kserve: Any, server: Workbench) -> None:
     """The outputs that it wants come, in its order, binary or not as each of them says."""
     inputs = [{**tensor([1, 2], [1, 2]), "name": name} for name in "ab"]
@@ -120,22 +104,6 @@ def test_kserve_outputs(kserve: Any, server: Workbench) -> None:
         ("difference", [0, 0]),
         ("sum", [2, 4]),
     ]
-
-
-def test_kserve_ids(kserve: Any, server: Workbench) -> None:
-    """Its id comes back, and the one that it makes up where none is given."""
-    given = tensor([1], [1])
-    assert infer(kserve, server, "echo_fp32", given, id="the one")["id"] == "the one"
-    assert len(infer(kserve, server, "echo_fp32", given)["id"]) == 36
-
-
-def test_kserve_sends_plain_dicts(kserve: Any, server: Workbench) -> None:
-    """A dict as people write it, nested, goes in and comes back with the model's name."""
-    entry = {"name": "a", "shape": [2, 2], "datatype": "FP32", "data": [[1, 2], [3, 4]]}
-    data = {"inputs": [entry, {**entry, "name": "b"}], "outputs": [{"name": "sum"}]}
-    answer = kserve("infer", base_url=server.url, model_name="two", data=data)
-    assert answer["model_name"] == "two"
-    assert answer["outputs"][0]["data"] == [2, 4, 6, 8]
 
 
 @pytest.mark.parametrize(

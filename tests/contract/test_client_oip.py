@@ -48,14 +48,6 @@ def test_oip_readiness_errors(ask: Ask, sample_models: Any) -> None:
     assert list(told["body"]) == ["error"]
 
 
-def test_oip_server_metadata(ask: Ask) -> None:
-    """Server metadata has what its types require."""
-    answer = ask("read_server_metadata")["answer"]
-    assert answer["name"] == "workbench"
-    assert answer["version"]
-    assert "binary_tensor_data" in answer["extensions"]
-
-
 def test_oip_model_metadata(ask: Ask) -> None:
     """Model metadata has what its types require, with and without a version."""
     answer = ask("read_model_metadata", model_name="digits")["answer"]
@@ -68,15 +60,6 @@ def test_oip_model_metadata(ask: Ask) -> None:
     }
     given = {"model_name": "digits", "model_version": "1"}
     assert ask("read_model_version_metadata", **given)["answer"] == answer
-
-
-@pytest.mark.parametrize("method", ["read_model_metadata", "model_infer"])
-def test_oip_unknown_model(ask: Ask, method: str) -> None:
-    """Where it has no type for a 404, its general error has the status and our words."""
-    more = {"request": one([1], [1], "FP32")} if method == "model_infer" else {}
-    told = ask(method, model_name="nobody", **more)
-    assert (told["raised"], told["status"]) == ("ApiError", 404)
-    assert "there is no model 'nobody'" in told["body"]["error"]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from messages import given
-from tritonclient.http import InferenceServerClient, InferRequestedOutput
+from tritonclient.http import InferRequestedOutput
 
 from workbench import Workbench
 
@@ -35,23 +35,6 @@ def test_triton_compression(
             response_compression_algorithm=back,
         )
         np.testing.assert_array_equal(result.as_numpy("y"), array)
-
-
-def test_triton_async_infer_compressed(server: Workbench) -> None:
-    """Its greenlets compress too."""
-    array = np.arange(1000, dtype=np.float32)
-    with InferenceServerClient(server.url.removeprefix("http://"), concurrency=4) as client:
-        runs = [
-            client.async_infer(
-                "echo_fp32",
-                [given(array)],
-                request_compression_algorithm="gzip",
-                response_compression_algorithm="deflate",
-            )
-            for _ in range(8)
-        ]
-        for run in runs:
-            np.testing.assert_array_equal(run.get_result().as_numpy("y"), array)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")

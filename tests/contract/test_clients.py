@@ -1,6 +1,5 @@
 """The standard library, requests and curl, as people write them, against a live server."""
 
-import http.client
 import json
 import shutil
 import socket
@@ -77,30 +76,6 @@ def test_urllib_reads_errors(server: Workbench) -> None:
             assert list(json.load(error)) == ["error"]
 
 
-def test_one_connection_for_many_requests(server: Workbench) -> None:
-    """A connection stays open after answers of every kind, errors and HEAD among them."""
-    connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
-    connection.connect()
-    first = connection.sock
-    for method, path, body, status in [
-        ("HEAD", "/v2/health/live", None, 200),
-        ("GET", "/v2/health/ready", None, 200),
-        ("POST", f"/{ECHO}", body_of(), 200),
-        ("POST", f"/{ECHO}", b"{", 400),
-        ("POST", "/v2/models/nobody/infer", body_of(), 404),
-        ("GET", "/nope", None, 404),
-        ("DELETE", "/v2/health/live", b"whatever", 405),
-        ("GET", "/v2/health/live", b"a body where none belongs", 200),
-        ("POST", f"/{ECHO}", body_of(), 200),
-    ]:
-        connection.request(method, path, body)
-        response = connection.getresponse()
-        response.read()
-        assert response.status == status, (method, path)
-        assert connection.sock is first, (method, path)
-    connection.close()
-
-
 # ── requests ────────────────────────────────────────────────────────────────
 
 
@@ -163,14 +138,6 @@ def test_curl_data(server: Workbench, curl: Any, options: list[str]) -> None:
     assert data_of(done.stdout) == [1, 1]
 
 
-def test_curl_pretty_files(server: Workbench, curl: Any, tmp_path: Path) -> None:
-    """``curl -d @file`` of an indented file, and the same file as an upload."""
-    path = tmp_path / "request.json"
-    path.write_text(json.dumps(json.loads(body_of(2)), indent=2), "utf-8")
-    for options in (["-d", f"@{path}"], ["-X", "POST", "-T", path]):
-        assert data_of(curl(*options, f"{server.url}/{ECHO}").stdout) == [1, 1]
-
-
 def test_curl_binary(server: Workbench, curl: Any, tmp_path: Path) -> None:
     """``curl --data-binary @file`` with the length of the JSON, and its answer in files."""
     array = np.arange(1000, dtype=np.float32)
@@ -195,26 +162,12 @@ def test_curl_large_bodies(roomy: Workbench, curl: Any, options: list[str]) -> N
     assert (b"< HTTP/1.1 100 Continue" in done.stderr) is (options != ["-H", "Expect:"])
 
 
-def test_curl_bodies_over_the_limit(server: Workbench, curl: Any) -> None:
-    """A body over max_request is refused while curl still waits to send it."""
-    done = curl("-w", "%{http_code}", "-d", "@-", f"{server.url}/{ECHO}", given=body_of(400_000))
-    assert done.stdout.endswith(b"413")
-    assert b"the setting max_request" in done.stdout
-
-
 @pytest.mark.parametrize("count", [1, 100_000])
 def test_curl_chunks(roomy: Workbench, curl: Any, count: int) -> None:
     """``-H 'Transfer-Encoding: chunked'`` sends a body without a length."""
     options = ["-H", "Transfer-Encoding: chunked", "-d", "@-"]
     done = curl(*options, f"{roomy.url}/{ECHO}", given=body_of(count))
     assert len(data_of(done.stdout)) == count
-
-
-def test_curl_keeps_its_connection(server: Workbench, curl: Any) -> None:
-    """Several URLs in one command go through one connection."""
-    urls = [f"{server.url}/v2/{path}" for path in ("health/live", "nope", "models/digits")]
-    done = curl("-w", "\n%{num_connects}\n", *urls)
-    assert done.stdout.splitlines()[1::2] == [b"1", b"0", b"0"]
 
 
 @pytest.mark.parametrize(("verb", "start"), [("", b"{"), ("_stream", b"data: {")])
@@ -224,16 +177,6 @@ def test_curl_generates(server: Workbench, curl: Any, verb: str, start: bytes) -
     answer = curl("-N", "-d", '{"x": "hello"}', url).stdout
     assert answer.startswith(start)
     assert b'"y":"hello"' in answer
-
-
-@pytest.mark.parametrize("options", [[], ["-d", body_of(2).decode()]])
-def test_curl_offers_http2(server: Workbench, curl: Any, options: list[str]) -> None:
-    """An offer to go on in HTTP/2, as of ``--http2`` and of Java's client, is passed over."""
-    headers = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"]
-    offer = [option for header in headers for option in ("-H", header)]
-    path = ECHO if options else "v2/health/live"
-    done = curl("-w", "%{http_code}", *offer, *options, f"{server.url}/{path}")
-    assert done.stdout.endswith(b"200")
 
 
 # ── by hand ─────────────────────────────────────────────────────────────────
@@ -260,42 +203,9 @@ def post(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def test_http_1_0(server: Workbench) -> None:
-    """HTTP/1.0 gets an answer, and then the end of the connection."""
-    answer = spoken(server, b"GET /v2/health/live HTTP/1.0\r\nHost: localhost\r\n\r\n")
-    assert answer.split(b" ")[1] == b"200"
-    assert answer.endswith(b'{"live":true}')
-    answer = spoken(server, post(f"/{ECHO}", body_of(2), version="1.0"))
-    assert data_of(answer.partition(b"\r\n\r\n")[2]) == [1, 1]
-
-
-def test_pieces(server: Workbench) -> None:
-    """A request that comes byte by byte is read as one."""
-    whole = post(f"/{ECHO}", body_of(2), "Connection: close")
-    answer = spoken(server, *(whole[i : i + 1] for i in range(len(whole))))
-    assert data_of(answer.partition(b"\r\n\r\n")[2]) == [1, 1]
-
-
-def test_pipelines(server: Workbench) -> None:
-    """Requests sent before the answers of those before them are answered in their order."""
-    first, last = post(f"/{ECHO}", body_of(2)), post(f"/{ECHO}", body_of(3), "Connection: close")
-    answer = spoken(
-        server, first + b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n" + last
-    )
-    assert answer.count(b"HTTP/1.1 200 OK") == 3
-    shapes = [answer.index(b'"shape":[2]'), answer.index(b'"live"'), answer.index(b'"shape":[3]')]
-    assert shapes == sorted(shapes)
-
-
 def test_proxies(server: Workbench) -> None:
     """A request line with the whole address, as proxies are sent it, is the same request."""
     line = (
         f"GET {server.url}/v2/health/live HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     )
     assert spoken(server, line.encode()).endswith(b'{"live":true}')
-
-
-def test_queries(server: Workbench) -> None:
-    """A query that nothing reads changes nothing."""
-    line = b"GET /v2/models/digits/ready?verbose=1&x=%ff HTTP/1.1\r\nHost: localhost\r\n"
-    assert spoken(server, line + b"Connection: close\r\n\r\n").endswith(b'"ready":true}')

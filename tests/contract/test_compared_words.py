@@ -91,23 +91,3 @@ def test_words(client: Any, ask: Callable[[Any], object], words: str) -> None:
     assert (WATCHED if words == FAILED and client.is_watched else words) in told
     assert words != UNKNOWN or told.startswith(words)
     assert "\n" not in told
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda c: infer(c, "there", "wrong"),
-        lambda c: c.get_model_metadata("there", "wrong"),
-        lambda c: c.get_model_config("there", "wrong"),
-        lambda c: c.is_model_ready("there", "wrong"),
-        lambda c: c.get_inference_statistics("there", "wrong"),
-    ],
-)
-def test_what_is_no_version(server: Workbench, ask: Callable[[Any], object]) -> None:
-    """Over gRPC a text that is no version is INVALID_ARGUMENT."""
-    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
-        client.module = tritonclient.grpc
-        with pytest.raises(InferenceServerException) as caught:
-            ask(client)
-    assert caught.value.status() == "StatusCode.INVALID_ARGUMENT"
-    assert "'wrong' is not a version" in caught.value.message()

@@ -1,7 +1,5 @@
 """Rows of the documentation's table of differences from Triton, each played."""
 
-import json
-import queue
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +8,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import tritonclient.grpc
 from onnx_models import identity
 
 from workbench import Workbench
@@ -50,7 +47,6 @@ def given(name: str, datatype: str, shape: list[int], data: list[Any]) -> dict[s
 
 
 N = given("n", "INT32", [1], [2])
-X = given("x", "FP32", [1], [1])
 GENERATE = "`generate` of a function that gives no answer, or several"
 
 
@@ -84,33 +80,3 @@ def test_ready_of_a_model_that_is_not(server: Workbench) -> None:
     ]
     assert found == [503, 404]
     assert re.findall("[0-9]{3}", ROWS["`ready` of a model that is not"]) == ["503", "404"]
-
-
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("models/there/infer", json.dumps(X).replace("[1]}]", f"{'[' * 120}1{']' * 120}}}]")),
-        ("repository/index", f'{{"ready":{"[" * 120}1{"]" * 120}}}'),
-    ],
-)
-def test_deep_json(server: Workbench, path: str, text: str) -> None:
-    """JSON that nests too deep is refused for that, whatever is asked."""
-    reply = httpx.post(f"{server.url}/v2/{path}", content=text)
-    assert reply.status_code == 400
-    assert "nests more than 100 deep" in reply.json()["error"]
-    assert "400, everywhere" in ROWS["JSON that nests deep"]
-
-
-def test_several_requests_on_one_stream(server: Workbench) -> None:
-    """The answers to a request come after those to the request before."""
-    answers: queue.Queue[Any] = queue.Queue()
-    with tritonclient.grpc.InferenceServerClient(server.grpc_url) as client:
-        client.start_stream(lambda result, error: answers.put(error or result.get_response().id))
-        given = tritonclient.grpc.InferInput("n", [1], "INT32")
-        given.set_data_from_numpy(np.array([20], np.int32))
-        for number in range(5):
-            client.async_stream_infer("count", [given], request_id=str(number))
-        found = [answers.get(timeout=30) for _ in range(100)]
-        client.stop_stream()
-    assert found == sorted(found)
-    assert "after those to the request before" in ROWS["several requests on one gRPC stream"]

@@ -17,8 +17,7 @@ from inside import until
 from tritonclient.utils import InferenceServerException
 
 from workbench import Workbench
-from workbench.core.inference.stream import AnswerStream
-from workbench.errors import DeadlineExceeded, NotSupported, RunFailed, UsageError, WaitedTooLong
+from workbench.errors import DeadlineExceeded, NotSupported, RunFailed, UsageError
 
 PORTS: dict[str, Any] = {"inputs": {"n": ("INT32", [1])}, "outputs": {"y": ("INT32", [-1])}}
 ENDLESS = 10**9  # no client that leaves is noticed later than that
@@ -140,13 +139,6 @@ def test_a_stop_is_the_last_event(rig: Rig, http: httpx.Client) -> None:
     stopping.join()
 
 
-def test_a_request_that_does_not_fit_is_plain_json(http: httpx.Client) -> None:
-    """An error from before the run is no event."""
-    reply = http.post("/v2/models/count/generate_stream", json={"m": "x"})
-    assert reply.status_code == 400
-    assert reply.headers["content-type"] == "application/json"
-
-
 def test_a_client_that_leaves_closes_the_generator(rig: Rig, http: httpx.Client) -> None:
     """Once the client is gone the generator is closed where it yields, and nothing is held."""
     with http.stream("POST", "/v2/models/slow/generate_stream", json={"n": ENDLESS}) as reply:
@@ -266,14 +258,6 @@ def test_a_grpc_client_that_leaves(rig: Rig, stream: Stream) -> None:
     assert rig.closed.acquire(timeout=30)
 
 
-def test_one_answer_over_grpc(stream: Stream) -> None:
-    """``ModelInfer`` of a generator is refused."""
-    given = triton.InferInput("n", [1], "INT32")
-    given.set_data_from_numpy(np.array([1], np.int32))
-    with pytest.raises(InferenceServerException, match="decoupled transaction policy"):
-        stream.client.infer("count", [given])
-
-
 # ── Python ──
 
 
@@ -286,25 +270,6 @@ def test_streams_in_python(rig: Rig) -> None:
     assert next(answers) == [0]
     with pytest.raises(RunFailed, match="no more"):
         next(answers)
-
-
-def test_an_answer_that_nobody_takes(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If nobody takes the next answer for as long as a request may wait, the generator ends."""
-    made: list[AnswerStream[Any]] = []
-
-    def stream(*given: Any) -> AnswerStream[Any]:
-        made.append(AnswerStream(*given))
-        return made[-1]
-
-    monkeypatch.setattr("workbench.core.inference_verbs.AnswerStream", stream)
-    answers = rig.workbench.stream("slow", [9])
-    next(answers)
-    made[0]._patience_s = 0.05  # only now: the first answer may come late
-    rig.gate.release(10)
-    assert rig.closed.acquire(timeout=30)
-    rig.until_idle()
-    with pytest.raises(WaitedTooLong, match="nobody took the next answer of 'slow' for 50"):
-        list(answers)
 
 
 @pytest.mark.parametrize("end", ["unload", "stop"])
@@ -349,20 +314,6 @@ def test_memory_during_a_stream(end: str, count: int) -> None:
         (there,) = [model for model in core.snapshot().models if model.nbytes]
         assert there.id.name == "next"
         assert core.snapshot().devices[0].held_nbytes == 6 * 2**20
-
-
-def test_many_streams(rig: Rig) -> None:
-    """Two hundred streams, half of them abandoned, leave no lease and no thread behind."""
-    before = set(threading.enumerate())
-    for index in range(200):
-        answers = rig.workbench.stream("count", [3])
-        next(answers)
-        if index % 2:
-            answers.close()  # type: ignore[attr-defined]
-        else:
-            list(answers)
-    rig.until_idle()
-    until(lambda: len(set(threading.enumerate()) - before) <= 8)
 
 
 def test_a_generator_runs_alone() -> None:

@@ -1,7 +1,6 @@
 """Cases of Triton's own suites and clients, each named by where it is tested there."""
 
 import json
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,11 +14,6 @@ from grpc_calls import Caller, message
 from onnx_models import identity, written
 
 from workbench import Workbench
-from workbench.codecs.generate import encode_response
-from workbench.events import ModelLoaded, ModelLoadFailed
-from workbench.inference import InferResponse
-from workbench.model import ModelId
-from workbench.tensor import Tensor, datatype_of
 
 PIPE = """{ports} ensemble_scheduling {{ step {{
     model_name: "{part}" model_version: -1
@@ -115,28 +109,7 @@ PART_OF_4 = """max_batch_size: 4 input { name: "x" data_type: TYPE_FP32 dims: [ 
     output { name: "y" data_type: TYPE_FP32 dims: [ 4 ] }"""
 
 
-def test_classification_into_shared_memory(folder: Folder) -> None:
-    """L0_http: classes do not go into shared memory, and the output is named."""
-    folder.onnx("same")
-    shared = {"shared_memory_region": "r", "shared_memory_byte_size": 8}
-    message = {"inputs": [given([1], [1], "x")], "outputs": classes(1, "y", **shared)}
-    response = folder.serve().post("/v2/models/same/infer", json=message)
-    assert response.status_code == 400
-    assert "'y'" in response.json()["error"]
-    assert "classification" in response.json()["error"]
-
-
 # ── ensembles ───────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("sent", [{"sequence_id": 7}, {"sequence_id": "a", "sequence_end": True}])
-def test_l0_simple_ensemble_sequence_id(folder: Folder, sent: dict[str, Any]) -> None:
-    """L0_simple_ensemble: an ensemble answers the sequence that the request belongs to."""
-    folder.onnx("part")
-    folder.ensemble("pipe", "part")
-    answer = infer(folder.serve(), "pipe", given([1], [1]), parameters=sent)
-    nothing = {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
-    assert answer["parameters"] == {**nothing, **sent}
 
 
 @pytest.mark.parametrize("batch", [0, 4])
@@ -161,42 +134,6 @@ def test_l0_simple_ensemble_reshape(folder: Folder, batch: int) -> None:
 
 
 # ── what JSON says ──────────────────────────────────────────────────────────
-
-
-def test_bf16_in_json(folder: Folder) -> None:
-    """BF16 is read and written as FP16 is: NaN and the infinities as strings, rounded to even."""
-    folder.onnx("same", datatype="BF16")
-    nearest = 1.00390625  # between two BF16 numbers, of which the even one is 1.0
-    client = folder.serve()
-    sent = [1.5, "NaN", "Infinity", "-Infinity", None, nearest, 1e39]
-    answer = infer(client, "same", given(sent, [7], "x", "BF16"))
-    expected = [1.5, "NaN", "Infinity", "-Infinity", "NaN", 1.0, "Infinity"]
-    assert answer["outputs"][0]["data"] == expected
-    plain = infer(client, "same", given([1.5, 2, -0.0], [3], "x", "BF16"))
-    assert plain["outputs"][0]["data"] == [1.5, 2.0, -0.0]
-    answer = client.post("/v2/models/same/generate", json={"x": ["NaN"]}).json()
-    assert answer["y"] == "NaN"
-
-
-@pytest.mark.parametrize("dtype", ["longlong", "ulonglong", "intc", "int64", "uint8"])
-def test_generate_of_integers(dtype: str) -> None:
-    """A classifier of skl2onnx: one integer of any of numpy's types is a number in JSON."""
-    array = np.array([3], dtype)
-    response = InferResponse(ModelId("m", 1), {"y": Tensor(datatype_of(array), array)})
-    assert json.loads(encode_response(response))["y"] == 3
-
-
-@pytest.mark.parametrize("path", ["infer", "generate"])
-def test_reserved_parameters(folder: Folder, path: str) -> None:
-    """L0_parameters: names that begin with triton_ are Triton's own."""
-    folder.onnx("same")
-    bodies = {
-        "infer": {"inputs": [given([1], [1], "x")], "parameters": {"triton_x": 1}},
-        "generate": {"x": [1.0], "triton_x": 1},
-    }
-    response = folder.serve().post(f"/v2/models/same/{path}", json=bodies[path])
-    assert response.status_code == 400
-    assert "'triton_x'" in response.json()["error"]
 
 
 @pytest.mark.parametrize("blob", [b"\x00\x00\x80\x3f", b"\xff\xff\xff\xff"])
@@ -330,16 +267,6 @@ def test_l0_scalar_io_without_a_declared_rank(folder: Folder, reshape: str) -> N
     assert client.post("/v2/models/free/infer", json=message).status_code == 400
 
 
-def test_l0_scalar_io_of_an_unknown_rank(folder: Folder) -> None:
-    """L0_scalar_io: without dims in the configuration either, the shape is the request's."""
-    folder.onnx("free", dims=None)
-    client = folder.serve()
-    assert client.get("/v2/models/free").json()["inputs"][0]["shape"] == [-1]
-    for shape in ([1], [], [1, 1]) * 2:
-        (output,) = infer(client, "free", given([7], shape, "x"))["outputs"]
-        assert (output["shape"], output["data"]) == (shape, [7])
-
-
 # ── lifecycle ───────────────────────────────────────────────────────────────
 
 
@@ -366,46 +293,6 @@ def test_l0_lifecycle_versions_of_parts(folder: Folder) -> None:
     assert client.get("/v2/models/part/versions/1/ready").status_code == 200
 
 
-def test_l0_lifecycle_load_new_model_version(folder: Folder) -> None:
-    """A load after a new version_policy loads what is new or changed, and nothing else again."""
-
-    def loads_after(*versions: int) -> list[int]:
-        config = f"version_policy: {{ specific {{ versions: {list(versions)} }} }}"
-        (folder.root / "m" / "config.pbtxt").write_text(config)
-        assert client.post("/v2/repository/models/m/load").status_code == 200
-        told = client.get("/v2/models/m/config").json()["version_policy"]
-        assert told == {"specific": {"versions": [*versions]}}
-        ready = [version for (_, version), (state, _) in index(client).items() if state == "READY"]
-        assert ready == list(map(str, versions))
-        events = [entry.event for entry in workbench.events]
-        return sorted(each.model.version for each in events if isinstance(each, ModelLoaded))
-
-    folder.onnx("m", versions="1 2 3 4")
-    with (
-        Workbench(folder.root, device="cpu", load="explicit") as workbench,
-        httpx.Client(base_url=workbench.url) as client,
-    ):
-        assert loads_after(1, 2) == [1, 2]
-        os.utime(folder.root / "m" / "2" / "model.onnx")
-        assert loads_after(1, 2, 3, 4) == [1, 2, 2, 3, 4]
-        assert loads_after(4) == [1, 2, 2, 3, 4]
-        assert loads_after(1, 4) == [1, 1, 2, 2, 3, 4]
-
-
-def test_l0_lifecycle_broken_version_of_a_part(folder: Folder) -> None:
-    """A broken version of a part that the ensemble does not use has its reason, and no other."""
-    folder.onnx("part", "version_policy: { all {} }", versions="1 2")
-    (folder.root / "part" / "1" / "model.onnx").write_bytes(b"junk")
-    folder.ensemble("pipe", "part")
-    client = folder.serve(load="explicit")
-    assert client.post("/v2/repository/models/pipe/load").status_code == 200
-    rows = index(client)
-    assert rows["pipe", "1"] == rows["part", "2"] == ("READY", "")
-    state, reason = rows["part", "1"]
-    assert state == "UNAVAILABLE"
-    assert "is not an ONNX model" in reason
-
-
 def test_l0_lifecycle_broken_part(folder: Folder) -> None:
     """Index after an ensemble's load that failed: the reason is told once, at the part."""
     folder.onnx("part")
@@ -418,9 +305,3 @@ def test_l0_lifecycle_broken_part(folder: Folder) -> None:
     rows = index(client)
     assert "is not an ONNX model" in rows["part", "1"][1]
     assert rows["pipe", "1"] == ("UNAVAILABLE", "")
-
-
-def test_one_prefix() -> None:
-    """The line of a load that failed says once of which model it is."""
-    event = ModelLoadFailed(ModelId("pipe", 1), "pipe:1: its part 'a': there is none")
-    assert str(event).count("pipe:1") == 1

@@ -5,7 +5,6 @@ Raw requests, classification, compression both ways, limits, and the request's n
 
 import gzip
 import json
-import shutil
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,25 +62,6 @@ def test_raw_requests(client: httpx.Client, held_out: dict[str, Any]) -> None:
     assert np.frombuffer(blob, "<f4").argmax() == held_out["digits_y"][0]
 
 
-def test_raw_requests_load_their_model(sample_models: Path) -> None:
-    """A raw request may name the version, and loads its model as any other."""
-    with Workbench(sample_models) as workbench, httpx.Client(base_url=workbench.url) as client:
-        assert raw(client, "digits/versions/1", bytes(256)).status_code == 200
-
-
-@pytest.mark.parametrize("coding", CODINGS)
-def test_compressed_raw_requests(client: httpx.Client, coding: str) -> None:
-    """A raw request may be compressed; it is as large as it was before."""
-    response = raw(client, "digits", PACK[coding](bytes(256)), **{"Content-Encoding": coding})
-    assert parts_of(response)[0][0]["shape"] == [1, 10]
-
-
-def test_raw_requests_to_nobody(client: httpx.Client) -> None:
-    """A raw request to an unknown model or version is a 404."""
-    assert "'nobody'" in refusal(raw(client, "nobody", bytes(4)), 404)
-    assert "version" in refusal(raw(client, "digits/versions/7", bytes(4)), 404)
-
-
 # ── compressed requests ─────────────────────────────────────────────────────
 
 
@@ -97,20 +77,6 @@ def test_codings_that_are_not_read(client: httpx.Client) -> None:
         assert response.status_code == 415
         assert "'br'" in response.json()["error"]
         assert response.headers["accept-encoding"] == "gzip, deflate"
-
-
-def test_the_old_name_of_gzip(client: httpx.Client) -> None:
-    """A body in x-gzip is one in gzip (RFC 9110, 8.4.1.3)."""
-    body = gzip.compress(json.dumps(one([1], [1])).encode())
-    for path, asked in ((ECHO, body), ("/v2/repository/index", gzip.compress(b"{}"))):
-        response = client.post(path, content=asked, headers={"Content-Encoding": "x-gzip"})
-        assert response.status_code == 200
-
-
-def test_damaged_bodies(client: httpx.Client) -> None:
-    """A body that is not in its coding is a 400."""
-    response = client.post(ECHO, content=b"{}", headers={"Content-Encoding": "gzip"})
-    assert "gzip" in refusal(response)
 
 
 @pytest.mark.parametrize("coding", CODINGS)
@@ -252,21 +218,3 @@ def test_no_x_request_id(client: httpx.Client) -> None:
     """Where the client gives no number, the answer has none."""
     for response in (client.post(ECHO, json=one([1], [1])), client.post(ECHO, content=b"{")):
         assert "x-request-id" not in response.headers
-
-
-# ── a model that changes ────────────────────────────────────────────────────
-
-
-def test_a_reloaded_model_answers_for_itself(sample_models: Path, tmp_path: Path) -> None:
-    """The same request again, after another version was loaded, is answered by that version."""
-    shutil.copytree(sample_models / "wine", tmp_path / "wine")
-    with Workbench(tmp_path) as workbench, httpx.Client(base_url=workbench.url) as client:
-        answers = [client.post("/v2/models/wine/infer", json=wine()).json() for _ in range(5)]
-        shutil.copytree(tmp_path / "wine" / "1", tmp_path / "wine" / "2")
-        workbench.load("wine")
-        again = [client.post("/v2/models/wine/infer", json=wine()).json() for _ in range(5)]
-        first = [client.post("/v2/models/wine/versions/1/infer", json=wine()).status_code]
-    assert {answer["model_version"] for answer in answers} == {"1"}
-    assert {answer["model_version"] for answer in again} == {"2"}
-    assert answers[0]["outputs"] == again[0]["outputs"]
-    assert first == [404]

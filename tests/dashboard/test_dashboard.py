@@ -257,7 +257,7 @@ def test_the_slider_changes_the_budget_while_requests_run(server: Workbench) -> 
         assert not answer.done()
         go.set()
         assert answer.result(60).tolist() == [1.0]
-    assert "evicted idle:1 (1.0 MiB, " in dashboard._events.value
+    assert "evicted idle:1, 1.0 MiB freed: " in dashboard._events.value
     assert "to fit the budget of 1.0 MiB" in dashboard._events.value
     assert server.snapshot().ready == 1
 
@@ -306,7 +306,7 @@ def test_a_chosen_mark_tells_why(server: Workbench) -> None:
     chooser.value = number
     for _ in range(2):
         dashboard.draw()
-        assert "no memory for digits:1: " in dashboard._marks._why.value
+        assert "no memory: " in dashboard._marks._why.value
         assert "the budget is 2.0 KiB" in dashboard._marks._why.value
         server.budget = "64MiB"
         server.load("wine")

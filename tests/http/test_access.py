@@ -2,8 +2,9 @@
 
 import json
 import socket
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,22 @@ FOREIGN = {"Origin": "https://evil.test"}
 Serve = Callable[..., Workbench]
 
 
+def server_of(models: Path, settings: Mapping[str, Any]) -> Workbench:
+    """A server of *models* and of a function, which is to be started."""
+    workbench = Workbench(models, device="cpu", **settings)
+    specs = {"inputs": {"x": ("FP32", [-1])}, "outputs": {"y": ("FP32", [-1])}}
+    workbench.register(lambda x: 2 * x, name="double", **specs)
+    return workbench
+
+
 @pytest.fixture
 def serve(sample_models: Path) -> Iterator[Serve]:
     """Starts servers of the sample models and of a function; each is stopped at the end."""
     running: list[Workbench] = []
 
     def start(**settings: Any) -> Workbench:
-        workbench = Workbench(sample_models, device="cpu", **settings)
-        workbench.register(
-            lambda x: 2 * x,
-            name="double",
-            inputs={"x": ("FP32", [-1])},
-            outputs={"y": ("FP32", [-1])},
-        )
-        running.append(workbench)
-        return workbench.start()
+        running.append(server_of(sample_models, settings))
+        return running[-1].start()
 
     yield start
     for workbench in running:
@@ -78,161 +80,98 @@ def port_of(workbench: Workbench) -> int:
     return int(workbench.url.rpartition(":")[2])
 
 
-# ── host ──
+# ── host and page ──
 
-
-def test_our_own_hosts(serve: Serve) -> None:
-    """The names and addresses of this machine's loopback are this server's, with any port."""
-    workbench = serve()
-    names = ("localhost", "LOCALHOST:8000", "localhost.")
-    for host in (*names, "127.0.0.1:1", "127.8.9.1", "[::1]:2", "[::ffff:127.0.0.1]"):
-        assert both_ways(workbench, f"Host: {host}") == {200}
-
-
-@pytest.mark.parametrize(
-    ("lines", "status"),
-    [
-        ([], 400),
-        (["Host: localhost", "Host: localhost"], 400),
-        (["Host: evil.test"], 421),
-        (["Host: localhost.evil.test"], 421),
-        (["Host: 192.0.2.1"], 421),
-        (["Host: [::ffff:192.0.2.1]"], 421),
-        (["Host: [::1"], 421),
-        (["Host: localhost:x"], 421),
-        (["Host: "], 421),
-    ],
+OWN_HOSTS = (
+    "localhost", "LOCALHOST:8000", "localhost.", "127.0.0.1:1", "127.8.9.1", "[::1]:2",
+    "[::ffff:127.0.0.1]",
+)  # fmt: skip
+OTHER_HOSTS = (
+    "evil.test", "localhost.evil.test", "192.0.2.1", "[::ffff:192.0.2.1]", "[::1", "localhost:x",
+    "", "0.0.0.1",
+)  # fmt: skip
+NO_ADDRESS = ("0.0.0.0:8000", "0.0.0.0", "[::]:8000", "[::ffff:0.0.0.0]")
+"""Programs may dial these, and browsers, before and after a program, may not."""
+OTHER_SITES = (
+    "Origin: https://evil.test",
+    "Origin: null",
+    "Origin: http://localhost:8888",  # another server of this machine
+    "Sec-Fetch-Site: cross-site",
+    "Sec-Fetch-Site: cross-site|Origin: http://localhost:8000",  # our own: a contradiction
+    "Sec-Fetch-Site: same-site",
+    "Sec-Fetch-Site: cross-site|Sec-Fetch-Mode: navigate|Sec-Fetch-Dest: document",
+    "Origin: https://evil.test|Content-Type: text/plain",
 )
-def test_other_hosts(serve: Serve, lines: list[str], status: int) -> None:
-    """No Host, two of them, or one that is not this server's: DNS rebinding gets no answer."""
-    assert both_ways(serve(), *lines) == {status}
+OWN_SITES = (
+    "Origin: http://0.0.0.0:8000", "Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: none",
+    "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: image", "Sec-Fetch-User: ?1",
+)  # fmt: skip
+ADMISSION: list[tuple[dict[str, str], str, int]] = [
+    ({}, "", 400),
+    ({}, "Host: localhost|Host: localhost", 400),
+    *(({}, f"Host: {host}", 200) for host in (*OWN_HOSTS, *NO_ADDRESS)),
+    *(({}, f"Host: {host}", 421) for host in OTHER_HOSTS),
+    *(({}, f"Host: {NO_ADDRESS[0]}|{page}", 421) for page in (*OWN_SITES, *OTHER_SITES)),
+    *(({}, f"Host: {host}|{OWN_SITES[1]}", 421) for host in NO_ADDRESS),
+    *(({}, f"Host: localhost:8000|{page}", 403) for page in OTHER_SITES),
+    ({}, "Host: localhost:8888|Origin: http://localhost:8888|Sec-Fetch-Site: same-origin", 200),
+    ({}, "Host: 127.0.0.1|Origin: https://127.0.0.1", 200),  # behind a proxy
+    ({}, "Host: 127.0.0.1:80|Origin: http://127.0.0.1", 200),
+    ({}, "Host: 127.0.0.1:443|Origin: https://127.0.0.1", 200),
+    ({}, "Host: 127.0.0.1:443|Origin: http://127.0.0.1", 403),
+    ({}, "Host: 127.0.0.1:80|Origin: https://127.0.0.1", 403),
+    ({"allow_hosts": "other.test, LAB.test"}, "Host: lab.test:99", 200),
+    ({"allow_hosts": "*"}, "Host: any.test", 200),
+    ({"allow_hosts": "0.0.0.0"}, "Host: 0.0.0.0:8000|Origin: http://0.0.0.0:8000", 200),
+    ({"allow_hosts": "0.0.0.0"}, "Host: 0.0.0.0:8000|Origin: https://evil.test", 403),
+    ({"allow_origins": "https://lab.test"}, "Host: localhost|Origin: https://lab.test", 200),
+    ({"allow_origins": "https://lab.test"}, "Host: 0.0.0.0|Origin: https://lab.test", 421),
+    ({"allow_origins": "https://lab.test"},
+        "Host: localhost|Origin: https://lab.test.evil.test", 403),
+    ({"host": "0.0.0.0", "token": "off"}, "Host: 127.0.0.1", 200),
+    ({"host": "0.0.0.0", "token": "off"}, "Host: 0.0.0.0", 200),
+    ({"host": "0.0.0.0", "token": "off"}, "Host: 192.0.2.7", 421),
+]  # fmt: skip
+"""Settings, header lines, and the status of a request with these."""
 
 
-def test_a_refused_host_says_how_to_allow_it(serve: Serve) -> None:
-    """The one line names the host and the setting; with the setting it is let in."""
-    answer = httpx.get(f"{serve().url}/v2", headers={"Host": "lab.test:99"})
-    assert answer.status_code == 421
-    assert answer.json()["error"].endswith(
-        "start the server with allow_hosts='lab.test' to allow them"
-    )
-    assert both_ways(serve(allow_hosts="other.test, LAB.test"), "Host: lab.test:99") == {200}
-    assert both_ways(serve(allow_hosts="*"), "Host: any.test") == {200}
+@pytest.fixture(scope="module")
+def served(sample_models: Path) -> Iterator[Serve]:
+    """Servers that tests of the same settings share."""
+    with ExitStack() as running:
+        yield cache(lambda **settings: running.enter_context(server_of(sample_models, settings)))
 
 
-def test_the_bound_address_is_ours(serve: Serve) -> None:
-    """Where it listens on all addresses, the one that a client used is this server's."""
-    workbench = serve(host="0.0.0.0", token="off")
-    assert both_ways(workbench, f"Host: 127.0.0.1:{port_of(workbench)}") == {200}
-    assert both_ways(workbench, "Host: 0.0.0.0") == {200}
-    assert both_ways(workbench, "Host: 192.0.2.7") == {421}
+@pytest.mark.parametrize(("settings", "lines", "status"), ADMISSION)
+def test_who_is_let_in(served: Serve, settings: dict[str, str], lines: str, status: int) -> None:
+    """A request names this server, and comes from no page of another site: on both ways."""
+    assert both_ways(served(**settings), *filter(None, lines.split("|"))) == {status}
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0:8000", "0.0.0.0", "[::]:8000", "[::ffff:0.0.0.0]"])
-@pytest.mark.parametrize(
-    "line",
-    [
-        "Origin: https://evil.test",
-        "Origin: null",
-        "Origin: http://0.0.0.0:8000",  # its own pages: they have the server's other names
-        "Sec-Fetch-Site: cross-site",
-        "Sec-Fetch-Site: same-origin",
-        "Sec-Fetch-Site: none",
-        "Sec-Fetch-Mode: no-cors",
-        "Sec-Fetch-Dest: image",
-        "Sec-Fetch-User: ?1",
-    ],
-)
-def test_the_address_that_is_none(serve: Serve, host: str, line: str) -> None:
-    """Programs may dial 0.0.0.0 or ::, before and after a page does, which gets no answer."""
-    workbench = serve()
-    for lines, status in (([], 200), ([line], 421), ([], 200), ([line], 421)):
-        assert both_ways(workbench, f"Host: {host}", *lines) == {status}
-    name, _, value = line.partition(": ")
-    for method, path in (
-        ("GET", "/"),
-        ("HEAD", "/v2"),
-        ("OPTIONS", INFER),
-        ("DELETE", "/models/a"),
-    ):
-        headers = {"Host": host, name: value, "Access-Control-Request-Method": "POST"}
-        answer = httpx.request(method, workbench.url + path, headers=headers)
-        assert answer.status_code == 421
-        assert "access-control-allow-origin" not in answer.headers
-
-
-def test_the_address_that_is_none_may_be_allowed(serve: Serve) -> None:
-    """With allow_hosts its own pages are let in too, and those of other sites are not."""
-    workbench = serve(allow_hosts="0.0.0.0")
-    own = ["Host: 0.0.0.0:8000", "Origin: http://0.0.0.0:8000"]
-    assert both_ways(workbench, *own) == {200}
-    assert both_ways(workbench, own[0], "Origin: https://evil.test") == {403}
-    assert both_ways(serve(), "Host: evil.test", "Origin: http://0.0.0.0:8000") == {421}
-    assert both_ways(serve(), "Host: 0.0.0.1") == {421}
-
-
-def test_an_allowed_page_and_the_address_that_is_none(serve: Serve) -> None:
-    """A page of an allowed site has to call the server by another name, too."""
-    workbench = serve(allow_origins="https://lab.test")
-    page = "Origin: https://lab.test"
-    assert both_ways(workbench, "Host: 0.0.0.0", page) == {421}
-    assert both_ways(workbench, "Host: localhost", page) == {200}
-
-
-# ── pages of other sites ──
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        ["Origin: https://evil.test"],
-        ["Origin: null"],
-        ["Origin: http://localhost:8888"],  # another server of this machine
-        ["Sec-Fetch-Site: cross-site"],
-        ["Sec-Fetch-Site: cross-site", "Origin: http://localhost:8000"],  # our own: a contradiction
-        ["Sec-Fetch-Site: same-site"],
-        ["Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document"],
-    ],
-)
-def test_pages_of_other_sites(serve: Serve, lines: list[str]) -> None:
-    """A page of another site sends nothing, whatever it says of the body's type."""
-    workbench = serve()
-    for content_type in ("text/plain", "application/json"):
-        sent = [*lines, "Host: localhost:8000", f"Content-Type: {content_type}"]
-        assert both_ways(workbench, *sent) == {403}
+def test_a_refused_host_says_how_to_allow_it(served: Serve) -> None:
+    """The one line names the host and the setting."""
+    answer = httpx.get(f"{served().url}/v2", headers={"Host": "lab.test:99"})
+    told = "start the server with allow_hosts='lab.test' to allow them"
+    assert answer.json()["error"].endswith(told)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"])
 @pytest.mark.parametrize("path", ["/", "/v2/repository/index", "/schema", "/nothing"])
-def test_every_path_and_method_is_behind_it(serve: Serve, method: str, path: str) -> None:
+def test_every_path_and_method_is_behind_it(served: Serve, method: str, path: str) -> None:
     """No path and no method is left out."""
-    answer = httpx.request(method, serve().url + path, headers=FOREIGN)
+    answer = httpx.request(method, served().url + path, headers=FOREIGN)
     assert answer.status_code == 403
     assert method == "HEAD" or "allow_origins='https://evil.test'" in answer.json()["error"]
 
 
-def test_our_own_pages(serve: Serve) -> None:
-    """A page of this server may ask it, also behind a proxy that passes the host on."""
-    workbench = serve()
-    own = ["Sec-Fetch-Site: same-origin", "Host: localhost:8888", "Origin: http://localhost:8888"]
-    assert both_ways(workbench, *own) == {200}
-    for host, origin, status in (
-        ("127.0.0.1", "https://127.0.0.1", 200),
-        ("127.0.0.1:80", "http://127.0.0.1", 200),
-        ("127.0.0.1:443", "https://127.0.0.1", 200),
-        ("127.0.0.1:443", "http://127.0.0.1", 403),
-        ("127.0.0.1:80", "https://127.0.0.1", 403),
-    ):
-        assert both_ways(workbench, f"Host: {host}", f"Origin: {origin}") == {status}
-
-
-def test_a_link_in_a_page_of_another_site(serve: Serve) -> None:
+def test_a_link_in_a_page_of_another_site(served: Serve) -> None:
     """A link that is clicked anywhere opens; a frame, an image or a script does not load."""
     link = {
         "Sec-Fetch-Site": "cross-site",
         "Sec-Fetch-Mode": "navigate",
         "Sec-Fetch-Dest": "document",
     }
-    url = f"{serve().url}/schema"
+    url = f"{served().url}/schema"
     assert httpx.get(url, headers=link).status_code == 200
     for dest, mode in (("iframe", "navigate"), ("image", "no-cors"), ("script", "no-cors")):
         other = link | {"Sec-Fetch-Dest": dest, "Sec-Fetch-Mode": mode}
@@ -257,7 +196,6 @@ def test_allowed_origins(serve: Serve) -> None:
     assert answer.headers["access-control-allow-origin"] == "https://lab.test"
     assert answer.headers["vary"] == "origin"
     assert httpx.options(workbench.url + INFER, headers=FOREIGN | asks).status_code == 403
-    assert both_ways(workbench, "Host: localhost", "Origin: https://lab.test.evil.test") == {403}
 
 
 # ── token ──
@@ -418,27 +356,6 @@ def test_a_stranger_does_not_learn_which_models_are_functions(serve: Serve) -> N
     assert {(answer.status_code, answer.text) for answer in answers} == {(401, answers[0].text)}
 
 
-def test_many_offers_of_another_protocol(serve: Serve) -> None:
-    """However many offers of it come in one packet, each request is answered."""
-    port = port_of(serve())
-    head = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n"
-    offer = head + b"Upgrade: x\r\nConnection: upgrade\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", port), 10) as connection:
-        connection.sendall(offer * 1000 + head + b"Connection: close\r\n\r\n")
-        answers = connection.makefile("rb").read()
-    assert answers.count(b"HTTP/1.1 200 OK") == 1001
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_beyond_loopback_a_token_is_asked_for(sample_models: Path, host: str) -> None:
-    """Where other machines are let in, the settings must say whether there is a token."""
-    with pytest.raises(SettingError, match=r"add token='auto'.*or token='off'"):
-        Workbench(sample_models, host=host)
-    assert Workbench(sample_models, host=host, token="auto").token
-    assert Workbench(sample_models, host=host, token=TOKEN).token == TOKEN
-    assert not Workbench(sample_models, host=host, token="off").token
-
-
 # ── groups ──
 
 
@@ -466,14 +383,6 @@ def test_closed_groups(serve: Serve) -> None:
     assert both_ways(workbench, "Host: localhost") == {403}
     assert httpx.get(f"{workbench.url}/v2/models/double").status_code == 200
     assert ask(workbench, "/v2/models/double/generate", body='{"x": [2]}') == 403
-
-
-def test_an_ensemble_of_functions_is_one(serve: Serve) -> None:
-    """Where functions are closed, an ensemble that uses one is closed with it."""
-    workbench = serve(restrict="functions=off")
-    workbench.load("by_way", config=ensemble_of("double"))
-    assert ask(workbench, "/v2/models/by_way/infer", body=BODY) == 403
-    assert list(workbench.infer("by_way", [2.0])) == [4.0]
 
 
 @pytest.mark.parametrize("by_way", [False, True])
@@ -591,12 +500,3 @@ def test_unix_socket_that_cannot_be(serve: Serve, tmp_path: Path) -> None:
         with pytest.raises(SettingError, match="cannot be listened on"):
             serve(host=f"unix:{path}")
     assert file.read_text() == "mine"
-
-
-def test_the_servers_thread_is_alone(serve: Serve) -> None:
-    """A refusal takes no thread."""
-    workbench = serve()
-    before = set(threading.enumerate())
-    assert both_ways(workbench, "Host: evil.test") == {421}
-    new = {thread.name for thread in threading.enumerate() if thread not in before}
-    assert not [name for name in new if name.startswith("workbench")]

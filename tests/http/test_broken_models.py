@@ -88,12 +88,6 @@ def test_a_broken_model_that_loads_by_hand_only(explicit: str, name: str, verb: 
     assert _ask(explicit, f"{name}/versions/1{verb}").status_code == 503
 
 
-def test_a_load_of_a_broken_model(on_demand: str) -> None:
-    """To ask for its load is a mistake: a 400, as in Triton."""
-    reply = httpx.post(f"{on_demand}/v2/repository/models/file/load")
-    assert (reply.status_code, "model.onnx" in reply.json()["error"]) == (400, True)
-
-
 @pytest.mark.parametrize("path", ["m/bogus", "m/versions/1/bogus", "m/infer/bogus"])
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT"])
 def test_verbs_that_there_are_not(on_demand: str, path: str, method: str) -> None:

@@ -51,10 +51,6 @@ def states(client: InferenceServerClient) -> dict[str, tuple[str, str]]:
     return {row["name"]: (row["state"], row.get("reason", "")) for row in index}
 
 
-def ready(client: InferenceServerClient) -> set[str]:
-    return {name for name, (state, _) in states(client).items() if state == "READY"}
-
-
 def test_a_picture_in_and_a_word_out(
     triton: InferenceServerClient, held_out: dict[str, Any]
 ) -> None:
@@ -101,19 +97,6 @@ def test_it_is_one_model(triton: InferenceServerClient) -> None:
         "output_map": {"pixels": "pixels"},
         "model_namespace": "",
     }
-
-
-def test_loading_and_unloading(triton: InferenceServerClient) -> None:
-    """A load brings the parts; an unload leaves them; with its dependents, they go."""
-    triton.load_model("digits_reader")
-    assert ready(triton) == {"digits_reader", *PARTS}
-    triton.unload_model("digits_reader")
-    assert ready(triton) == set(PARTS)
-    triton.load_model("digits_reader")
-    triton.load_model("digits_conv")
-    triton.unload_model("digits_reader", unload_dependents=True)
-    assert ready(triton) == {"digits_conv"}
-    assert states(triton)["digits_label"] == ("UNAVAILABLE", "unloaded")
 
 
 def test_generate(served: Workbench, triton: InferenceServerClient) -> None:

@@ -36,13 +36,6 @@ def test_generate(client: httpx.Client, version: str) -> None:
     ]
 
 
-def test_generate_lists_and_ids(client: httpx.Client) -> None:
-    """Lists stay lists, the id comes back, and parameters do no harm."""
-    body = {"x": ["a", "b"], "id": "7", "temperature": 0.5, "parameters": {"stream": False}}
-    told = client.post(BYTES, json=body).json()
-    assert (told["id"], told["y"]) == ("7", ["a", "b"])
-
-
 def test_generate_with_a_batch(client: httpx.Client, held_out: dict[str, Any]) -> None:
     """One element goes to a batched model without its batch dimension, two with it."""
     images = held_out["digits_x"][:2].tolist()
@@ -51,13 +44,6 @@ def test_generate_with_a_batch(client: httpx.Client, held_out: dict[str, Any]) -
     two = client.post(path, json={"pixels": images}).json()["probabilities"]
     assert (len(one), len(two)) == (10, 20)
     assert one == pytest.approx(two[:10])
-
-
-def test_generate_with_several_outputs(client: httpx.Client) -> None:
-    """Every output is a key, in the model's order."""
-    told = client.post("/v2/models/two/generate", json={"a": [1, 2], "b": [3, 4]}).json()
-    assert list(told)[2:] == ["sum", "difference"]
-    assert (told["sum"], told["difference"]) == ([4, 6], [-2, -2])
 
 
 def test_generate_of_a_compressed_body(client: httpx.Client) -> None:
@@ -113,10 +99,3 @@ def test_a_model_that_fails(client: httpx.Client, server: Workbench) -> None:
     response = client.post("/v2/models/fails/generate_stream", json={"x": 1})
     assert (response.status_code, event_of(response)) == (500, told)
     assert 'raise ValueError("on purpose")' in server.logs
-
-
-@pytest.mark.parametrize("verb", ["generate", "generate_stream"])
-def test_generate_is_posted(client: httpx.Client, verb: str) -> None:
-    """Both are POST."""
-    response = client.get(f"/v2/models/echo_bytes/{verb}")
-    assert (response.status_code, response.headers["allow"]) == (405, "POST")

@@ -18,7 +18,7 @@ from workbench.http.openapi.document import document
 from workbench.http.reply import Reply
 from workbench.http.route import ErrorEncoder, Group, PathParameter, Route, RunsOn
 from workbench.http.routes import GROUPS
-from workbench.http.shapes import TEXT, answer, obj, ref
+from workbench.http.shapes import TEXT, obj, ref
 from workbench.http.v2 import json
 from workbench.settings import Settings
 
@@ -55,7 +55,6 @@ THINGS = Group(
     ErrorEncoder(error, plain, schema="refusal"),
     service=lambda plane: "shop",
     parameters={"thing": PathParameter(b"[^/]+", "thing", ModelNotFound, TEXT, "hat")},
-    responses={"thing": answer("The thing.", ref("thing"))},
     schemas={"thing": {"type": "array", "items": TEXT}, "refusal": obj({})},
 )
 
@@ -128,11 +127,11 @@ def test_the_door_is_the_same(core: ServerCore) -> None:
 
 def test_the_document_has_the_group() -> None:
     """The group is a section of the document, with its own errors."""
-    told = document(None, (*GROUPS, THINGS))
+    told = document((*GROUPS, THINGS), None)
     assert told["tags"][-1] == {"name": "Things"}
     operation = told["paths"]["/things/{thing}"]["post"]
     assert operation["responses"].keys() == {"200", "400", "409"}
-    conflict = told["components"]["responses"]["refusal_409"]
+    conflict = operation["responses"]["409"]
     assert conflict["description"] == "Conflict"
     assert conflict["content"]["application/json"]["schema"] == ref("refusal")
     assert told["components"]["parameters"]["thing"]["example"] == "hat"

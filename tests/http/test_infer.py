@@ -2,24 +2,19 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import onnx
-import onnx.parser
 import pytest
 from inside import lease, opened, set_pace
 
 from doubles import FixedPace
 from workbench.core import ServerCore
-from workbench.core.inference.direct import Direct
 from workbench.core.runtime import Runtime
 from workbench.http.infer import (
     HEADER_LENGTH,
     DataPlane,
-    InferCall,
     InferHead,
 )
 from workbench.http.inline import answer_all_now
@@ -119,22 +114,6 @@ def test_requests_that_are_alike(plane: DataPlane, headers: dict[str, str]) -> N
     assert plane.core.status("wine").requests.succeeded == counted + 7
 
 
-def test_answers_that_are_no_numbers(tmp_path: Path) -> None:
-    """Each of such requests has the reply that it has alone."""
-    (tmp_path / "log").mkdir()
-    text = '<ir_version: 8, opset_import: ["" : 17]> m (float[2] x) => (float[2] y) { y = Log(x) }'
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "log" / "model.onnx")
-    with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
-        set_pace(core, "log", FixedPace(0.0))
-        logs = DataPlane(core)
-        head = logs.head_of(Target("log", None), [])
-        entry = '{"name": "x", "datatype": "FP32", "shape": [2], "data": [1, %d]}'
-        bodies = [(f'{{"inputs": [{entry % x}]}}').encode() for x in (1, 0, -1, 2)]
-        alone = [sent(logs.answer_now(head, body)) for body in bodies]
-        calls = [InferCall(logs, head, body) for body in bodies]
-        assert [sent(reply) for reply in answer_all_now(core, head.target, calls)] == alone
-
-
 @pytest.mark.parametrize("nbytes", [2**18 + 1, 2**20])
 @pytest.mark.parametrize("told", [False, True])
 def test_large_json_is_not_read_now(plane: DataPlane, told: bool, nbytes: int) -> None:
@@ -200,69 +179,6 @@ def test_another_model_of_the_same_name(plane: DataPlane, core: ServerCore) -> N
     assert plane.answer_now(head, BODY) is None
     set_pace(core, "wine", FixedPace(0.0))
     assert [sent(plane.answer_now(head, BODY)) for _ in range(3)] == before
-
-
-def test_answers_do_not_mix(plane: DataPlane, held_out: dict[str, Any]) -> None:
-    """Requests that differ in their numbers, and in nothing else, each have their own answer."""
-    head, zeros = head_of(plane), json.dumps([0] * 13).encode()
-    rows = [json.dumps(row).encode() for row in held_out["wine_x"][:3].tolist()]
-    bodies = [BODY.replace(zeros, rows[n]) for n in (0, 1, 0, 2, 1, 0)]
-    answers = [sent(plane.answer_now(head, body)) for body in bodies]
-    fresh = DataPlane(plane.core)
-    assert answers == [sent(asyncio.run(fresh.answer(head_of(fresh), body))) for body in bodies]
-    assert answers[0] == answers[2] == answers[5]
-    assert answers[1] == answers[4]
-    assert len(set(answers)) == 3
-
-
-def test_a_cancelled_request_keeps_its_lease_while_it_runs(
-    core: ServerCore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever goes away does not take the model from the run that is under way."""
-    lease(core, "wine").release()
-    begun, gate = threading.Event(), threading.Event()
-    run = Direct.run
-
-    def gated(self: Direct, request: Any) -> Any:
-        begun.set()
-        assert gate.wait(30)
-        return run(self, request)
-
-    monkeypatch.setattr(Direct, "run", gated)
-
-    async def ask() -> None:
-        plane = DataPlane(core)
-        asking = asyncio.ensure_future(plane.answer(head_of(plane), BODY))
-        await asyncio.get_running_loop().run_in_executor(None, begun.wait, 30)
-        asking.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asking
-        assert [model.leases for model in core.snapshot().models] == [1]
-        gate.set()
-
-    asyncio.run(ask())
-    core.unload("wine")  # returns once the last lease is back
-    assert core.snapshot().models == ()
-
-
-def test_scalars_of_one_that_are_known(tmp_path: Path) -> None:
-    """Scalars that come with shape [1] are scalars to the model, also once their text is known."""
-    graph = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> model (float x) => (float[1, 1] y)'
-        "<int64[2] axes = {0, 1}> { y = Unsqueeze(x, axes) }"
-    )
-    (tmp_path / "s").mkdir()
-    onnx.save(graph, tmp_path / "s" / "model.onnx")
-    body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [%d]}]}'
-    with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
-        core.load("s")
-        set_pace(core, "s", FixedPace(0.0))
-        plane = DataPlane(core)
-        head = plane.head_of(Target("s", None), [])
-        for number in range(4):
-            reply = json.loads(sent(plane.answer_now(head, body % number))[1])
-            (output,) = reply["outputs"]
-            assert (output["shape"], output["data"]) == ([1, 1], [number])
 
 
 def test_a_failed_run_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

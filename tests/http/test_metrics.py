@@ -5,7 +5,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -86,16 +86,6 @@ def counters(text: str) -> dict[str, float]:
 
 
 # ── requests ──
-
-
-def test_a_scrape_has_tritons_lines(core: ServerCore) -> None:
-    """Counters have Triton's exact names, where they are declared and where they are told."""
-    ask(core, "a", 3)
-    lines = text_of(core).splitlines()
-    assert f"nv_inference_request_success{{{A_1}}} 3" in lines
-    assert "# TYPE nv_inference_request_success counter" in lines
-    assert f"nv_inference_count{{{A_1}}} 3" in lines
-    assert f"nv_inference_exec_count{{{A_1}}} 3" in lines
 
 
 def test_stalls(core: ServerCore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,22 +374,6 @@ def test_the_figures_of_a_gpu_are_told() -> None:
     assert figures_of(GpuReading(0.25, 101.5, 700.0, 1234.5, 41, 20)) == FIGURES
     text = write(families(snapshot_of(gpu=True, figures=GpuReading(energy_joules=1.0))))
     assert b"# TYPE nv_energy_consumption counter" in text
-
-
-@pytest.mark.parametrize(("number", "name"), list(enumerate(FIGURES)))
-def test_a_figure_that_is_missing(number: int, name: str) -> None:
-    """A figure that the driver does not tell has no sample, and the others have theirs."""
-    reading = GpuReading(0.25, 101.5, 700.0, 1234.5, 41, 20)
-    reading = replace(reading, **{fields(reading)[number].name: None})
-    assert figures_of(reading) == {key: FIGURES[key] for key in FIGURES if key != name}
-
-
-def test_a_figure_of_zero() -> None:
-    """An idle GPU's zeros are told."""
-    assert figures_of(GpuReading(0.0, own_nbytes=0)) == {
-        "nv_gpu_utilization": 0.0,
-        "workbench_gpu_own_memory_bytes": 0.0,
-    }
 
 
 def test_nothing_is_made_up() -> None:

@@ -103,46 +103,6 @@ def test_an_unload_forgets_it(triton: InferenceServerClient) -> None:
     assert batch_of(triton) == 0
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ("", "Failed to load JSON: "),
-        ("{", "Failed to load JSON: "),
-        ('{"max_batch_size": "x"}', "Failed to parse max_batch_size field: "),
-        ('{"max_batch_sizes": 8}', 'Message type "inference.ModelConfig" has no field named '),
-        ('{"name": "other"}', "the name 'other' is not that of the folder, 'm'"),
-        ('{"model_operations": {}}', "field 'model_operations' is not honoured here"),
-        ('{"max_batch_size": -1}', "max_batch_size -1 is below 0"),
-        ('{"output": [{"name": "y", "data_type": "TYPE_FP32", "label_filename": "../m"}]}',
-         "label_filename '../m' is not a file"),
-        ('{"parameters": {"tier": {"string_value": "b"}}}', "parameter 'tier' is 'b'"),
-        ("[]", ""),
-        ("5", ""),
-        ("[" * 100_000, ""),
-        ('{"input":' * 100_000, ""),
-    ],
-)  # fmt: skip
-def test_a_bad_configuration(served: Workbench, given: str, told: str) -> None:
-    """It is a 400 that says what is wrong, in one line, and what was loaded goes on."""
-    served.load("m")
-    response = httpx.post(served.url + LOAD, json={"parameters": {"config": given}})
-    assert response.status_code == 400
-    error = response.json()["error"]
-    assert "\n" not in error
-    assert len(error) < 500
-    if told:
-        assert error.startswith(f"{POLLING}load parameter 'config': {told}")
-    assert np.asarray(served.infer("m", np.ones((1, 1), np.float32))).tolist() == [[2.0]]
-
-
-def test_a_configuration_that_only_triton_serves(served: Workbench) -> None:
-    """What a Triton serves and this server does not is a 501 here too."""
-    given = {"parameters": {"config": json.dumps({"sequence_batching": {}})}}
-    answer = httpx.post(f"{served.url}{LOAD}", json=given)
-    assert answer.status_code == 501
-    assert answer.json()["error"].startswith("field 'sequence_batching' is not honoured here")
-
-
 def test_a_configuration_that_the_file_contradicts(triton: InferenceServerClient) -> None:
     """A load that fails for its configuration leaves all as it was."""
     triton.load_model("m", config=config(max_batch_size=8))
@@ -318,34 +278,6 @@ def test_files_of_an_evicted_model(root: Path, spare: bytes) -> None:
         assert factor_of(client, "new") == 7.0
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["1/", "/model.onnx", "/tmp/1/model.onnx", "1/../model.onnx", "../1/model.onnx", "1/..",
-     "1/./a", "./1/a", "1//b", "1/a\\b", "..\\1\\a", "1/a/../../../b", "1/\0", "1/\ud800", ""],
-)  # fmt: skip
-def test_paths_that_cannot_be(served: Workbench, path: str) -> None:
-    """A path that does not stay in the model's folder is a 400 that names it."""
-    parameters = {"config": "{}", f"file:{path}": base64.b64encode(b"x").decode()}
-    response = httpx.post(served.url + LOAD, content=json.dumps({"parameters": parameters}))
-    assert response.status_code == 400
-    told = f"load parameter {f'file:{path}'!r} must be file:<path in the model's folder>, such as "
-    assert response.json()["error"] == f"{POLLING}{told}file:1/model.onnx"
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["model.onnx", "01/model.onnx", "0/model.onnx", "-1/model.onnx", "a/model.onnx", "1",
-     "9223372036854775808/model.onnx"],
-)  # fmt: skip
-def test_files_of_no_version(served: Workbench, path: str) -> None:
-    """A load whose files are of no version lacks the model's file."""
-    parameters = {"config": "{}", f"file:{path}": base64.b64encode(b"x").decode()}
-    response = httpx.post(served.url + LOAD, json={"parameters": parameters})
-    assert response.status_code == 400
-    told = "a load parameter 'file:1/model.onnx' is missing"
-    assert response.json()["error"] == f"{POLLING}{told}"
-
-
 def test_files_in_folders(triton: InferenceServerClient, tmp_path: Path) -> None:
     """Files may be anywhere in the model's folder: weights, labels, samples of the warm-up."""
     path = written(
@@ -373,44 +305,74 @@ def test_files_in_folders(triton: InferenceServerClient, tmp_path: Path) -> None
     assert answer == [["5.000000:1:five", "3.000000:0:three"]]
 
 
-def test_a_file_where_a_folder_is_to_be(served: Workbench) -> None:
-    """A path that is a file and a folder at once is a 400."""
-    content = base64.b64encode(b"x").decode()
-    parameters = {"config": "{}", "file:1/model.onnx": content, "file:1/model.onnx/a": content}
-    response = httpx.post(served.url + LOAD, json={"parameters": parameters})
-    assert response.status_code == 400
-    assert "cannot be kept" in response.json()["error"]
+NO_PATHS = (
+    "1/", "/model.onnx", "/tmp/1/model.onnx", "1/../model.onnx", "../1/model.onnx", "1/..",
+    "1/./a", "./1/a", "1//b", "1/a\\b", "..\\1\\a", "1/a/../../../b", "1/\0", "1/\ud800", "",
+)  # fmt: skip
+OF_NO_VERSION = (
+    "model.onnx", "01/model.onnx", "0/model.onnx", "-1/model.onnx", "a/model.onnx", "1",
+    "9223372036854775808/model.onnx",
+)  # fmt: skip
+CONFIGS = {
+    "": "Failed to load JSON: ",
+    "{": "Failed to load JSON: ",
+    '{"max_batch_size": "x"}': "Failed to parse max_batch_size field: ",
+    '{"max_batch_sizes": 8}': 'Message type "inference.ModelConfig" has no field named ',
+    '{"name": "other"}': "the name 'other' is not that of the folder, 'm'",
+    '{"model_operations": {}}': "field 'model_operations' is not honoured here",
+    '{"max_batch_size": -1}': "max_batch_size -1 is below 0",
+    '{"output": [{"name": "y", "data_type": "TYPE_FP32", "label_filename": "../m"}]}':
+        "label_filename '../m' is not a file",
+    '{"parameters": {"tier": {"string_value": "b"}}}': "parameter 'tier' is 'b'",
+    "[]": "",
+    "5": "",
+    "[" * 100_000: "",
+    '{"input":' * 100_000: "",
+}  # fmt: skip
+FILE, NOT_BASE64 = "file:1/model.onnx", "load parameter 'file:1/model.onnx' is not base64: "
+NAMED = "must be file:<path in the model's folder>, such as file:1/model.onnx"
+SPECIFIC = config(version_policy={"specific": {"versions": [3]}})
+MANY = {f"file:{number}/model.onnx": "" for number in range(1, 1002)}
 
 
 @pytest.mark.parametrize(
     ("parameters", "told"),
     [
-        ({"file:1/model.onnx": ""}, "a load with files needs their configuration, 'config'"),
-        ({"config": "{}", "file:1/model.onnx": "%%%"},
-         "load parameter 'file:1/model.onnx' is not base64: "),
-        ({"config": "{}", "file:1/model.onnx": "QUI"},
-         "load parameter 'file:1/model.onnx' is not base64: "),
-        ({"config": "{}", "file:1/model.onnx": 5},
-         "load parameter 'file:1/model.onnx' must be text, not 5"),
+        *(({"config": each}, told and f"load parameter 'config': {told}")
+          for each, told in CONFIGS.items()),
+        *(
+            ({"config": "{}", f"file:{path}": "eA=="}, f"load parameter {f'file:{path}'!r} {NAMED}")
+            for path in NO_PATHS
+        ),
+        *(
+            ({"config": "{}", f"file:{path}": "eA=="}, f"a load parameter {FILE!r} is missing")
+            for path in OF_NO_VERSION
+        ),
+        ({"config": "{}", FILE: "eA==", f"{FILE}/a": "eA=="}, "the files of 'm' cannot be kept"),
+        ({FILE: ""}, "a load with files needs their configuration, 'config'"),
+        ({"config": "{}", FILE: "%%%"}, NOT_BASE64),
+        ({"config": "{}", FILE: "QUI"}, NOT_BASE64),
+        ({"config": "{}", FILE: 5}, f"load parameter {FILE!r} must be text, not 5"),
         ({"config": {}}, "load parameter 'config' must be text, not an object"),
         ({"config": " " * (1 << 20) + "{}"},
          "load parameter 'config' is longer than the 1.0 MiB that are read"),
-        ({"config": "{}", "file:1/other.onnx": ""},
-         "a load parameter 'file:1/model.onnx' is missing"),
-        ({"config": config(version_policy={"specific": {"versions": [3]}}), "file:1/m": ""},
+        ({"config": "{}", "file:1/other.onnx": ""}, f"a load parameter {FILE!r} is missing"),
+        ({"config": SPECIFIC, "file:1/m": ""},
          "the version_policy in 'config' serves none of versions 1"),
-        ({"config": "{}", **{f"file:{n}/model.onnx": "" for n in range(1, 1002)}},
-         "a load brings at most 1000 files, not 1001"),
+        ({"config": "{}", **MANY}, "a load brings at most 1000 files, not 1001"),
     ],
+    ids=lambda value: repr(value)[:40],
 )  # fmt: skip
-def test_parameters_that_cannot_be(
-    served: Workbench, parameters: dict[str, Any], told: str
-) -> None:
-    """What is wrong with what came is told, with a 400; what was loaded goes on."""
+def test_what_cannot_be(served: Workbench, parameters: dict[str, Any], told: str) -> None:
+    """What is wrong with what came is a 400 of one line; what was loaded goes on."""
     served.load("m")
-    response = httpx.post(served.url + LOAD, json={"parameters": parameters})
+    content = json.dumps({"parameters": parameters})
+    response = httpx.post(served.url + LOAD, content=content)
     assert response.status_code == 400
-    assert response.json()["error"].removeprefix(POLLING).startswith(told)
+    error = response.json()["error"]
+    assert error.removeprefix(POLLING).startswith(told)
+    assert "\n" not in error
+    assert len(error) < 500
     assert np.asarray(served.infer("m", np.ones((1, 1), np.float32))).tolist() == [[2.0]]
 
 
@@ -444,10 +406,3 @@ def test_a_function_has_none(served: Workbench) -> None:
     response = httpx.post(url, json={"parameters": {"config": "{}"}})
     assert response.status_code == 400
     assert response.json()["error"].endswith("'f' is a function, which has no configuration")
-
-
-def test_an_unknown_model(triton: InferenceServerClient) -> None:
-    """A configuration alone is for a model that there is."""
-    with pytest.raises(InferenceServerException, match="there is no model 'nobody'") as caught:
-        triton.load_model("nobody", config="{}")
-    assert caught.value.status() == "404"

@@ -13,7 +13,6 @@ import pytest
 from inside import until
 from messages import error_of
 from tritonclient.http import InferenceServerClient, InferInput
-from tritonclient.utils import InferenceServerException
 
 from doubles import FakeFiles, FakeLoader
 from workbench import Workbench
@@ -108,21 +107,6 @@ def test_index_has_versions_and_reasons(sample_models: Path, tmp_path: Path) -> 
     assert broken["reason"].startswith("the folder of model 'broken' holds no model")
 
 
-@pytest.mark.parametrize("load", ["all", "on-demand", "explicit"])
-def test_a_folder_that_is_no_version(tmp_path: Path, load: str) -> None:
-    """A folder with a number that is no version is left out, with an event, and nothing else."""
-    for version in ("1", "9" * 23, "0"):
-        onnx_models.identity(tmp_path / "m" / version / "model.onnx")
-    with Workbench(tmp_path, device="cpu", load=load) as workbench:
-        workbench.load("m")
-        assert httpx.get(f"{workbench.url}/v2/health/ready").status_code == 200
-        rows = httpx.post(workbench.url + INDEX).json()
-        ignored = {str(each.event) for each in workbench.events if each.event.kind == "ignored"}
-    assert rows == [{"name": "m", "version": "1", "state": "READY"}]
-    why = f"a version is a number from 1 to {2**63 - 1}, no leading zeros"
-    assert ignored == {f"m:1 runs without folder {name!r}: {why}" for name in ("9" * 23, "0")}
-
-
 # ── load ────────────────────────────────────────────────────────────────────
 
 
@@ -151,19 +135,6 @@ def test_unknown_members(http: httpx.Client, path: str, known: str) -> None:
     assert reply.status_code == 400
     told = f"there is no member 'more' in this request; available: {known}"
     assert reply.json() == {"error": told}
-
-
-@pytest.mark.parametrize("name", ["größe 1%", "a+b", "load", "models"])
-def test_loading_names(sample_models: Path, tmp_path: Path, name: str) -> None:
-    """Whatever letters a name has, tritonclient loads and unloads it."""
-    shutil.copytree(sample_models / "wine" / "1", tmp_path / name / "1")
-    with Workbench(tmp_path, load="explicit", device="cpu") as workbench:
-        address = workbench.url.removeprefix("http://")
-        with InferenceServerClient(address) as triton:
-            triton.load_model(name)
-            assert states(triton.get_model_repository_index()) == {name: "READY"}
-            triton.unload_model(name)
-            assert states(triton.get_model_repository_index()) == {name: "UNAVAILABLE"}
 
 
 @pytest.mark.parametrize("name", ["nobody", "a/b", "..%2Fwine", "%ff", "models/wine"])
@@ -269,19 +240,6 @@ def test_a_changed_model_is_loaded_without_a_gap(
     assert len(answers) >= 10
 
 
-def test_a_changed_configuration(scaled: Scaled, triton_of_m: InferenceServerClient) -> None:
-    """A configuration that changed is taken in by a load, as a changed file is."""
-    assert triton_of_m.get_model_config("m")["max_batch_size"] == 0
-    (scaled.path.parent.parent / "config.pbtxt").write_text("max_batch_size: 8")
-    triton_of_m.load_model("m")
-    assert triton_of_m.get_model_config("m")["max_batch_size"] == 8
-    assert factor_of(triton_of_m) == 1.0
-    (scaled.path.parent.parent / "config.pbtxt").write_text("max_batch_sizes: 8")
-    with pytest.raises(InferenceServerException, match="max_batch_sizes"):
-        triton_of_m.load_model("m")
-    assert factor_of(triton_of_m) == 1.0
-
-
 # ── unload ──────────────────────────────────────────────────────────────────
 
 
@@ -316,16 +274,6 @@ def test_loading_from_a_named_repository(http: httpx.Client, verb: str) -> None:
     response = http.post(f"/v2/repository/R/models/wine/{verb}")
     assert response.status_code == 501
     assert error_of(response).startswith("no repository can be named")
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["", "/", "/models", "/models/wine", "/models/wine/reload", "/models//load", "/a/b/index"],
-)
-def test_other_paths(http: httpx.Client, path: str) -> None:
-    """Any other path below is a 404."""
-    response = http.post(f"/v2/repository{path}")
-    assert (response.status_code, error_of(response)) == (404, "there is nothing at this path")
 
 
 @pytest.mark.parametrize("path", [INDEX, f"{WINE}/load", f"{WINE}/unload"])

@@ -1,10 +1,7 @@
 """The page at `/`: HTML for browsers, JSON for all others."""
 
 import json
-import math
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,10 +10,7 @@ import numpy as np
 import pytest
 
 from workbench import Workbench
-from workbench.core.lifecycle import progress
-from workbench.core.lifecycle.sources import Sources
 from workbench.http.status_page import StatusPage
-from workbench.views import pace
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 
@@ -81,28 +75,6 @@ def test_changes_are_streamed(sample_models: Path) -> None:
         server.stop()
         with suppress(httpx.RemoteProtocolError):  # the server may cut it off
             assert all(parts_of(line) for line in lines)
-
-
-def test_a_load_that_goes_on_is_shown(sample_models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page tells the step of a load as soon as it changes, though there is no event of it."""
-    gate = threading.Event()
-    monkeypatch.setattr(Sources, "_run_samples", lambda *_: gate.wait(30))
-    monkeypatch.setattr(progress, "_LONG_S", 0.0)
-    monkeypatch.setattr(pace, "IDLE_S", math.inf)  # else everything is drawn now and then
-    with (
-        Workbench(sample_models, device="cpu") as server,
-        ThreadPoolExecutor(1) as pool,
-        httpx.stream("GET", server.url, headers={"Accept": "text/event-stream"}) as answer,
-    ):
-        lines = map(parts_of, filter(None, answer.iter_lines()))
-        next(lines)
-        loading = pool.submit(server.load, "wine")
-        try:
-            assert any("warming up, " in parts.get("models", "") for parts in lines)
-        finally:
-            gate.set()
-        loading.result(30)
-        server.stop()
 
 
 def test_requests_change_what_tells_of_them(server: Workbench) -> None:

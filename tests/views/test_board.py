@@ -58,12 +58,6 @@ def seen(*snapshots: Snapshot) -> History:
     return history
 
 
-def heads(now: Snapshot, history: History) -> tuple[str, str]:
-    """That of the dashboard, and that of the status page."""
-    live = board.head(now, history.all_traffic, names=2, link="", title="")
-    return live, page_parts(now, [], [], history)["head"]
-
-
 def test_events_say_what_was_before_the_first_look() -> None:
     """The chart begins with what models held by the events, also after a pause of the looking."""
     a, b = ModelId("a", 1), ModelId("b", 1)
@@ -387,15 +381,6 @@ def test_rows_that_did_not_change_are_taken_again() -> None:
         assert taken == same
 
 
-def test_a_function_that_is_ready_is_above_what_is_not_in_memory() -> None:
-    """Also if it takes no memory: as in the page of a browser."""
-    evicted = replace(ready("a", 0), state=ModelState.UNAVAILABLE, device=None)
-    now = snapshot(evicted, ready("function", 0))
-    views = (board.models_table(now, seen(now)), page_parts(now, [], [], seen(now))["models"])
-    for html in views:
-        assert html.index('title="function') < html.index('title="a')
-
-
 def test_models_in_trouble_are_first() -> None:
     """All tables have one order: broken models, those that take memory, functions, all others."""
     evicted = replace(ready("a", 0), state=ModelState.UNAVAILABLE, device=None)
@@ -407,44 +392,58 @@ def test_models_in_trouble_are_first() -> None:
         assert places == sorted(places)
 
 
-def test_failed_requests_are_seen() -> None:
-    """The head and the row of a model say how many failed in the last minute, if any did."""
-    bad = replace(counts(3, 1009.0), failures={FailureReason.BACKEND: 2, FailureReason.OTHER: 1})
-    idle = snapshot(ready("a"), ready("b"))
-    now = snapshot(replace(ready("a"), requests=bad), ready("b"), at_s=1010.0)
-    later = replace(now, at_s=1071.0)
-    for snapshots, failed in (((idle,), 0), ((idle, now), 3), ((idle, now, later), 0)):
-        history, last = seen(*snapshots), snapshots[-1]
-        rows = board.models_table(last, history).split("<tr>")[2:]
-        for head in heads(last, history):
-            assert head.count("<b>3</b> requests failed in the last minute") == failed // 3
-        assert [">3 failed</b>" in row for row in rows] == [failed == 3, False]
+def asked(name: str, ended: int, failed: int) -> ModelStatus:
+    """A model with requests until a second after the first look."""
+    failures = {FailureReason.BACKEND: failed} if failed else {}
+    return replace(ready(name), requests=replace(counts(ended, 1001.0), failures=failures))
 
 
-def test_large_counts_have_separators() -> None:
-    """Thousands are apart, of rates and of failures."""
-    requests = counts(40_000, 1001.0)
-    requests = replace(requests, failures={FailureReason.OTHER: 12_345})
-    idle, now = snapshot(ready("a")), snapshot(replace(ready("a"), requests=requests), at_s=1001.0)
-    history = seen(idle, now)
-    row = board.models_table(now, history)
-    assert "12,345 failed</b>" in row
-    assert " 52,345<" in row
-    for head in heads(now, history):
-        assert "<b>52,345</b> requests/s" in head
-        assert "<b>12,345</b> requests failed in the last minute" in head
+P99 = ("1.0 ms", "p99 of the last minute")
+NO_REQUESTS = ("no", "requests in the last minute")
 
 
-def test_a_minute_without_requests_has_no_p99() -> None:
-    """The head says in words that there were none; and nothing of it if all have failed."""
-    idle = snapshot(ready("a"))
-    failed = RequestCounts(failures={FailureReason.OTHER: 2}, last_at_s=1001.0)
-    now = snapshot(replace(ready("a"), requests=failed), at_s=1001.0)
-    for snapshots, none in (((idle,), True), ((idle, now), False)):
-        history = seen(*snapshots)
-        for head in heads(idle, history):
-            assert ("<b>no</b> requests in the last minute" in head) == none
-            assert "p99" not in head
+@pytest.mark.parametrize(
+    ("second", "at_s", "told"),
+    [
+        (ready("a"), 1001.0, [("0", "requests/s"), NO_REQUESTS]),
+        (asked("a", 3, 3), 1001.0,
+         [("6.0", "requests/s"), P99, ("3", "requests failed in the last minute")]),
+        (asked("a", 3, 1), 1001.0,
+         [("4.0", "requests/s"), P99, ("1", "request failed in the last minute")]),
+        (asked("a", 40_000, 12_345), 1001.0,
+         [("52,345", "requests/s"), P99, ("12,345", "requests failed in the last minute")]),
+        (asked("a", 0, 2), 1001.0,
+         [("2.0", "requests/s"), ("2", "requests failed in the last minute")]),
+        (asked("a", 3, 3), 1062.0, [("0", "requests/s"), NO_REQUESTS]),
+    ],
+)  # fmt: skip
+def test_the_figures_of_the_head(
+    second: ModelStatus, at_s: float, told: list[tuple[str, str]]
+) -> None:
+    """Rate, p99 and failures of the last minute, if there are any; or that nobody asked."""
+    looks = [snapshot(ready("a")), snapshot(second, at_s=1001.0), snapshot(second, at_s=at_s)]
+    figures = board.figures(looks[-1], seen(*looks).all_traffic, 2)
+    assert figures == [("1 of 2", "models ready"), ("0 B", "of 10.0 MiB budget in use"), *told]
+
+
+def test_requests_before_the_first_look_are_not_denied() -> None:
+    """The head does not say that there were none while a model was used in the last minute."""
+    for at_s, told in ((1000.0, []), (1059.5, [NO_REQUESTS])):
+        now = snapshot(ready("a"), ready("b", ended=2), at_s=at_s)
+        assert board.figures(now, seen(now).all_traffic, 2)[3:] == told
+
+
+def test_a_row_tells_failed_requests() -> None:
+    """How many of its model's failed in the last minute, with separators."""
+    looks = (
+        snapshot(ready("a"), ready("b")),
+        snapshot(asked("a", 40_000, 12_345), ready("b"), at_s=1001.0),
+    )
+    rows = board.models_table(looks[-1], seen(*looks)).split("<tr>")[2:]
+    assert [(">12,345 failed</b>" in row, " 52,345<" in row) for row in rows] == [
+        (True, True),
+        (False, False),
+    ]
 
 
 def test_models_left_out_are_only_counted() -> None:
@@ -456,26 +455,6 @@ def test_models_left_out_are_only_counted() -> None:
     assert "<small>1 more model is not shown</small>" in board.models_table(now, History())
     now = replace(now, left_out=LeftOut(models=2))
     assert "<small>3 more models are not shown</small>" in board.models_table(now, History())
-
-
-def test_requests_before_the_first_look_are_not_denied() -> None:
-    """The head does not say that there were none while a model was used in the last minute."""
-    for at_s, none in ((1000.0, False), (1059.5, True)):
-        now = snapshot(ready("a"), ready("b", ended=2), at_s=at_s)
-        history = seen(now)
-        for head in heads(now, history):
-            assert ("<b>no</b> requests in the last minute" in head) == none
-            assert ("requests/s, " in head) == (none and head.startswith("<h1>"))
-
-
-def test_one_failed_request_is_one() -> None:
-    """The head has the singular for one request."""
-    failed = RequestCounts(failures={FailureReason.OTHER: 1}, last_at_s=1001.0)
-    idle = snapshot(ready("a"))
-    now = snapshot(replace(ready("a"), requests=failed), at_s=1001.0)
-    history = seen(idle, now)
-    for head in heads(now, history):
-        assert "<b>1</b> request failed in the last minute" in head
 
 
 @pytest.mark.parametrize(
@@ -529,12 +508,11 @@ def test_events_are_folded_by_model() -> None:
         Entry(5, 5.0, ModelEvicted(d, MIB, "least recently used", 0.01)),
     ]
     html = board.events_list(entries)
-    evicted = html.index(
-        "evicted a:1 (1.0 MiB, idle 41 s): least recently used, to make room for b:1"
-    )
-    assert html.index("evicted c:1 (1.0 MiB, in use): least recently used") < evicted
-    assert "evicted d:1 (1.0 MiB, just used): least recently used" in html
-    loaded = html.index("loaded a:1 (1.0 MiB) in 40.0 ms")
+    told = "evicted a:1, 1.0 MiB freed: least recently used, to make room for b:1 (idle 41 s)"
+    evicted = html.index(told)
+    assert html.index("evicted c:1, 1.0 MiB freed: least recently used (in use)") < evicted
+    assert "evicted d:1, 1.0 MiB freed: least recently used (just used)" in html
+    loaded = html.index("loaded a:1, 1.0 MiB in 40 ms")
     assert evicted < html.index("1 before it") < loaded
     assert loaded < html.index("could not load b:1: no such operator")
 

@@ -178,8 +178,8 @@ def test_html_is_whole_and_escaped(text: str) -> None:
 def test_newest_event_is_first_in_html() -> None:
     """In HTML events are folded by model; the newest comes first, of models and in each."""
     text = events_html(STORY)
-    assert text.index("unloaded a:1") < text.index("evicted a:1") < text.index("loaded a:1 (2.0")
-    assert text.index("unloaded a:1") < text.index("no memory for b:2")
+    assert text.index("unloaded a:1") < text.index("evicted a:1") < text.index("loaded a:1, 2.0")
+    assert text.index("unloaded a:1") < text.index("no memory: b:2")
     many = [Entry(n, 1.0, ModelLoading(ModelId(f"m{n}", 1), MIB)) for n in range(1, 41)]
     assert "loading m1:1" in events_html(many)
 

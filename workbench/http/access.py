@@ -35,6 +35,7 @@ _OF_BROWSERS = frozenset(
     (b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest", b"sec-fetch-user")
 )
 _OTHER_SITES = frozenset((b"cross-site", b"same-site"))
+_ALL, _PROGRAMS, _NOBODY = "all", "programs", ""  # who may call: those that are no browsers
 _MOST_HOSTS = 64  # how many Host headers are remembered
 _PREFLIGHT_S = b"600"
 _QUERY_NBYTES = 4096  # a longer query is not searched for a token
@@ -89,7 +90,7 @@ class Access:
         self._origins = frozenset(origin.encode() for origin in settings.allow_origins)
         self._token = token
         self.door = Door(token, settings.restrict)
-        self._known_hosts: set[tuple[bytes, Server]] = set()
+        self._known_hosts: dict[tuple[bytes, Server], str] = {}
         digest = hmac.new(token.encode(), b"workbench cookie", hashlib.sha256)
         self._cookie_text = digest.hexdigest()
 
@@ -104,7 +105,7 @@ class Access:
         for name, value in headers:
             if name == b"host":
                 hosts += 1
-                if (value, server) not in self._known_hosts and not self._is_named(value, server):
+                if (value, server) not in self._known_hosts and not self._callers(value, server):
                     return False
             elif name in _OF_BROWSERS:
                 return False
@@ -142,8 +143,8 @@ class Access:
         if len(hosts) != 1:
             raise InvalidRequest("a request has exactly one Host header")
         (host,) = hosts
-        is_named = (host, asked.server) in self._known_hosts or self._is_named(host, asked.server)
-        if not is_named or (asked.is_of_page and self._is_for_programs(_host_name(host))):
+        callers = self._callers(host, asked.server)
+        if not callers or (asked.is_of_page and callers == _PROGRAMS):
             shown = _host_name(host) or host.decode("latin-1")
             raise HostRefused(
                 f"requests to the host name {shown!r} are refused: "
@@ -151,33 +152,28 @@ class Access:
             )
         return host
 
-    def _is_named(self, host: bytes, server: Server) -> bool:
-        """Whether a Host header names this server; remembered if it does."""
-        if not self._is_ours(_host_name(host), server):
-            return False
-        if len(self._known_hosts) >= _MOST_HOSTS:
-            self._known_hosts.clear()
-        self._known_hosts.add((host, server))
-        return True
+    def _callers(self, host: bytes, server: Server) -> str:
+        """Who may call this server by a Host header; remembered if anybody may."""
+        known = self._known_hosts.get((host, server), _NOBODY)
+        if known:
+            return known
+        found = self._callers_by(_host_name(host), server)
+        if found:
+            if len(self._known_hosts) >= _MOST_HOSTS:
+                self._known_hosts.clear()
+            self._known_hosts[host, server] = found
+        return found
 
-    def _is_ours(self, name: str, server: Server) -> bool:
-        if not name:
-            return False
-        if self._any_host or name in self._names:
-            return True
+    def _callers_by(self, name: str, server: Server) -> str:
+        if name and (self._any_host or name in self._names):
+            return _ALL
         address = _address(name)
         if address is None:
-            return False
-        if address.is_loopback or address.is_unspecified:
-            return True
-        return server is not None and address == _address(server[0])
-
-    def _is_for_programs(self, name: str) -> bool:
-        """Whether only programs that are no browsers may call this server by *name*."""
-        if self._any_host or name in self._names:
-            return False
-        address = _address(name)
-        return address is not None and address.is_unspecified
+            return _NOBODY
+        if address.is_unspecified:
+            return _PROGRAMS
+        is_ours = address.is_loopback or (server is not None and address == _address(server[0]))
+        return _ALL if is_ours else _NOBODY
 
     def _check_site(self, asked: RequestHead) -> None:
         """A page of another site may only link to this server."""

@@ -20,14 +20,14 @@ from workbench.http.access import joined
 from workbench.http.calls import HttpCall
 from workbench.http.reply import BY_ACCEPT, Reply, html_reply
 from workbench.http.route import Group, Route
-from workbench.http.shapes import BINARY, JSON, TEXT, Json, answer
+from workbench.http.shapes import JSON
 from workbench.model import ModelMetadata, ModelState
 
-ASSETS: Mapping[str, tuple[str, bytes]] = MappingProxyType(
+ASSETS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "swagger-ui-bundle.js": ("script", b"text/javascript; charset=utf-8"),
-        "swagger-ui.css": ("style", b"text/css; charset=utf-8"),
-        "favicon-32x32.png": ("icon", b"image/png"),
+        "swagger-ui-bundle.js": ("script", "text/javascript; charset=utf-8"),
+        "swagger-ui.css": ("style", "text/css; charset=utf-8"),
+        "favicon-32x32.png": ("icon", "image/png"),
     }
 )
 """The files of Swagger UI that the page needs, by name: what they are, and their types."""
@@ -65,13 +65,13 @@ def _document(served: _Served, call: HttpCall) -> Reply:
 
     models = _models(served.core)
     shown = next((model for model in models if is_showable(model.signature)), None)
-    return v2.json(document(shown, served.groups))
+    return v2.json(document(served.groups, shown))
 
 
-def _asset(name: str, kind: bytes, served: _Served, call: HttpCall) -> Reply:
+def _asset(name: str, media: str, served: _Served, call: HttpCall) -> Reply:
     from swagger_ui_bundle import swagger_ui_path
 
-    headers = ((b"content-type", kind), _KEPT)
+    headers = ((b"content-type", media.encode()), _KEPT)
     return Reply(200, headers, ((swagger_ui_path / name).read_bytes(),))
 
 
@@ -87,7 +87,7 @@ def _model_document(served: _Served, call: HttpCall) -> Reply:
 
     name, version = call.name, call.version
     model = served.core.metadata(name, version)
-    return v2.json(document_of_model(model, version, served.groups))
+    return v2.json(document_of_model(served.groups, model, version))
 
 
 def _models(core: ServerCore) -> Iterator[ModelMetadata]:
@@ -100,45 +100,27 @@ def _models(core: ServerCore) -> Iterator[ModelMetadata]:
             continue
 
 
-def _assets() -> Iterator[Route]:
-    for name, (what, kind) in ASSETS.items():
-        where, handler = f"GET /schema/assets/{name}", partial(_asset, name, kind)
-        yield Route(where, handler, what, f"Its {what}", what, v2.STOPS)
-
-
-_TEXT: Json = {"schema": TEXT}
-
 _DOCUMENTATION = Group(
     "Documentation",
     (
-        Route("GET /schema", _schema, "schema", "This page, or its document", "page_or_document",
+        Route("GET /schema", _schema, "schema", "This page, or its document", f"text/html, {JSON}",
             v2.STOPS),
-        Route("GET /schema/swagger", _page, "schema_page", "This page", "page", v2.STOPS),
-        Route("GET /schema/openapi.json", _document, "schema_document", "Its document", "document",
+        Route("GET /schema/swagger", _page, "schema_page", "This page", "text/html", v2.STOPS),
+        Route("GET /schema/openapi.json", _document, "schema_document", "Its document", JSON,
             v2.STOPS),
-        *_assets(),
+        *(Route(f"GET /schema/assets/{name}", partial(_asset, name, media), what, f"Its {what}",
+            media.partition(";")[0], v2.STOPS) for name, (what, media) in ASSETS.items()),
         # as MLServer has them
-        Route("GET /v2/docs", _page, "docs", "This page", "page", v2.STOPS),
-        Route("GET /v2/docs/dataplane.json", _document, "docs_document", "Its document", "document",
+        Route("GET /v2/docs", _page, "docs", "This page", "text/html", v2.STOPS),
+        Route("GET /v2/docs/dataplane.json", _document, "docs_document", "Its document", JSON,
             v2.STOPS),
-        Route(f"GET {v2.MODEL}/docs", _model_page, "model_docs", "The page of a model", "page",
-            v2.READS),
+        Route(f"GET {v2.MODEL}/docs", _model_page, "model_docs", "The page of a model",
+            "text/html", v2.READS),
         Route(f"GET {v2.MODEL}/docs/dataplane.json", _model_document, "model_document",
-            "Its document", "document", v2.READS),
+            "Its document", JSON, v2.READS),
     ),
     v2.ERRORS,
     parameters=v2.PARAMETERS,
-    responses={
-        "document": answer("The document.", {"type": "object"}),
-        "page": answer("The page.", {"type": "string"}, "text/html"),
-        "page_or_document": {
-            "description": "The page for browsers, the document for others.",
-            "content": {"text/html": _TEXT, JSON: {"schema": {"type": "object"}}},
-        },
-        "script": {"description": "The file.", "content": {"text/javascript": _TEXT}},
-        "style": {"description": "The file.", "content": {"text/css": _TEXT}},
-        "icon": {"description": "The file.", "content": {"image/png": BINARY}},
-    },
     unmatched=v2.NO_MODEL,
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from workbench.events import Entry
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, Route
-from workbench.http.shapes import COUNT, TEXT, Json, answer, listed, obj, ref
+from workbench.http.shapes import Json
 
 _DIGITS = 18  # digits of the highest number that any log reaches
 
@@ -37,17 +37,4 @@ EVENTS = Group(
             "for what came after that event", "event_list", (400, 503)),
     ),
     v2.ERRORS,
-    responses={"event_list": answer("The events that are kept.", ref("event_list"))},
-    schemas={
-        "event_list": obj({"events": listed(ref("event"))}),
-        "event": obj(
-            {
-                "number": {**COUNT, "description": "From 1, without gaps."},
-                "at_s": {"type": "number", "description": "Seconds since 1970."},
-                "kind": {**TEXT, "example": "evict"},
-                "text": TEXT,
-            },
-            {"model_name": TEXT, "model_version": TEXT},
-        ),
-    },
 )  # fmt: skip

@@ -16,23 +16,7 @@ from workbench.http.infer import DataPlane, unless
 from workbench.http.paths import Target
 from workbench.http.reply import EVENTS, Reply, StreamedReply, json_reply
 from workbench.http.route import Group, Route
-from workbench.http.shapes import (
-    BINARY,
-    COUNT,
-    FLAG,
-    JSON,
-    OCTETS,
-    TEXT,
-    WHOLE,
-    Json,
-    answer,
-    body,
-    infer_body,
-    listed,
-    maybe,
-    obj,
-    ref,
-)
+from workbench.http.shapes import EVENT_STREAM, OCTETS
 from workbench.http.status import error_reply
 from workbench.inference import InferRequest, InferResponse
 
@@ -113,113 +97,18 @@ async def _generated(plane: DataPlane, call: HttpCall) -> AsyncGenerator[bytes]:
         stream.cancel()
 
 
-_PARAMETER: Json = {"anyOf": [TEXT, {"type": "number"}, FLAG]}
-_ELEMENT: Json = {"anyOf": [{"type": "number"}, TEXT, FLAG]}
-
-_SCHEMAS: Json = {
-    "parameters": {
-        "type": "object",
-        "additionalProperties": _PARAMETER,
-        "nullable": True,
-        "description": "Strings, numbers, true and false; unknown ones are ignored.",
-    },
-    "request_id": {
-        "anyOf": [maybe(TEXT), WHOLE],
-        "description": "It comes back in the answer, as a string.",
-    },
-    "shape": listed(COUNT),
-    "tensor_data": {
-        "description": "The elements in row-major order, flat or nested in any way. NaN and the "
-        'infinities are "NaN", "Infinity" and "-Infinity"; null is NaN, or a text that is missing '
-        "where the model takes that. BYTES are UTF-8 text, or base64 where the parameter "
-        'content_type is "base64".',
-        "anyOf": [
-            {"type": "array", "items": ref("tensor_data")},
-            maybe({"type": "number"}),
-            TEXT,
-            FLAG,
-        ],
-    },
-    "request_input": obj(
-        {"name": TEXT, "shape": ref("shape"), "datatype": ref("datatype")},
-        {"parameters": ref("parameters"), "data": ref("tensor_data")},
-    ),
-    "request_output": obj({"name": TEXT}, {"parameters": ref("parameters")}),
-    "infer_request": obj(
-        {"inputs": listed(ref("request_input"))},
-        {
-            "id": ref("request_id"),
-            "parameters": ref("parameters"),
-            "outputs": {
-                **maybe(listed(ref("request_output"))),
-                "description": "The requested outputs, in that order; all if there are none.",
-            },
-        },
-    ),
-    "response_output": obj(
-        {"name": TEXT, "datatype": ref("datatype"), "shape": ref("shape")},
-        {
-            "parameters": {"type": "object", "additionalProperties": _PARAMETER},
-            "data": {**listed(_ELEMENT), "description": "Flat, in row-major order."},
-        },
-    ),
-    "infer_response": obj(
-        {
-            "model_name": TEXT,
-            "model_version": {**TEXT, "example": "1"},
-            "outputs": listed(ref("response_output")),
-        },
-        {"id": TEXT},
-    ),
-    "generate_request": {
-        **obj({}, {"id": ref("request_id"), "parameters": {"type": "object"}}),
-        "description": "The inputs by their names, flat or nested; any other key is a parameter.",
-        "additionalProperties": True,
-    },
-    "generate_response": {
-        **obj({"model_name": {}, "model_version": {}}, {"id": {}}),
-        "description": "The outputs by their names: an element, or a flat list of them.",
-        "additionalProperties": {"anyOf": [*_ELEMENT["anyOf"], listed(_ELEMENT)]},
-    },
-}
-
-_RESPONSES: Json = {
-    "infer": {
-        "description": "The outputs; with binary tensors behind the JSON, its length is in the "
-        "header Inference-Header-Content-Length.",
-        "content": {JSON: {"schema": ref("infer_response")}, OCTETS: BINARY},
-    },
-    "generate": answer("The outputs by their names.", ref("generate_response")),
-    "events": answer(
-        "A server-sent event for each answer; an error after the first one is an event too.",
-        {"example": 'data: {"model_name":"m","model_version":"1","y":0.5}\n\n'},
-        "text/event-stream",
-    ),
-    "error_500": {
-        "description": "The model failed while it ran, or the repository's folder is gone. Where "
-        "events are asked for, that of a model is an event.",
-        "content": {JSON: {"schema": ref("error")}, "text/event-stream": {"schema": {}}},
-    },
-}
-
 INFERENCE = Group(
     "Inference",
     (
-        Route(f"POST {v2.MODEL}/infer", _infer, "infer", "Run a model on tensors", "infer", _RUNS,
-            "infer"),
+        Route(f"POST {v2.MODEL}/infer", _infer, "infer", "Run a model on tensors",
+            f"infer_response, {OCTETS}", _RUNS, f"infer_request, {OCTETS}"),
         Route(f"POST {v2.MODEL}/generate", _generate, "generate", "Run it on flat JSON",
-            "generate", _RUNS, "generate"),
+            "generate_response", _RUNS, "generate_request"),
         Route(f"POST {v2.MODEL}/generate_stream", _generate_stream, "generate_stream",
-            "The same, as server-sent events", "events", _RUNS, "generate"),
+            "The same, as server-sent events", EVENT_STREAM, _RUNS, "generate_request"),
     ),
     v2.MODEL_ERRORS,
     service=lambda plane: plane,
     parameters=v2.PARAMETERS,
-    responses=_RESPONSES,
-    bodies={
-        "infer": infer_body(ref("infer_request"), None),
-        "generate": body(ref("generate_request"), None),
-    },
-    schemas=_SCHEMAS,
     unmatched=v2.NO_MODEL,
 )  # fmt: skip

@@ -13,19 +13,6 @@ from workbench.errors import InvalidRequest, ModelNotFound, NotSupported
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, PathParameter, Route, RunsOn
-from workbench.http.shapes import (
-    FLAG,
-    TEXT,
-    Json,
-    answer,
-    body,
-    done,
-    listed,
-    maybe,
-    obj,
-    one_of,
-    ref,
-)
 
 
 def _index(core: ServerCore, call: HttpCall) -> list[Mapping[str, str]]:
@@ -65,23 +52,6 @@ def _load_parameters(call: HttpCall) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
-_SCHEMAS: Json = {
-    "index_request": obj({}, {"ready": FLAG}, closed=True),
-    "index": listed(
-        obj(
-            {
-                "name": TEXT,
-                "state": one_of("UNAVAILABLE", "LOADING", "READY", "UNLOADING"),
-            },
-            {"version": {**TEXT, "pattern": "^[1-9][0-9]*$"}, "reason": TEXT},
-        )
-    ),
-    "load_request": obj({}, {"parameters": maybe(obj({}, closed=True))}, closed=True),
-    "unload_request": obj(
-        {}, {"parameters": maybe(obj({}, {"unload_dependents": FLAG}, closed=True))}, closed=True
-    ),
-}
-
 _MODEL = "/v2/repository[/{other_repository}]/models/{model_name}"
 # as in Triton the name of a repository has no slash; one called "models" cannot be named
 _NAMED = PathParameter(rb"(?!models/)[^/]+", "repository", ModelNotFound, literal=True)
@@ -90,14 +60,15 @@ REPOSITORY = Group(
     "Repository",
     (
         Route("POST /v2/repository[/{repository}]/index", _index, "index",
-            "Which versions there are, in which state", "index", (*v2.BODY, 500, 503), "index"),
+            "Which versions there are, in which state", "index", (*v2.BODY, 500, 503),
+            "[index_request]"),
         Route(f"POST {_MODEL}/load",
             lambda core, call: triton.load(core, call.name, _load_parameters(call)), "load",
-            "Load all served versions of a model", "loaded", (*v2.BODY, 404, 503, 507), "load",
-            RunsOn.WAITING_THREAD),
+            "Load all served versions of a model", "", (*v2.BODY, 404, 503, 507),
+            "[load_request]", RunsOn.WAITING_THREAD),
         Route(f"POST {_MODEL}/unload",
             lambda core, call: triton.unload(core, call.name, _parameters(call)), "unload",
-            "Unload all versions, if any is loaded", "unloaded", (*v2.BODY, 404, 503), "unload",
+            "Unload all versions, if any is loaded", "", (*v2.BODY, 404, 503), "[unload_request]",
             RunsOn.WAITING_THREAD),
     ),
     v2.ERRORS,
@@ -107,17 +78,4 @@ REPOSITORY = Group(
         "repository": _NAMED,
         "other_repository": replace(_NAMED, check=_refuse_repository),
     },
-    responses={
-        "index": answer("A row a version.", ref("index")),
-        "loaded": done("The model is ready."),
-        "unloaded": done("The model is not in memory."),
-    },
-    bodies={
-        "index": body(ref("index_request"), {"ready": False}, required=False),
-        "load": body(ref("load_request"), {}, required=False),
-        "unload": body(
-            ref("unload_request"), {"parameters": {"unload_dependents": False}}, required=False
-        ),
-    },
-    schemas=_SCHEMAS,
 )  # fmt: skip

@@ -8,7 +8,6 @@ from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
 from workbench.http.route import Group, Route, RunsOn
-from workbench.http.shapes import TEXT, answer, listed, obj, one_of, ref
 
 
 def _ready(core: ServerCore, call: HttpCall) -> Reply:
@@ -29,21 +28,4 @@ HEALTH = Group(
             "What it is and what it can do", "server", v2.STOPS, runs=RunsOn.LOOP),
     ),
     v2.ERRORS,
-    responses={
-        "live": answer("The server answers.", ref("live")),
-        "ready": answer("The server takes requests.", ref("ready")),
-        "server": answer("Name, version and extensions.", ref("server")),
-    },
-    schemas={
-        "error": obj({"error": {**TEXT, "minLength": 1, "example": "what is wrong, in one line"}}),
-        "live": obj({"live": one_of(True)}),
-        "ready": obj({"ready": one_of(True), "live": one_of(True)}),
-        "server": obj(
-            {
-                "name": {**TEXT, "example": "workbench"},
-                "version": TEXT,
-                "extensions": listed({**TEXT, "example": "binary_tensor_data"}),
-            }
-        ),
-    },
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Shorthands for OpenAPI's JSON schemas, responses and bodies."""
+"""Shorthands for OpenAPI's JSON schemas."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def obj(required: Json, optional: Json | None = None, *, closed: bool = False) -
     return {**schema, "additionalProperties": False} if closed else schema
 
 
-def listed(items: Json, **limits: int) -> Json:
+def listed(items: Json) -> Json:
     """An array of *items*."""
-    return {"type": "array", "items": items, **limits}
+    return {"type": "array", "items": items}
 
 
 def one_of(*values: object) -> Json:
@@ -33,10 +33,10 @@ def one_of(*values: object) -> Json:
 
 def maybe(schema: Json) -> Json:
     """*schema*, which has a type, or null, which means the same as a missing value."""
-    nullable = {**schema, "nullable": True}
-    return {**nullable, "enum": [*schema["enum"], None]} if "enum" in schema else nullable
+    return {**schema, "nullable": True}
 
 
+ANY_OBJECT: Json = {"type": "object"}
 TEXT: Json = {"type": "string"}
 FLAG: Json = {"type": "boolean"}
 WHOLE: Json = {"type": "integer"}
@@ -45,7 +45,7 @@ DIM: Json = {"type": "integer", "format": "int64", "minimum": -1}
 
 JSON = "application/json"
 OCTETS = "application/octet-stream"
-BINARY: Json = {"schema": {"type": "string", "format": "binary"}}
+EVENT_STREAM = "text/event-stream"
 
 
 def answer(description: str, schema: Json, media: str = JSON) -> Json:
@@ -64,10 +64,3 @@ def body(schema: Json, example: Json | None, *, required: bool = True) -> Json:
     if example is not None:
         content["example"] = example
     return {"required": required, "content": {JSON: content}}
-
-
-def infer_body(schema: Json, example: Json | None) -> Json:
-    """The body of an inference, which may have binary tensors behind its JSON."""
-    request = body(schema, example)
-    request["content"][OCTETS] = BINARY
-    return request

@@ -20,7 +20,7 @@ from workbench.http.calls import HttpCall, in_thread
 from workbench.http.infer import unless
 from workbench.http.reply import BY_ACCEPT, EVENTS, Reply, StreamedReply, html_reply, prefers_html
 from workbench.http.route import Group, Route
-from workbench.http.shapes import JSON, TEXT, ref
+from workbench.http.shapes import EVENT_STREAM
 from workbench.views.pace import LIVE_S, Pace
 
 if TYPE_CHECKING:
@@ -114,19 +114,8 @@ STATUS_PAGE = Group(
     "Status page",
     (
         Route("GET /", _root, "root", "The server's metadata; for browsers a status page",
-            "page_or_server", v2.STOPS),
+            f"text/html, {EVENT_STREAM}, server", v2.STOPS),
     ),
     v2.ERRORS,
     service=lambda plane: StatusPage(plane.core),
-    responses={
-        "page_or_server": {
-            "description": "The status page for browsers; its changes for text/event-stream; "
-            "name, version, extensions for others.",
-            "content": {
-                "text/html": {"schema": TEXT},
-                "text/event-stream": {"schema": TEXT},
-                JSON: {"schema": ref("server")},
-            },
-        },
-    },
 )  # fmt: skip

@@ -14,20 +14,7 @@ from html import escape
 from typing import NamedTuple
 
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
-from workbench.events import (
-    Entry,
-    Event,
-    MemoryRefused,
-    ModelEvicted,
-    ModelExpired,
-    ModelLoadCancelled,
-    ModelLoaded,
-    ModelLoadFailed,
-    ModelLoading,
-    ModelUnloaded,
-    ModelUnloading,
-    Thrashing,
-)
+from workbench.events import Entry, Event, ModelEvicted
 from workbench.memory.device import GpuReading
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
@@ -100,7 +87,6 @@ def head(
     *names* is the number of models that the server knows; *note* replaces the badge that appears
     when no new head comes.
     """
-    ready = snapshot.ready
     at = clock_time(snapshot.at_s)
     address = escape(title)
     if link:
@@ -109,18 +95,10 @@ def head(
     if not note:
         stale = pill(f"stopped at {at}, or the kernel is blocked", RED)
         badge = f'<span class="stale">{stale}</span>'
-    figures = (
-        (f"{ready} of {max(names, ready)}", "models ready"),
-        (
-            show_nbytes(snapshot.held_nbytes),
-            f"of {show_nbytes(snapshot.budget_nbytes)} budget in use",
-        ),
-        (rate_words(traffic.rate), "requests/s"),
-        *last_minute(snapshot, traffic),
-    )
     apart = 'style="margin-right:22px"'  # also in files, where the style sheet may be dropped
     shown = "".join(
-        f"<span {apart}><b>{escape(one)}</b> {escape(what)}</span> " for one, what in figures
+        f"<span {apart}><b>{escape(one)}</b> {escape(what)}</span> "
+        for one, what in figures(snapshot, traffic, names)
     )
     devices = "".join(f"<div>{escape(device_words(device))}</div>" for device in snapshot.devices)
     return (
@@ -129,8 +107,19 @@ def head(
     )
 
 
-def last_minute(snapshot: Snapshot, traffic: Traffic) -> list[tuple[str, str]]:
-    """The figures of the last minute, each with its words; none of what came before *traffic*."""
+def figures(snapshot: Snapshot, traffic: Traffic, names: int) -> list[tuple[str, str]]:
+    """The figures of the whole server, which knows so many *names*, each with its words."""
+    ready, budget = snapshot.ready, show_nbytes(snapshot.budget_nbytes)
+    return [
+        (f"{ready} of {max(names, ready)}", "models ready"),
+        (show_nbytes(snapshot.held_nbytes), f"of {budget} budget in use"),
+        (rate_words(traffic.rate), "requests/s"),
+        *_last_minute(snapshot, traffic),
+    ]
+
+
+def _last_minute(snapshot: Snapshot, traffic: Traffic) -> list[tuple[str, str]]:
+    """The figures of the last minute; none of what came before *traffic*."""
     figures = []
     if traffic.p99_s:
         figures.append((show_seconds(traffic.p99_s), "p99 of the last minute"))
@@ -402,29 +391,26 @@ def _line(entry: Entry) -> str:
     return f"<small>{clock_time(entry.at_s)}</small> {kind} {short_words(words, 400)}"
 
 
-def event_words(event: Event) -> tuple[str, str]:  # noqa: PLR0911  # a row an event
+def event_words(event: Event) -> tuple[str, str]:
     """An event in a sentence, and the colour of its kind."""
-    match event:
-        case ModelEvicted(model, nbytes, reason, idle_s):
-            return f"evicted {model} ({show_nbytes(nbytes)}, {_idle(idle_s)}): {reason}", ORANGE
-        case ModelExpired(model, nbytes, reason) | ModelUnloaded(model, nbytes, reason):
-            return f"unloaded {model} ({show_nbytes(nbytes)}): {reason}", GREY
-        case ModelLoaded(model, nbytes, seconds):
-            return f"loaded {model} ({show_nbytes(nbytes)}) in {show_seconds(seconds)}", GREEN
-        case ModelLoading(model, nbytes):
-            return f"loading {model}, with room for {show_nbytes(nbytes)}", BLUE
-        case ModelUnloading(model, reason, leases):
-            waits = f", after {leases} running requests" if leases else ""
-            return f"unloading {model}{waits}: {reason}", GREY
-        case ModelLoadFailed(model, reason):
-            return f"could not load {model}: {reason}", RED
-        case ModelLoadCancelled(model, reason):
-            return f"did not load {model}: {reason}", GREY
-        case MemoryRefused(model, reason):
-            return f"no memory for {model}: {reason}", RED
-        case Thrashing():
-            return str(event), RED
-    return str(event), GREY
+    verb, shade = _KINDS.get(event.kind, ("", GREY))
+    idle = f" ({_idle(event.idle_s)})" if isinstance(event, ModelEvicted) else ""
+    return f"{verb}{event}{idle}", shade
+
+
+_KINDS = {
+    "evict": ("evicted ", ORANGE),
+    "expire": ("unloaded ", GREY),
+    "unload": ("unloaded ", GREY),
+    "load": ("loaded ", GREEN),
+    "loading": ("loading ", BLUE),
+    "unloading": ("unloading ", GREY),
+    "failed": ("could not load ", RED),
+    "cancelled": ("did not load ", GREY),
+    "refused": ("no memory: ", RED),
+    "thrash": ("", RED),
+}
+"""The verb before the text of an event of a kind, and the colour of that kind."""
 
 
 def _idle(idle_s: float | None) -> str:

@@ -47,9 +47,16 @@ def count_column(head: str, values: Sequence[int], title: str = "") -> Column:
     return Column(head, tuple(str(value) if value else "" for value in values), True, title)
 
 
-def figure_columns(models: Sequence[ModelStatus]) -> list[Column]:
-    """The memory, the use and the requests of *models*."""
-    return [
+def model_columns(
+    models: Sequence[ModelStatus], names: Iterable[str], states: Iterable[str]
+) -> list[Column]:
+    """The *names* and *states* of *models*, their memory, use and requests; no empty column."""
+    gpus = (str(m.device) if m.device and m.device.kind == "cuda" else "" for m in models)
+    columns = [
+        Column("model", tuple(names)),
+        Column("version", tuple(str(model.id.version or "") for model in models), numbers=True),
+        Column("state", tuple(states)),
+        Column("device", tuple(gpus)),
         nbytes_column("memory", [model.nbytes for model in models]),
         nbytes_column("per run", [model.run_nbytes for model in models]),
         count_column("in flight", [model.leases for model in models]),
@@ -58,6 +65,7 @@ def figure_columns(models: Sequence[ModelStatus]) -> list[Column]:
         seconds_column("p50", [model.requests.p50_s for model in models]),
         seconds_column("p99", [model.requests.p99_s for model in models]),
     ]
+    return said(columns)
 
 
 def signature_columns(signatures: Sequence[Signature | None]) -> list[Column]:

@@ -14,7 +14,7 @@ from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.views import board
 from workbench.views.colours import model_colour
-from workbench.views.columns import Column, figure_columns, said, signature_columns
+from workbench.views.columns import model_columns, signature_columns
 from workbench.views.states import state_words
 from workbench.views.table import Looks, heads_html, reasons_html, rows_html, short_words
 from workbench.views.text import device_lines, headline
@@ -39,8 +39,9 @@ def models_html(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     """A table of models, and of what they take and give; a star marks a pinned one."""
     if not models:
         return "<i>no models</i>"
-    names = [f"<b>{short_words(model.id.name)}</b>{board.star(model.pinned)}" for model in models]
-    columns = _model_columns(models, names)
+    names = (f"<b>{short_words(model.id.name)}</b>{board.star(model.pinned)}" for model in models)
+    states = (board.pill(s.word, s.shade, s.title) for s in map(state_words, models))
+    columns = model_columns(models, names, states)
     rows = rows_html(columns, _LOOKS)
     if signatures:  # below each model, as they are long
         takes, gives = (column.cells for column in signature_columns(signatures))
@@ -56,21 +57,6 @@ def _shapes(takes: str, gives: str, columns: int) -> str:
     words = [f"takes {takes}" if takes else "", f"gives {gives}" if gives else ""]
     note = escape(" · ".join(filter(None, words))) or "&nbsp;"
     return f'<tr><td colspan="{columns}" style="{_NOTE}">{note}</td></tr>'
-
-
-def _model_columns(models: Sequence[ModelStatus], names: Sequence[str]) -> list[Column]:
-    """Those that have something to say of *models*; *names* are the first."""
-    states = [state_words(model) for model in models]
-    gpus = [str(m.device) if m.device and m.device.kind == "cuda" else "" for m in models]
-    return said(
-        (
-            Column("model", tuple(names)),
-            Column("version", tuple(str(model.id.version or "") for model in models), numbers=True),
-            Column("state", tuple(board.pill(s.word, s.shade, s.title) for s in states)),
-            Column("device", tuple(gpus)),
-            *figure_columns(models),
-        )
-    )
 
 
 def events_html(entries: Sequence[Entry]) -> str:

@@ -16,7 +16,6 @@ from urllib.parse import quote
 from workbench.core.status.snapshot import ModelStatus, Snapshot
 from workbench.events import Entry
 from workbench.model import ModelId, ModelState
-from workbench.nbytes import show_nbytes
 from workbench.version import __version__
 from workbench.views import board
 from workbench.views.chart import legend, memory_charts
@@ -74,14 +73,10 @@ def _all_models(
 
 def _head(snapshot: Snapshot, names: int, traffic: Traffic) -> str:
     devices = "".join(f"<p>{escape(board.device_words(each))}</p>" for each in snapshot.devices)
-    rate = board.rate_words(traffic.rate), "requests/s"
-    figures = [rate, *board.last_minute(snapshot, traffic)]
-    requests = ", ".join(f"<b>{one}</b> {what}" for one, what in figures)
+    figures = board.figures(snapshot, traffic, names)
     return (
         f"<h1>workbench {escape(__version__)}</h1>"
-        f"<p><b>{snapshot.ready} of {names}</b> models ready, "
-        f"<b>{show_nbytes(snapshot.held_nbytes)}</b> of {show_nbytes(snapshot.budget_nbytes)} "
-        f"budget in use, {requests} "
+        f"<p>{', '.join(f'<b>{one}</b> {what}' for one, what in figures)} "
         f'<small id="news">at {clock_time(snapshot.at_s)}</small></p>'
         f"{budget_bar(snapshot)}{devices}"
     )

@@ -11,7 +11,7 @@ from workbench.events import Entry
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.repository import MLFLOW_CURE, is_mlflows
-from workbench.views.columns import Column, figure_columns, said, signature_columns
+from workbench.views.columns import Column, model_columns, said, signature_columns
 from workbench.views.states import state_words
 from workbench.views.times import clock_time
 
@@ -22,19 +22,11 @@ def models_text(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
     """A table of models, and of what they take and give; a star marks a pinned one."""
     if not models:
         return "no models"
-    names = tuple(model.id.name + (" *" if model.pinned else "") for model in models)
-    versions = tuple(str(model.id.version or "") for model in models)
+    names = (model.id.name + (" *" if model.pinned else "") for model in models)
     states = [state_words(model) for model in models]
-    columns = said(
-        (
-            Column("model", names),
-            Column("version", versions, numbers=True),
-            Column("state", tuple(state.word for state in states)),
-            *figure_columns(models),
-            *signature_columns(signatures),
-            Column("why", tuple(state.why for state in states)),
-        )
-    )
+    whys = Column("why", tuple(state.why for state in states))
+    columns = model_columns(models, names, (state.word for state in states))
+    columns += said([*signature_columns(signatures), whys])
     heads = tuple(column.head for column in columns)
     cells = zip(*(column.cells for column in columns), strict=True)
     right = {at for at, column in enumerate(columns) if column.numbers}

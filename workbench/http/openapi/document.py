@@ -9,36 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from urllib.parse import quote
 
-from workbench.http.openapi import examples
-from workbench.http.route import Group, PathParameter, Route
-from workbench.http.shapes import COUNT, Json, answer, body, infer_body, ref
-from workbench.model import ModelMetadata, Signature
+from workbench.http.openapi.examples import generate_example, infer_example, is_showable
+from workbench.http.openapi.schemas import SCHEMAS
+from workbench.http.route import Group, Route
+from workbench.http.shapes import COUNT, EVENT_STREAM, JSON, OCTETS, Json, ref
+from workbench.model import ModelMetadata
 from workbench.version import __version__
 
-_PREFIX = "/v2/models/{model_name}"
-_VERSION = "/versions/{model_version}"
+_MODEL, _VERSION = "/v2/models/{model_name}", "/versions/{model_version}"
 _ABOUT = """\
 The V2 / Open Inference Protocol with Triton's extensions. The whole server is at `/schema`, \
-a model with its own tensors at `/v2/models/NAME/docs`.
+a model with its own example at `/v2/models/NAME/docs`.
 
 Names may hold slashes, as they are or as `%2F`. Bodies may come in gzip or deflate \
 (`Content-Encoding`), whatever their `Content-Type`; answers to inferences go out so \
 (`Accept-Encoding`). An `X-Request-Id` comes back. HEAD is answered where GET is; another method \
 is 405, another path 404. Every error is `{"error": "one line"}`.\
 """
-_ERRORS = {
-    400: "The request cannot be understood or does not fit the model, or the model is broken.",
-    404: "There is no such model, version or region.",
-    413: "The body is larger than the setting max_request.",
-    500: "The model failed while it ran, or the repository's folder is gone.",
-    501: "The server knows this request but does not support it.",
-    503: "The model is not loaded, or the server is stopping.",
-    507: "There is no room for the model, and none can be made.",
-}
-"""By status; others have the phrase of HTTP."""
-
 _HEADER_LENGTH: Json = {
     "name": "Inference-Header-Content-Length",
     "in": "header",
@@ -48,124 +36,115 @@ _HEADER_LENGTH: Json = {
 }
 
 
-def document(shown: ModelMetadata | None, groups: Sequence[Group]) -> Json:
-    """The document of *groups*; the examples are requests to the model *shown*, if there is one."""
-    found: Json = {}
-    for path, group, route in _operations(groups):
-        item = found.setdefault(path, _item(path))
-        item[route.method.lower()] = _operation(group, route, path)
-    parts = _components(groups)
-    if shown is not None:
-        parts["parameters"]["model_name"]["example"] = shown.name
-        parts["parameters"]["model_version"]["example"] = shown.versions[-1]
-        parts["requestBodies"].update(_examples(shown.signature))
-    return _whole("workbench", [group.title for group in groups], found, parts)
+def document(groups: Sequence[Group], shown: ModelMetadata | None) -> Json:
+    """The document of *groups*; its examples are requests to the model *shown*, if there is one."""
+    return _document("workbench", groups, shown, [*_operations(groups)])
 
 
-def document_of_model(model: ModelMetadata, version: int | None, groups: Sequence[Group]) -> Json:
-    """The paths of *groups* for one *model*, or a *version* of it, with its inputs and outputs."""
-    prefix = _PREFIX if version is None else _PREFIX + _VERSION
-    own = f"/v2/models/{quote(model.name, safe='')}"
-    own += "" if version is None else f"/versions/{version}"
-    found: Json = {}
-    titles: dict[str, None] = {}
-    for path, group, route in _operations(groups):
-        rest = path.removeprefix(prefix)
-        if rest != path and not rest.startswith("/versions/"):
-            operation = _operation(group, route, path)
-            found.setdefault(own + rest, {})[route.method.lower()] = operation
-            titles[group.title] = None
-    parts = _components(groups)
-    del parts["parameters"]["model_name"], parts["parameters"]["model_version"]["example"]
-    signature = model.signature
-    parts["requestBodies"]["infer"] = infer_body(examples.infer_schema(signature), None)
-    parts["requestBodies"]["generate"] = body(examples.generate_schema(signature), None)
+def document_of_model(groups: Sequence[Group], model: ModelMetadata, version: int | None) -> Json:
+    """The part that is about a *model*, or a *version* of it, with examples for it."""
+    of_models = (each for each in _operations(groups) if each[0].startswith(_MODEL))
+    found = [each for each in of_models if (_VERSION in each[0]) == (version is not None)]
     title = model.name if version is None else f"{model.name}, version {version}"
-    for name, told in _examples(signature).items():
-        content = parts["requestBodies"][name]["content"]["application/json"]
-        content["example"] = told["content"]["application/json"]["example"]
-    return _whole(title, [*titles], found, parts)
+    whole = _document(title, groups, model, found)
+    parameters = whole["components"]["parameters"]
+    parameters["model_name"]["schema"] = {"type": "string", "enum": [model.name]}
+    if version is not None:
+        parameters["model_version"]["example"] = version
+    return whole
 
 
-def _examples(shown: Signature) -> Json:
-    """The bodies of inferences, with requests to the model *shown* as examples."""
-    if not examples.is_showable(shown):
-        return {}
-    told = {"infer": infer_body(ref("infer_request"), examples.infer_example(shown))}
-    generate = examples.generate_example(shown)
-    if generate is not None:
-        told["generate"] = body(ref("generate_request"), generate)
-    return told
+def contents(group: Group, told: str) -> Json:
+    """The bodies that *told*, of a route, names: media types, and objects of JSON."""
+    described = (group.responses | group.bodies).get(told)
+    if described is not None:
+        content: Json = described.get("content", {})
+        return content
+    names = told.strip("[]").split(", ") if told else []
+    return {JSON if "/" not in name else name: {"schema": _schema(name)} for name in names}
 
 
-def _operations(groups: Sequence[Group]) -> Iterator[tuple[str, Group, Route]]:
-    for group in groups:
-        for route in group.routes:
-            yield from ((path, group, route) for path in _paths(route, group))
+def _schema(name: str) -> Json:
+    if "/" in name:
+        return {"type": "string", "format": "binary"} if name == OCTETS else {}
+    return ref(name)
 
 
-def _paths(route: Route, group: Group) -> Iterator[str]:
-    """The paths of *route*: without the part in brackets, and with it if the document has it."""
-    yield re.sub(r"\[.*?\]", "", route.path)
-    optional = re.findall(r"\[.*?{(\w+)}\]", route.path)
-    if optional and all(group.parameters[name].schema for name in optional):
-        yield re.sub(r"[\[\]]", "", route.path)
-
-
-def _item(path: str) -> Json:
-    parameters = [_named("parameters", name) for name in re.findall(r"{(\w+)}", path)]
-    return {"parameters": parameters} if parameters else {}
-
-
-def _operation(group: Group, route: Route, path: str) -> Json:
-    is_version = _VERSION in path
-    responses = {"200": _named("responses", route.returns)}
-    for status in sorted({*route.errors}):
-        responses[str(status)] = _named("responses", f"{group.errors.schema}_{status}")
-    operation: Json = {
-        "tags": [group.title],
-        "operationId": f"{route.name}_version" if is_version else route.name,
-        "summary": route.summary,
-        "responses": responses,
-    }
-    if route.body:
-        operation["requestBody"] = _named("requestBodies", route.body)
-    if route.body == "infer":
-        operation["parameters"] = [_named("parameters", "header_length")]
-    return operation
-
-
-def _components(groups: Sequence[Group]) -> Json:
-    parts: Json = {"schemas": {}, "responses": {}, "requestBodies": {}, "parameters": {}}
-    parts["parameters"]["header_length"] = _HEADER_LENGTH
-    for group in groups:
-        schema = group.errors.schema
-        for status in {*_ERRORS, *(status for route in group.routes for status in route.errors)}:
-            told = _ERRORS.get(status) or HTTPStatus(status).phrase
-            parts["responses"].setdefault(f"{schema}_{status}", answer(told, ref(schema)))
-        parts["schemas"].update(group.schemas)
-        parts["responses"].update(group.responses)
-        parts["requestBodies"].update(group.bodies)
-        for name, parameter in group.parameters.items():
-            if parameter.schema is not None:
-                parts["parameters"][name] = _path_parameter(name, parameter)
-    return parts
-
-
-def _path_parameter(name: str, parameter: PathParameter) -> Json:
-    told = {"name": name, "in": "path", "required": True, "schema": parameter.schema}
-    return {**told, "example": parameter.example}
-
-
-def _whole(title: str, sections: Sequence[str], found: Json, parts: Json) -> Json:
+def _document(
+    title: str,
+    groups: Sequence[Group],
+    shown: ModelMetadata | None,
+    operations: Sequence[tuple[str, Group, Route]],
+) -> Json:
+    paths: Json = {}
+    examples = _examples(shown) if shown else {}
+    for path, group, route in operations:
+        names = re.findall(r"{(\w+)}", path)
+        item = paths.setdefault(path, {"parameters": [*map(_parameter, names)]} if names else {})
+        item[route.method.lower()] = _operation(group, route, path, examples)
+    told = {name: each for group in groups for name, each in group.parameters.items()}
+    parameters = {
+        name: {"name": name, "in": "path", "required": True, "schema": each.schema,
+            "example": each.example}
+        for name, each in told.items()
+        if each.schema is not None
+    }  # fmt: skip
+    if shown is not None:
+        parameters["model_name"]["example"] = shown.name
+        parameters["model_version"]["example"] = shown.versions[-1]
+    schemas = SCHEMAS | {name: told for group in groups for name, told in group.schemas.items()}
     return {
         "openapi": "3.0.3",
         "info": {"title": title, "version": __version__, "description": _ABOUT},
-        "tags": [{"name": section} for section in sections],
-        "paths": found,
-        "components": parts,
+        "tags": [{"name": name} for name in dict.fromkeys(each[1].title for each in operations)],
+        "paths": paths,
+        "components": {"schemas": schemas, "parameters": parameters},
     }
 
 
-def _named(kind: str, name: str) -> Json:
-    return {"$ref": f"#/components/{kind}/{name}"}
+def _examples(shown: ModelMetadata) -> Json:
+    """Requests to the model *shown*, by the names of their schemas."""
+    if not is_showable(shown.signature):
+        return {}
+    told = {"infer_request": infer_example(shown.signature)}
+    generated = generate_example(shown.signature)
+    return told if generated is None else {**told, "generate_request": generated}
+
+
+def _operations(groups: Sequence[Group]) -> Iterator[tuple[str, Group, Route]]:
+    """Each route under its paths: without the part in brackets, and with it if it is told."""
+    for group in groups:
+        for route in group.routes:
+            yield re.sub(r"\[.*?\]", "", route.path), group, route
+            optional = re.findall(r"\[.*?{(\w+)}\]", route.path)
+            if optional and all(group.parameters[name].schema for name in optional):
+                yield re.sub(r"[\[\]]", "", route.path), group, route
+
+
+def _parameter(name: str) -> Json:
+    return {"$ref": f"#/components/parameters/{name}"}
+
+
+def _operation(group: Group, route: Route, path: str, examples: Json) -> Json:
+    given = contents(group, route.returns)
+    error = {JSON: {"schema": ref(group.errors.schema)}}
+    if EVENT_STREAM in given:  # where that of a model is an event
+        error[EVENT_STREAM] = {"schema": {}}
+    responses: Json = {"200": {"description": "OK", **({"content": given} if given else {})}}
+    for status in sorted({*route.errors}):
+        responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": error}
+    operation: Json = {
+        "tags": [group.title],
+        "operationId": f"{route.name}_version" if "{model_version}" in path else route.name,
+        "summary": route.summary,
+        "responses": responses,
+    }
+    taken = contents(group, route.body)
+    if taken:
+        operation["requestBody"] = {"required": route.body[0] != "[", "content": taken}
+        example = examples.get(route.body.partition(",")[0])
+        if example is not None:
+            taken[JSON]["example"] = example
+    if OCTETS in taken and JSON in taken:
+        operation["parameters"] = [_HEADER_LENGTH]
+    return operation

@@ -1,4 +1,4 @@
-"""Requests that work as they are, and their schemas, made from a model's signature."""
+"""Requests that work as they are, made from a model's signature."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import base64
 from functools import lru_cache
 from io import BytesIO
 from math import prod
-from typing import Any
 
-from workbench.http.shapes import COUNT, TEXT, Json, listed, obj, one_of, ref
+from workbench.http.shapes import Json
 from workbench.inference import zeros_of
 from workbench.model import ImageForm, Signature, TensorSpec
 
@@ -47,32 +46,6 @@ def generate_example(signature: Signature) -> Json | None:
         return None
     data = {spec.name: _data(spec) for spec in signature.required.values()}
     return {name: value[0] if len(value) == 1 else value for name, value in data.items()}
-
-
-def infer_schema(signature: Signature) -> Json:
-    """The schema of an inference request to the model."""
-    images = signature.image_forms
-    entries = [_input_schema(spec, images.get(name)) for name, spec in signature.inputs.items()]
-    limits = {"minItems": len(signature.required), "maxItems": len(entries)}
-    name = one_of(*signature.outputs) if signature.outputs else TEXT
-    outputs = obj({"name": name}, {"parameters": ref("parameters")})
-    entry = {"anyOf": entries} if entries else ref("request_input")
-    return obj(
-        {"inputs": listed(entry, **limits)},
-        {
-            "id": ref("request_id"),
-            "parameters": ref("parameters"),
-            "outputs": {**listed(outputs), "nullable": True},
-        },
-    )
-
-
-def generate_schema(signature: Signature) -> Json:
-    """The schema of a request of the generate extension to the model."""
-    data: dict[str, Any] = {spec.name: ref("tensor_data") for spec in signature.required.values()}
-    optional = {"id": ref("request_id"), "parameters": {"type": "object"}}
-    optional = {key: schema for key, schema in optional.items() if key not in signature.inputs}
-    return {**obj(data, optional), "additionalProperties": True}
 
 
 def _is_small(spec: TensorSpec) -> bool:
@@ -120,15 +93,3 @@ def _png(height: int, width: int, channels: int) -> bytes:
 def _data(spec: TensorSpec) -> list[object]:
     data: list[object] = zeros_of(spec).reshape(-1).tolist()
     return data
-
-
-def _input_schema(spec: TensorSpec, image: ImageForm | None) -> Json:
-    """An entry of 'inputs'; one for images takes their files too, as a row of BYTES."""
-    rank = len(spec.shape)
-    is_open = image or spec.any_rank
-    shape = ref("shape") if is_open else listed(COUNT, minItems=rank, maxItems=rank)
-    datatypes = [spec.datatype, "BYTES"] if image else [spec.datatype]
-    return obj(
-        {"name": one_of(spec.name), "shape": shape, "datatype": one_of(*datatypes)},
-        {"parameters": ref("parameters"), "data": ref("tensor_data")},
-    )
