@@ -66,19 +66,6 @@ def test_nothing_is_forgotten(workbench: Workbench) -> None:
     assert [entry.number for entry in workbench.events] == list(range(1, len(workbench.events) + 1))
 
 
-def test_a_port_that_is_taken(workbench: Workbench) -> None:
-    """A restart onto it is an error, and the server goes on with its models in memory."""
-    url, before = workbench.url, loads(workbench)
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        with pytest.raises(PortInUse, match="this very process"):
-            workbench.restart(port=other.getsockname()[1], budget="32MiB")
-        assert workbench.url == url
-        assert workbench.settings.budget == 64 * 2**20
-        assert httpx.get(f"{url}/v2/models/digits/ready").status_code == 200
-        workbench.infer("digits", DIGIT)
-        assert loads(workbench) == before
-
-
 def has_all(workbench: Workbench) -> bool:
     """Whether functions, pins, and what loads brought or added are there."""
     pinned = [model.id.name for model in workbench.snapshot().models if model.pinned]
@@ -89,6 +76,54 @@ def has_all(workbench: Workbench) -> bool:
 def is_as_before(workbench: Workbench) -> bool:
     """Whether a restart with another budget changed nothing."""
     return workbench.snapshot().budget_nbytes == 64 * 2**20 and has_all(workbench)
+
+
+TAKEN = "is taken by this very process"
+WRONG: dict[str, tuple[dict[str, str], type[Exception], str]] = {
+    "a taken port": ({"port": "{taken}"}, PortInUse, TAKEN),
+    "HTTP's own port for gRPC": ({"grpc_port": "{own}"}, PortInUse, TAKEN),
+    "what fails when the new server starts": (
+        {"grpc_port": "unix:{tmp}"}, SettingError, "it is another file"),
+    "a GPU that there is not": ({"device": "cuda:7"}, SettingError, "cuda:7"),
+    "no amount": ({"budget": "much"}, SettingError, "much"),
+    "all addresses without a token": ({"host": "0.0.0.0"}, SettingError, "token"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "error", "told"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_had(
+    workbench: Workbench, tmp_path: Path, given: dict[str, str], error: type[Exception], told: str
+) -> None:
+    """A restart onto it is an error, and the server goes on, with its models in memory."""
+    url, before = workbench.url, loads(workbench)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken, own = other.getsockname()[1], url.rpartition(":")[2]
+        asked = {k: v.format(taken=taken, own=own, tmp=tmp_path) for k, v in given.items()}
+        with pytest.raises(error, match=told):
+            workbench.restart(**{"budget": "32MiB", **asked})
+        assert workbench.url == url
+        assert httpx.get(f"{url}/v2/models/digits/ready").status_code == 200
+        assert loads(workbench) == before or "tmp" in str(given)  # which has stopped before
+        assert is_as_before(workbench)
+
+
+@pytest.mark.parametrize(("owner", "verb"), [(Serving, "stop"), (Loads, "pin")])
+def test_an_interrupt(
+    workbench: Workbench, monkeypatch: pytest.MonkeyPatch, owner: type, verb: str
+) -> None:
+    """Nor by an interrupt, once the server has stopped or before the pinned models are loaded."""
+    real = getattr(owner, verb)
+
+    def interrupted(*given: Any) -> None:
+        monkeypatch.undo()
+        if verb == "stop":
+            real(*given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(owner, verb, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        workbench.restart(budget="32MiB")
+    assert is_as_before(workbench)
 
 
 def test_a_port_of_grpc_that_is_taken(workbench: Workbench) -> None:
@@ -108,54 +143,6 @@ def test_a_port_of_grpc_that_is_taken(workbench: Workbench) -> None:
     assert workbench.restart(budget="32MiB").grpc_url == f"127.0.0.1:{port}"  # it is its own
 
 
-def test_the_port_of_http_for_grpc(workbench: Workbench) -> None:
-    """The server keeps it during a restart: gRPC cannot have it, which is refused at once."""
-    before, port = loads(workbench), workbench.url.rpartition(":")[2]
-    with pytest.raises(PortInUse, match=f"port {port} is taken by this very process"):
-        workbench.restart(grpc_port=port)
-    assert loads(workbench) == before
-    assert is_as_before(workbench)
-
-
-def test_what_fails_when_the_new_server_starts(workbench: Workbench, tmp_path: Path) -> None:
-    """The one before starts again, and has forgotten nothing."""
-    url = workbench.url
-    with pytest.raises(SettingError, match="it is another file"):
-        workbench.restart(grpc_port=f"unix:{tmp_path}", budget="32MiB")
-    assert workbench.url == url
-    assert is_as_before(workbench)
-
-
-def test_an_interrupt(workbench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor by an interrupt, once the server has stopped."""
-    stop = Serving.stop
-
-    def interrupted(serving: Serving) -> None:
-        monkeypatch.undo()
-        stop(serving)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Serving, "stop", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        workbench.restart(budget="32MiB")
-    assert is_as_before(workbench)
-
-
-def test_an_interrupt_of_the_loads_at_start(
-    workbench: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor by an interrupt before the new server has loaded the pinned models."""
-
-    def interrupted(loads: Loads, name: str, version: int | None) -> None:
-        monkeypatch.undo()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Loads, "pin", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        workbench.restart(budget="32MiB")
-    assert is_as_before(workbench)
-
-
 def test_a_restart_of_what_does_not_run_that_fails(workbench: Workbench) -> None:
     """It stays as it was, and starts as before."""
     workbench.stop()
@@ -166,17 +153,6 @@ def test_a_restart_of_what_does_not_run_that_fails(workbench: Workbench) -> None
     workbench.start()
     assert [model.id.name for model in workbench.snapshot().models if model.pinned] == ["wine"]
     assert "mine" in workbench.names
-
-
-@pytest.mark.parametrize("wrong", [{"device": "cuda:7"}, {"budget": "much"}, {"host": "0.0.0.0"}])
-def test_what_cannot_be_had(workbench: Workbench, wrong: dict[str, Any]) -> None:
-    """Nor does any other mistake change anything."""
-    before = loads(workbench)
-    with pytest.raises(SettingError):
-        workbench.restart(**wrong)
-    assert workbench.is_running
-    workbench.infer("digits", DIGIT)
-    assert loads(workbench) == before
 
 
 def test_another_port(workbench: Workbench) -> None:

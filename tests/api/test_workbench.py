@@ -280,16 +280,6 @@ def test_a_share_of_the_memory(sample_models: Path) -> None:
         workbench.budget = 64
 
 
-@pytest.mark.parametrize("wrong", ["64 mugs", 0, -1, True, 1.5, None])
-def test_a_budget_that_is_none(server: Workbench, wrong: Any) -> None:
-    """It is refused as the setting would be, and the old one stays."""
-    before = server.budget
-    assert before is not None
-    with pytest.raises(SettingError, match=r"budget: .* is not an amount of memory"):
-        server.budget = wrong
-    assert server.budget == before
-
-
 def test_an_interrupt_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever interrupts the cell that waits for a run ends the run as well."""
     loop(tmp_path / "endless.onnx")
@@ -331,32 +321,6 @@ def test_an_interrupt_ends_the_load(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             loads[0].result()
     assert [entry.event.kind for entry in workbench.events][-2:] == ["cancelled", "stop"]
     assert loader.live_nbytes == 0
-
-
-def test_a_stop_answers_whoever_waits() -> None:
-    """A run that does not end holds up no stop; the client that waits is told so, as JSON."""
-    before = set(threading.enumerate())
-    inside, go_on = threading.Event(), threading.Event()
-    workbench = Workbench()
-
-    @workbench.model(inputs=X, outputs=Y)
-    def slow(x: np.ndarray) -> np.ndarray:
-        inside.set()
-        go_on.wait(30)
-        return x
-
-    with workbench, ThreadPoolExecutor(1) as pool:
-        url = f"{workbench.url}/v2/models/slow/infer"
-        asked = pool.submit(httpx.post, url, json=BODY, timeout=30)
-        assert inside.wait(30)
-        (http,) = {t for t in threading.enumerate() if t.name == "workbench-http"} - before
-        workbench.stop()
-        assert not workbench.is_running
-        assert not http.is_alive()
-        reply = asked.result()
-        go_on.set()
-    assert reply.status_code == 503
-    assert reply.json() == {"error": "the server is stopping"}
 
 
 def test_a_load_brings_a_model(tmp_path: Path, sample_models: Path) -> None:

@@ -55,45 +55,69 @@ def test_shapes(declared: tuple[int, ...], value: str, shape: tuple[int, ...]) -
     assert request.inputs["x"].array.reshape(-1).tolist() == np.ravel(json.loads(value)).tolist()
 
 
-@pytest.mark.parametrize(
-    ("declared", "value", "message"),
-    [
-        ((3,), "[1, 2]", "input 'x' takes shape [3], which 2 elements do not fill"),
-        ((3,), "5", "input 'x' takes shape [3], which 1 elements do not fill"),
-        ((-1, 3), "[1, 2]", "input 'x' takes shape [-1, 3], which 2 elements do not fill"),
-        ((), "[]", "input 'x' takes shape [], which 0 elements do not fill"),
-        ((), "[1, 2]", "input 'x' takes shape [], which 2 elements do not fill"),
-        ((0,), "5", "input 'x' takes shape [0], which 1 elements do not fill"),
-        ((-1, 2), "[[1, 2], [3]]", "input 'x' has arrays of different lengths within it"),
-        ((-1, -1), "[[1], [2, 3], []]", "input 'x' has arrays of different lengths within it"),
-        ((-1, -1), "[[1, 2], 3]", "input 'x' has numbers beside arrays within it"),
-    ],
-)
-def test_data_that_fill_no_shape(declared: tuple[int, ...], value: str, message: str) -> None:
-    """Data that cannot have the declared shape are refused with both."""
-    with pytest.raises(InvalidRequest) as caught:
-        decoded(f'{{"x": {value}}}', x=declared)
-    assert str(caught.value) == message
+FILLS = "input 'x' takes shape {}, which {} elements do not fill"
+UNEQUAL = "input 'x' has arrays of different lengths within it"
+BAD_VALUES = [
+    ((3,), "FP32", "[1, 2]", FILLS.format([3], 2)), ((3,), "FP32", "5", FILLS.format([3], 1)),
+    ((-1, 3), "FP32", "[1, 2]", FILLS.format([-1, 3], 2)), ((), "FP32", "[]", FILLS.format([], 0)),
+    ((), "FP32", "[1, 2]", FILLS.format([], 2)), ((0,), "FP32", "5", FILLS.format([0], 1)),
+    ((-1, 2), "FP32", "[[1, 2], [3]]", UNEQUAL),
+    ((-1, -1), "FP32", "[[1], [2, 3], []]", UNEQUAL),
+    ((-1, -1), "FP32", "[[1, 2], 3]", "input 'x' has numbers beside arrays within it"),
+    *(((-1,), "FP32", "[" * depth + "1" + "]" * depth, told) for depth, told in (
+        (65, "input 'x' has more than 64 dimensions"),
+        (99, "input 'x' has more than 64 dimensions"), (100, "the JSON nests"))),
+    *(((-1,), datatype, value, f"input 'x': {told}") for datatype, value, told in (
+        ("BYTES", "7", "7 is not a string"), ("BYTES", '{"a": "b"}', "an object is not a string"),
+        ("BOOL", '"false"', '"false" is not true or false'),
+        ("INT8", "300", "300 is out of range for INT8"),
+        ("INT32", "1.5", "1.5 is not a whole number"), ("UINT64", "-1", "-1 is "),
+        ("FP32", '"1"', '"1" is not a number'), ("BF16", '"1"', '"1" is not a number'))),
+]  # fmt: skip
+BAD_OBJECTS = [
+    ("[]", "the request is not a JSON object"),
+    ("7", "the request is not a JSON object"),
+    ("{", "the request is not JSON: "),
+    ('{"parameters": 7}', "'parameters' is not a JSON object"),
+    ('{"parameters": null}', "'parameters' is not a JSON object"),
+    ('{"x": 1, "y": 2, "x": 3}', "'x' is given twice"),
+    ('{"t": 1, "x": 2, "x": 3, "t": 4}', "'x' is given twice"),
+    ('{"x": 1, "parameters": {"x": 2}}', "'x' is given twice"),
+    ('{"parameters": {"x": 1, "x": 2}}', "'x' is given twice"),
+    ('{"x": NaN, "x": 2}', "'x' is given twice"),
+    ('{"x": NaN, "parameters": {"t": 1, "t": 2}}', "'t' is given twice"),
+    ('{"t": 1, "parameters": {"t": 2}}', "'t' is given twice"),
+    ('{"t": {}}', "'t' is no input of 'm', and a parameter is"),
+    ('{"t": [1]}', "'t' is no input of 'm', and"),
+    ('{"t": null}', "'t' is no input of 'm', and"),
+    ('{"triton_t": 1}', "parameter 'triton_t': names with 'triton_' first are reserved"),
+    ('{"parameters": {"triton_t": 1}}', "parameter 'triton_t': names with 'triton_' first"),
+    ('{"id": true}', "'id' is not a string"),
+    ('{"id": [1]}', "'id' is not a string"),
+    ('{"id": "\\ud800"}', "'id' is not Unicode text: "),
+    ('{"sequence_id": "\\ud800"}', "parameter 'sequence_id' of the request is a whole number"),
+    ('{"parameters": {"sequence_start": NaN}}', "parameter 'sequence_start' of the request is"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("datatype", "value", "message"),
+    ("declared", "datatype", "body", "message"),
     [
-        ("BYTES", "7", "input 'x': 7 is not a string"),
-        ("BYTES", '{"a": "b"}', "input 'x': an object is not a string"),
-        ("BOOL", '"false"', "input 'x': \"false\" is not true or false"),
-        ("INT8", "300", "input 'x': 300 is out of range for INT8"),
-        ("INT32", "1.5", "input 'x': 1.5 is not a whole number"),
-        ("UINT64", "-1", "input 'x': -1 is "),
-        ("FP32", '"1"', "input 'x': \"1\" is not a number"),
-        ("BF16", '"1"', "input 'x': \"1\" is not a number"),
-    ],
+        (declared, datatype, f'{{"x": {value}}}', told)
+        for declared, datatype, value, told in BAD_VALUES
+    ]
+    + [((-1,), "FP32", *row) for row in BAD_OBJECTS],
 )
-def test_values_of_a_wrong_type(datatype: str, value: str, message: str) -> None:
-    """Values are held against the datatype as those of an inference are; the key is named."""
+def test_what_is_refused(declared: tuple[int, ...], datatype: str, body: str, message: str) -> None:
+    """What has not the declared shape or type, is no flat object, or is there twice is named."""
     with pytest.raises(InvalidRequest) as caught:
-        decoded(f'{{"x": {value}}}', datatype, x=(-1,))
+        decoded(body, datatype, x=declared)
     assert str(caught.value).startswith(message)
+
+
+def test_as_many_dimensions_as_there_are() -> None:
+    """Data may nest as deep as a tensor can."""
+    assert decoded(f'{{"x": {"[" * 64}1{"]" * 64}}}', x=(-1,)).inputs["x"].shape == (1,) * 64
 
 
 def test_keys() -> None:
@@ -120,56 +144,6 @@ def test_empty_bodies(body: str) -> None:
     """An empty body is an empty object."""
     request = decoded(body, x=(-1,))
     assert (request.inputs, request.parameters, request.id) == ({}, {}, "")
-
-
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("[]", "the request is not a JSON object"),
-        ("7", "the request is not a JSON object"),
-        ("{", "the request is not JSON: "),
-        ('{"parameters": 7}', "'parameters' is not a JSON object"),
-        ('{"parameters": null}', "'parameters' is not a JSON object"),
-        ('{"x": 1, "y": 2, "x": 3}', "'x' is given twice"),
-        ('{"t": 1, "x": 2, "x": 3, "t": 4}', "'x' is given twice"),
-        ('{"x": 1, "parameters": {"x": 2}}', "'x' is given twice"),
-        ('{"parameters": {"x": 1, "x": 2}}', "'x' is given twice"),
-        ('{"x": NaN, "x": 2}', "'x' is given twice"),
-        ('{"x": NaN, "parameters": {"t": 1, "t": 2}}', "'t' is given twice"),
-        ('{"t": 1, "parameters": {"t": 2}}', "'t' is given twice"),
-        ('{"t": {}}', "'t' is no input of 'm', and a parameter is"),
-        ('{"t": [1]}', "'t' is no input of 'm', and"),
-        ('{"t": null}', "'t' is no input of 'm', and"),
-        ('{"triton_t": 1}', "parameter 'triton_t': names with 'triton_' first are reserved"),
-        ('{"parameters": {"triton_t": 1}}', "parameter 'triton_t': names with 'triton_' first"),
-        ('{"id": true}', "'id' is not a string"),
-        ('{"id": [1]}', "'id' is not a string"),
-        ('{"id": "\\ud800"}', "'id' is not Unicode text: "),
-        ('{"sequence_id": "\\ud800"}', "parameter 'sequence_id' of the request is a whole number"),
-        ('{"parameters": {"sequence_start": NaN}}', "parameter 'sequence_start' of the request is"),
-    ],
-)  # fmt: skip
-def test_bad_objects(body: str, message: str) -> None:
-    """What is no flat object, is there twice or is of another type is named."""
-    with pytest.raises(InvalidRequest) as caught:
-        decoded(body, x=(-1,))
-    assert str(caught.value).startswith(message)
-
-
-def test_nesting_is_limited() -> None:
-    """Arrays that nest deeper than the limit are refused."""
-    signature = Signature("", {"x": TensorSpec("x", "FP32", (-1,))}, {})
-    with pytest.raises(InvalidRequest, match="nest"):
-        decode_request("m", None, b'{"x": ' + b"[" * 100 + b"1" + b"]" * 100 + b"}", signature)
-
-
-@pytest.mark.parametrize("depth", [65, 99])
-def test_more_dimensions_than_there_are(depth: int) -> None:
-    """Data that nest deeper than any tensor can are refused, also within the limit of JSON."""
-    with pytest.raises(InvalidRequest) as caught:
-        decoded(f'{{"x": {"[" * depth}1{"]" * depth}}}', x=(-1,))
-    assert str(caught.value) == "input 'x' has more than 64 dimensions"
-    assert decoded(f'{{"x": {"[" * 64}1{"]" * 64}}}', x=(-1,)).inputs["x"].shape == (1,) * 64
 
 
 def test_numeric_ids() -> None:

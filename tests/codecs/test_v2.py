@@ -97,94 +97,11 @@ def test_ids(value: Any, text: str) -> None:
     assert decode(message(X, id=value))[0].id == text
 
 
-@pytest.mark.parametrize("value", [1.5, True, [1], {"a": 1}])
-def test_what_is_no_id(value: Any) -> None:
-    """An id is a string."""
-    assert refusal(message(X, id=value)) == "'id' is not a string"
-
-
-def test_an_id_that_cannot_go_back() -> None:
-    """Half of a surrogate pair, which no response could carry, is refused."""
-    assert "surrogate" in refusal(b'{"id": "\\ud800", "inputs": []}')
-
-
 def test_parameters() -> None:
     """A request's parameters are strings, numbers and booleans, kept as they are."""
     given_ = {"a": "x", "b": 1, "c": 1.5, "d": True, "e": 2**64}
     assert decode(message(X, parameters=given_))[0].parameters == given_
     assert decode(message(X, parameters=None))[0].parameters == {}
-
-
-@pytest.mark.parametrize("where", ["request", "input", "output"])
-@pytest.mark.parametrize("value", [[], "a", 1, True, {"a": None}, {"a": [1]}, {"a": {}}])
-def test_bad_parameters(where: str, value: Any) -> None:
-    """Parameters that are no object of strings, numbers and booleans are refused, saying whose."""
-    whose = {"request": "the request", "input": "input 'x'", "output": "output 'y'"}[where]
-    told = refusal(
-        {
-            "request": message(X, parameters=value),
-            "input": message(entry(parameters=value)),
-            "output": message(X, outputs=[{"name": "y", "parameters": value}]),
-        }[where]
-    )
-    assert f" of {whose} " in told
-
-
-@pytest.mark.parametrize(
-    ("value", "told"),
-    [
-        (b"[]", "the request is not a JSON object"),
-        (b"null", "the request is not a JSON object"),
-        (b'"inputs"', "the request is not a JSON object"),
-        (b"5", "the request is not a JSON object"),
-        ({}, "the request has no 'inputs'"),
-        ({"inputs": None}, "the request has no 'inputs'"),
-        ({"inputs": {"x": [1]}}, "the request has 'inputs' that are not a list"),
-        ({"inputs": "x"}, "the request has 'inputs' that are not a list"),
-        (message(5), "an input is not a JSON object"),
-        (message([X]), "an input is not a JSON object"),
-        (message(None), "an input is not a JSON object"),
-        (message(entry(name=...)), "an input has no 'name'"),
-        (message(entry(name="")), "an input has an empty 'name'"),
-        (message(entry(name=5)), "an input has a 'name' that is not a string"),
-        (message(entry(name=0)), "an input has a 'name' that is not a string"),
-        (message(X, X), "input 'x' is given twice"),
-        (message(entry(data=...)), "input 'x' has neither 'data' nor 'binary_data_size'"),
-        (message(entry(data=None)), "input 'x' has neither 'data' nor 'binary_data_size'"),
-        (message(entry(data={"a": 1})), "input 'x': an object is not a number"),
-        (message(entry(data=[1])), "input 'x' has 1 elements; its shape [2] takes 2"),
-    ],
-)
-def test_bad_requests(value: Any, told: str) -> None:
-    """What is not the protocol's grammar is refused with the input that is wrong."""
-    assert refusal(value) == told
-
-
-@pytest.mark.parametrize(
-    ("datatype", "shown"),
-    [("fp32", '"fp32"'), ("FP8", '"FP8"'), ("", '""'), (None, "null"), (..., "null"), (32, "32"),
-     (["FP32"], "an array"), ({}, "an object"), (True, "true")],
-)  # fmt: skip
-def test_unknown_datatypes(datatype: Any, shown: str) -> None:
-    """A datatype is one of the table's names, to the letter, and the refusal lists them."""
-    assert refusal(message(entry(datatype=datatype))) == (
-        f"input 'x' has datatype {shown}; it is one of {', '.join(DATATYPES)}"
-    )
-
-
-@pytest.mark.parametrize("shape", [None, ..., 2, "2", {"a": 2}])
-def test_missing_shapes(shape: Any) -> None:
-    """A shape is a list."""
-    told = "no 'shape'" if shape in (None, ...) else "a 'shape' that is not a list"
-    assert refusal(message(entry(shape=shape))) == f"input 'x' has {told}"
-
-
-@pytest.mark.parametrize("dim", [-1, 2.0, 1.5, "2", None, True, [2], {}])
-def test_bad_dims(dim: Any) -> None:
-    """A size is a whole number from 0 up."""
-    assert refusal(message(entry(shape=[1, dim]))) == (
-        "the shape of input 'x' is not a list of sizes from 0 up"
-    )
 
 
 @pytest.mark.parametrize("datatype", ["INT8", "FP64", "BYTES"])
@@ -267,26 +184,6 @@ def test_outputs_keep_their_order() -> None:
     assert decode(message(X, outputs=outputs))[0].outputs == ("z", "a", "m")
 
 
-@pytest.mark.parametrize(
-    ("outputs", "told"),
-    [
-        ({}, "'outputs' is not a list"),
-        ("y", "'outputs' is not a list"),
-        (["y"], "an output is not a JSON object"),
-        ([{}], "an output has no 'name'"),
-        ([{"name": ""}], "an output has an empty 'name'"),
-        ([{"name": ["y"]}], "an output has a 'name' that is not a string"),
-        ([{"name": 5}], "an output has a 'name' that is not a string"),
-        ([{"name": "y"}, {"name": "y"}], "output 'y' is asked for twice"),
-        ([wanted("y", binary_data=1)], "parameter 'binary_data' is not true or false: 1"),
-        ([wanted("y", binary_data="true")], "parameter 'binary_data' is not true or false: 'true'"),
-    ],
-)
-def test_bad_outputs(outputs: Any, told: str) -> None:
-    """What is no list of named outputs, each once, is refused."""
-    assert refusal(message(X, outputs=outputs)) == told
-
-
 def test_classes() -> None:
     """Outputs that are wanted as classes, and as how many, are told apart from the others."""
     classes = wanted("w", classification="2", binary_data=True)
@@ -296,55 +193,6 @@ def test_classes() -> None:
     assert request.classes == {"y": 3, "w": 2}
     assert form.is_binary("w")
     assert decode(message(X))[0].classes == {}
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"), [(-1, "-1"), (1.0, "1.0"), ("all", '"all"'), (True, "true")]
-)
-def test_bad_classes(count: Any, shown: str) -> None:
-    """How many classes are wanted is a whole number."""
-    assert refusal(message(X, outputs=[wanted("y", classification=count)])) == (
-        f"'classification' of output 'y' is not a size: {shown}"
-    )
-
-
-@pytest.mark.parametrize("value", [1, "true", 0.5])
-def test_bad_flags(value: Any) -> None:
-    """The request's own wish for binary outputs is true or false."""
-    assert refusal(message(X, parameters={"binary_data_output": value})) == (
-        f"parameter 'binary_data_output' is not true or false: {value!r}"
-    )
-
-
-@pytest.mark.parametrize("key", ["priority", "timeout"])
-@pytest.mark.parametrize("value", ["5000", -1, 0.5, True, 2**64])
-def test_numbers_of_a_request(key: str, value: Any) -> None:
-    """How urgent a request is, and how many microseconds it may wait, are whole numbers."""
-    assert refusal(message(X, parameters={key: value})) == (
-        f"parameter {key!r} of the request is a whole number from 0, not {json.dumps(value)}"
-    )
-    request, _ = decode(message(X, parameters={key: 2**64 - 1}))
-    assert request.parameters[key] == 2**64 - 1
-
-
-@pytest.mark.parametrize("value", [-1, 0.5, True, 2**64, math.nan, "\ud800"])
-def test_what_is_no_sequence(value: Any) -> None:
-    """Ensembles return the sequence of a request, so it must be one that an answer can hold."""
-    told = refusal(message(X, parameters={"sequence_id": value}))
-    assert told == (
-        "parameter 'sequence_id' of the request is a whole number from 0, or Unicode text, "
-        f"not {json.dumps(value)}"
-    )
-    for fine in (0, 2**64 - 1, "", "é"):
-        request, _ = decode(message(X, parameters={"sequence_id": fine}))
-        assert request.parameters["sequence_id"] == fine
-
-
-@pytest.mark.parametrize("key", ["sequence_start", "sequence_end"])
-def test_ends_of_a_sequence(key: str) -> None:
-    """Whether a sequence starts or ends is true or false."""
-    told = refusal(message(X, parameters={key: 1}))
-    assert told == f"parameter {key!r} of the request is true or false, not 1"
 
 
 @pytest.mark.parametrize("every", [None, False, True])
@@ -441,40 +289,6 @@ def test_bytes_without_a_size() -> None:
         "input 't' has 1 bytes of data after its last element"
     )
     assert refusal(message(text), b"") == "input 't' has neither 'data' nor 'binary_data_size'"
-
-
-@pytest.mark.parametrize(
-    ("value", "tail", "told"),
-    [
-        (message(binary(8)), TWO[:-1], "input 'x' must have 8 bytes of binary data, 7 are left"),
-        (message(binary(8)), b"", "input 'x' must have 8 bytes of binary data, 0 are left"),
-        (message(binary(8)), None, "input 'x' must have 8 bytes of binary data, 0 are left"),
-        (message(binary(8)), TWO + b"!", "1 bytes of binary data belong to no input"),
-        (message(X), TWO, "8 bytes of binary data belong to no input"),
-        (message(), b"!", "1 bytes of binary data belong to no input"),
-        (message(binary(4)), TWO, "input 'x' has 4 bytes of data; FP32 of shape [2] takes 8"),
-        (message(entry(parameters={"binary_data_size": 8})), TWO, TWICE_GIVEN),
-        (message(entry(data=[], parameters={"binary_data_size": 0})), b"", TWICE_GIVEN),
-        (message(binary(2**63 - 1)), TWO,
-         f"input 'x' must have {2**63 - 1} bytes of binary data, 8 are left"),
-    ],
-)  # fmt: skip
-def test_wrong_sizes(value: Any, tail: bytes | None, told: str) -> None:
-    """Bytes that are missing, left over, miscounted or given twice are refused with the numbers."""
-    assert refusal(value, tail) == told
-
-
-@pytest.mark.parametrize(
-    ("size", "shown"),
-    [(-1, "-1"), (8.0, "8.0"), (True, "true"), ("", '""'), ("-8", '"-8"'), ("8.0", '"8.0"'),
-     (" 8", '" 8"'), ("0x8", '"0x8"'), ("٨", '"\\u0668"'), ("9" * 5000, '"' + "9" * 36 + "..."),
-     (2**63, str(2**63)), (2**70, str(2**70))],
-)  # fmt: skip
-def test_what_is_no_size(size: Any, shown: str) -> None:
-    """A size is a whole number of 63 bits, or its digits; anything else is shown as JSON."""
-    assert refusal(message(binary(size)), TWO) == (
-        f"'binary_data_size' of input 'x' is not a size: {shown}"
-    )
 
 
 @pytest.mark.parametrize("nbytes", [0, -1, -(2**63), 14, 10**18])
@@ -591,21 +405,6 @@ def test_bad_spans(parameters: dict[str, Any], told: str) -> None:
     assert refusal(value, None, rules) == told.format("output 'y'")
 
 
-def test_data_beside_shared_memory() -> None:
-    """An input has either data or a place in shared memory."""
-    assert refusal(message(entry(parameters=region(nbytes=8)))) == (
-        "input 'x' has both 'data' and 'shared_memory_region'"
-    )
-
-
-def test_classes_beside_shared_memory() -> None:
-    """An output goes to shared memory or comes as its best classes."""
-    both = wanted("y", **region(nbytes=8), classification=1)
-    assert refusal(message(X, outputs=[both])) == (
-        "output 'y' has both shared memory and 'classification'"
-    )
-
-
 def shared_form() -> ReplyForm:
     """The form of a reply whose output *y* goes to region *r*."""
     outputs = [wanted("y", **region(nbytes=8, offset=4)), {"name": "z"}]
@@ -637,22 +436,6 @@ def test_a_shared_output_may_be_smaller() -> None:
     response = InferResponse(MODEL, {"y": Tensor.of([7], "INT8")})
     v2.encode_response(response, shared_form(), lambda _, __, data: written.append(bytes(data)))
     assert written == [b"\7"]
-
-
-def test_a_shared_output_that_is_too_large() -> None:
-    """An output that is larger than its part of the region is refused, and nothing is written."""
-    outputs = {"y": Tensor.of([0, 0, 0], "FP32")}
-    with pytest.raises(
-        InvalidRequest, match="output 'y' has 12 bytes; 'shared_memory_byte_size' leaves it 8"
-    ):
-        v2.encode_response(InferResponse(MODEL, outputs), shared_form(), pytest.fail)
-
-
-def test_shared_outputs_without_a_writer() -> None:
-    """Without a writer of regions, an output for shared memory is refused."""
-    outputs = {"y": Tensor.of([0, 0], "FP32")}
-    with pytest.raises(NotSupported, match="output 'y' is meant for shared memory; that is off"):
-        v2.encode_response(InferResponse(MODEL, outputs), shared_form())
 
 
 # ── responses ───────────────────────────────────────────────────────────────
@@ -751,6 +534,147 @@ def test_base64_outputs() -> None:
         {"name": "n", "datatype": "INT64", "shape": [1], "data": [1]},
         {"name": "t", "datatype": "BYTES", "shape": [1], "data": ["a"]},
     ]  # fmt: skip
+
+
+# ── what is refused ─────────────────────────────────────────────────────────
+
+
+def of_parameters(value: Any) -> list[tuple[Any, str]]:
+    """Parameters of the request, of an input and of an output, and whose they are."""
+    told = "parameter 'a' of" if isinstance(value, dict) else "the 'parameters' of"
+    return [
+        (message(X, parameters=value), f"{told} the request "),
+        (message(entry(parameters=value)), f"{told} input 'x' "),
+        (message(X, outputs=[{"name": "y", "parameters": value}]), f"{told} output 'y' "),
+    ]
+
+
+def asking(**parameters: Any) -> Any:
+    return message(X, outputs=[wanted("y", **parameters)])
+
+
+NO_OBJECT, NO_LIST = (
+    "the request is not a JSON object",
+    "the request has 'inputs' that are not a list",
+)
+NO_INPUT, NO_DATA = (
+    "an input is not a JSON object",
+    "input 'x' has neither 'data' nor 'binary_data_size'",
+)
+SIZES = "the shape of input 'x' is not a list of sizes from 0 up"
+NO_SEQUENCE = "of the request is a whole number from 0, or Unicode text, not"
+REFUSED: list[tuple[Any, str]] = [
+    (b"[]", NO_OBJECT), (b"null", NO_OBJECT), (b'"inputs"', NO_OBJECT), (b"5", NO_OBJECT),
+    (b'{"id": "\\ud800", "inputs": []}', "'id' is not Unicode text: "),
+    ({}, "the request has no 'inputs'"), ({"inputs": None}, "the request has no 'inputs'"),
+    ({"inputs": {"x": [1]}}, NO_LIST), ({"inputs": "x"}, NO_LIST),
+    (message(5), NO_INPUT), (message([X]), NO_INPUT), (message(None), NO_INPUT),
+    *((message(X, id=value), "'id' is not a string") for value in (1.5, True, [1], {"a": 1})),
+    (message(entry(name=...)), "an input has no 'name'"),
+    (message(entry(name="")), "an input has an empty 'name'"),
+    (message(entry(name=5)), "an input has a 'name' that is not a string"),
+    (message(entry(name=0)), "an input has a 'name' that is not a string"),
+    (message(X, X), "input 'x' is given twice"),
+    (message(entry(data=...)), NO_DATA), (message(entry(data=None)), NO_DATA),
+    (message(entry(data={"a": 1})), "input 'x': an object is not a number"),
+    (message(entry(data=[1])), "input 'x' has 1 elements; its shape [2] takes 2"),
+    *((message(entry(datatype=datatype)),
+       f"input 'x' has datatype {shown}; it is one of {', '.join(DATATYPES)}")
+      for datatype, shown in (
+          ("fp32", '"fp32"'), ("FP8", '"FP8"'), ("", '""'), (None, "null"), (..., "null"),
+          (32, "32"), (["FP32"], "an array"), ({}, "an object"), (True, "true"))),
+    *((message(entry(shape=shape)), "input 'x' has no 'shape'") for shape in (None, ...)),
+    *((message(entry(shape=shape)), "input 'x' has a 'shape' that is not a list")
+      for shape in (2, "2", {"a": 2})),
+    *((message(entry(shape=[1, dim])), SIZES) for dim in (-1, 2.0, 1.5, "2", None, True, [2], {})),
+    *(row for value in ([], "a", 1, True, {"a": None}, {"a": [1]}, {"a": {}})
+      for row in of_parameters(value)),
+    (message(X, outputs={}), "'outputs' is not a list"),
+    (message(X, outputs="y"), "'outputs' is not a list"),
+    (message(X, outputs=["y"]), "an output is not a JSON object"),
+    (message(X, outputs=[{}]), "an output has no 'name'"),
+    (message(X, outputs=[{"name": ""}]), "an output has an empty 'name'"),
+    (message(X, outputs=[{"name": ["y"]}]), "an output has a 'name' that is not a string"),
+    (message(X, outputs=[{"name": 5}]), "an output has a 'name' that is not a string"),
+    (message(X, outputs=[{"name": "y"}, {"name": "y"}]), "output 'y' is asked for twice"),
+    (asking(binary_data=1), "parameter 'binary_data' is not true or false: 1"),
+    (asking(binary_data="true"), "parameter 'binary_data' is not true or false: 'true'"),
+    *((asking(classification=count), f"'classification' of output 'y' is not a size: {shown}")
+      for count, shown in ((-1, "-1"), (1.0, "1.0"), ("all", '"all"'), (True, "true"))),
+    *((message(X, parameters={"binary_data_output": value}),
+       f"parameter 'binary_data_output' is not true or false: {value!r}")
+      for value in (1, "true", 0.5)),
+    *((message(X, parameters={key: value}),
+       f"parameter {key!r} of the request is a whole number from 0, not {json.dumps(value)}")
+      for key in ("priority", "timeout") for value in ("5000", -1, 0.5, True, 2**64)),
+    *((message(X, parameters={"sequence_id": value}),
+       f"parameter 'sequence_id' {NO_SEQUENCE} {json.dumps(value)}")
+      for value in (-1, 0.5, True, 2**64, math.nan, "\ud800")),
+    *((message(X, parameters={key: 1}), f"parameter {key!r} of the request is true or false, not 1")
+      for key in ("sequence_start", "sequence_end")),
+    (message(entry(parameters=region(nbytes=8))),
+     "input 'x' has both 'data' and 'shared_memory_region'"),
+    (asking(**region(nbytes=8), classification=1),
+     "output 'y' has both shared memory and 'classification'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "told"), REFUSED)
+def test_what_is_refused(value: Any, told: str) -> None:
+    """What is not the protocol's grammar is refused with the thing that is wrong."""
+    assert refusal(value).startswith(told)
+    assert refusal(value) == told or told.endswith(" ")
+
+
+NO_SIZE = "'binary_data_size' of input 'x' is not a size: "
+REFUSED_BINARY: list[tuple[Any, bytes | None, str]] = [
+    *((message(binary(8)), tail, f"input 'x' must have 8 bytes of binary data, {left} are left")
+      for tail, left in ((TWO[:-1], 7), (b"", 0), (None, 0))),
+    (message(binary(8)), TWO + b"!", "1 bytes of binary data belong to no input"),
+    (message(X), TWO, "8 bytes of binary data belong to no input"),
+    (message(), b"!", "1 bytes of binary data belong to no input"),
+    (message(binary(4)), TWO, "input 'x' has 4 bytes of data; FP32 of shape [2] takes 8"),
+    (message(entry(parameters={"binary_data_size": 8})), TWO, TWICE_GIVEN),
+    (message(entry(data=[], parameters={"binary_data_size": 0})), b"", TWICE_GIVEN),
+    (message(binary(2**63 - 1)), TWO,
+     f"input 'x' must have {2**63 - 1} bytes of binary data, 8 are left"),
+    *((message(binary(size)), TWO, NO_SIZE + shown) for size, shown in (
+        (-1, "-1"), (8.0, "8.0"), (True, "true"), ("", '""'), ("-8", '"-8"'), ("8.0", '"8.0"'),
+        (" 8", '" 8"'), ("0x8", '"0x8"'), ("٨", '"\\u0668"'), ("9" * 5000, '"' + "9" * 36 + "..."),
+        (2**63, str(2**63)), (2**70, str(2**70)))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "tail", "told"), REFUSED_BINARY)
+def test_binary_data_that_are_refused(value: Any, tail: bytes | None, told: str) -> None:
+    """Bytes that are missing, left over, miscounted or given twice are refused with the numbers."""
+    assert refusal(value, tail) == told
+
+
+def test_parameters_with_a_meaning() -> None:
+    """Whole numbers up to 64 bits, and sequences that an answer can hold, are kept."""
+    for key, value in (
+        ("priority", 2**64 - 1), ("timeout", 2**64 - 1), ("sequence_id", 0),
+        ("sequence_id", 2**64 - 1), ("sequence_id", ""), ("sequence_id", "é"),
+    ):  # fmt: skip
+        assert decode(message(X, parameters={key: value}))[0].parameters[key] == value
+
+
+@pytest.mark.parametrize(
+    ("values", "write", "error", "told"),
+    [
+        ([0, 0, 0], pytest.fail, InvalidRequest,
+         "output 'y' has 12 bytes; 'shared_memory_byte_size' leaves it 8"),
+        ([0, 0], None, NotSupported, "output 'y' is meant for shared memory; that is off"),
+    ],
+)  # fmt: skip
+def test_shared_outputs_that_are_refused(
+    values: list[int], write: Any, error: type[Exception], told: str
+) -> None:
+    """One that is larger than its part of the region, of which nothing is written; or any."""
+    response = InferResponse(MODEL, {"y": Tensor.of(values, "FP32")})
+    with pytest.raises(error, match=told):
+        v2.encode_response(response, shared_form(), *([write] if write else []))
 
 
 # ── both ways ───────────────────────────────────────────────────────────────

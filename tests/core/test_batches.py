@@ -14,11 +14,9 @@ from inside import submit
 from workbench.core import ServerCore
 from workbench.core.inference.batched import Batched, Workers
 from workbench.errors import (
-    AccessDenied,
     InvalidRequest,
     QueueRefused,
     RequestStopped,
-    RunFailed,
     ServerNotRunning,
     ThreadsExhausted,
 )
@@ -33,7 +31,7 @@ from workbench.model import (
     TensorSpec,
 )
 from workbench.settings import Settings
-from workbench.statistics import BatchCounts, FailureReason
+from workbench.statistics import FailureReason
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
 
@@ -121,30 +119,146 @@ def rows(answer: Future[InferResponse]) -> list[float]:
     return values
 
 
-def test_who_waits_runs_together(rig: Rig) -> None:
-    """Those that came while it ran are one batch, and each gets its own rows."""
+class Steps:
+    """Plays steps in words: ``hold; ask 1; ask 2,3; go 2; runs 100 | 1 2 3``.
+
+    Runs that are held ask for 100, 101 and so on. What was asked for 2 is answered by 4 in the end,
+    unless it is said that it was ``refused``.
+    """
+
+    def __init__(self, rig: Rig, script: str) -> None:
+        self.rig = rig
+        self.asked: dict[str, Future[InferResponse]] = {}
+        for step in script.split("; "):
+            verb, *words = step.split()
+            try:
+                getattr(self, verb)(*words)
+            except BaseException as error:
+                error.add_note(f"in the step: {step}")
+                raise
+        for name, answer in self.asked.items():
+            assert rows(answer) == [2 * float(each) for each in name.split(",")]
+        assert rig.core.status("f").leases == 0
+
+    def ask(self, values: str, *how: str) -> None:
+        """``ask 1 wide`` has more columns, ``priority 1`` a parameter, ``closed`` no functions."""
+        more: dict[str, Any] = {"functions": False} if how == ("closed",) else {}
+        if len(how) > 1:
+            more["parameters"] = {how[0]: int(how[1])}
+        width = 3 if how == ("wide",) else 1
+        self.asked[values] = Future()
+        try:
+            self.asked[values] = self.rig.ask(*map(float, values.split(",")), width=width, **more)
+        except ServerNotRunning as error:
+            self.asked[values].set_exception(error)
+
+    def hold(self, count: str = "1") -> None:
+        for number, answer in enumerate(self.rig.hold(int(count))):
+            self.asked[str(100 + number)] = answer
+
+    def go(self, runs: str) -> None:
+        self.rig.go(int(runs))
+
+    def enter(self, count: str) -> None:
+        """So many more runs have begun."""
+        for _ in range(int(count)):
+            assert self.rig.inside.acquire(timeout=30)
+
+    def delaying(self, count: str) -> None:
+        """So many wait for company."""
+        inside.until(lambda: self.rig.runner()._delaying == int(count))
+
+    def idle(self) -> None:
+        inside.until(lambda: not self.rig.runner()._working)
+
+    def stop(self) -> None:
+        """The server begins to stop."""
+        self.rig.core._running().requests.waits.close()
+
+    def cancel(self, values: str) -> None:
+        assert self.asked.pop(values).cancel()
+
+    def fails(self, value: str) -> None:
+        self.rig.fails = {float(value)}
+
+    def refused(self, values: str, kind: str, *text: str) -> None:
+        error = self.asked.pop(values).exception(30)
+        assert type(error).__name__ == kind
+        assert " ".join(text) in str(error)
+
+    def runs(self, *words: str) -> None:
+        """These were run, in this order, once all of them are answered."""
+        for answer in self.asked.values():
+            answer.result(30)
+        told = [[float(each) for each in run.split()] for run in " ".join(words).split("|")]
+        assert self.rig.runs == told
+
+    def counted(self, leases: str, *failures: str) -> None:
+        """The leases and the reasons of failures so far."""
+        status = self.rig.core.status("f")
+        assert status.leases == int(leases)
+        assert status.requests.failures == {FailureReason[each]: 1 for each in failures}
+
+
+ONE_WAITS = {"policy": QueuePolicy(most=1)}
+BATCHES: dict[str, tuple[dict[str, Any], str]] = {
+    "those that came while it ran are one batch, and each gets its own rows":
+        ({}, "hold; ask 1; ask 2,3; ask 4; ask 5; go 3; runs 100 | 1 2 3 4 | 5; counted 0"),
+    "what has other dimensions than the first is of another batch":
+        ({}, "hold; ask 1; ask 2 wide; ask 3 wide; ask 4; go 4; runs 100 | 1 | 2 3 | 4"),
+    "as many runs go at once as there are instances":
+        ({"instances": 2}, "hold 2; ask 1; go 1; enter 1; go 2"),
+    "where a batch fails each is run alone, and only who is at fault is refused":
+        ({}, ("hold; ask 1; ask 2; ask 3; fails 2; go 5; refused 2 RunFailed it cannot be doubled; "
+              "runs 100 | 1 2 3 | 1 | 2 | 3; counted 0 BACKEND")),
+    "who finds the queue full is refused, and counted as rejected":
+        (ONE_WAITS, ("hold; ask 1; ask 2; refused 2 QueueRefused the queue of this model is full; "
+                     "go 2; runs 100 | 1; counted 0 REJECTED")),
+    "who gives up makes room at once, gives its lease back, and is counted as that":
+        (ONE_WAITS, "hold; ask 1; cancel 1; ask 2; counted 2 CANCELED; go 2"),
+    "a request's priority decides who goes first":
+        ({"most": 1, "levels": 2, "default_level": 2},
+         "hold; ask 1; ask 2 priority 1; go 3; runs 100 | 2 | 1"),
+    "if a delay is asked for, a request waits for company, and goes when the batch is full":
+        ({"delay_s": 3600.0}, "ask 0; delaying 1; ask 1; ask 2; ask 3; go 1; runs 0 1 2 3"),
+    "what is left when one instance takes a batch is seen by another one that waits":
+        ({"delay_s": 3600.0, "instances": 2},
+         "ask 1; delaying 1; ask 2; delaying 2; ask 3,4,5,6; enter 2; go 2"),
+    "when one instance takes all requests, another that waited for company for them ends":
+        ({"delay_s": 3600.0, "instances": 2},
+         "ask 1; delaying 1; ask 2; delaying 2; ask 3,4; go 1; runs 1 2 3 4; idle"),
+    "when the server stops, who waits for company is told so, and the thread does not wait on":
+        ({"delay_s": 3600.0}, "ask 0; delaying 1; stop; refused 0 ServerNotRunning; idle"),
+    "when the server stops, who waits for a turn is told so at once, and who runs is answered":
+        ({}, ("hold; ask 1; ask 2; stop; refused 1 ServerNotRunning the server is stopping; "
+              "refused 2 ServerNotRunning; ask 3; refused 3 ServerNotRunning; go 1; runs 100")),
+    "who may not run functions is refused before it runs together with those that may":
+        ({}, "hold; ask 1 closed; ask 2; refused 1 AccessDenied; go 2; runs 100 | 2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("serving", "script"), BATCHES.values(), ids=BATCHES)
+def test_batches(rig: Rig, serving: dict[str, Any], script: str) -> None:
+    """Each rule of requests that wait for their turn, by the steps that show it."""
+    rig.serve(**serving)
+    Steps(rig, script)
+
+
+def test_what_a_batch_counts(rig: Rig) -> None:
+    """Requests, their rows, and runs by their size."""
     rig.serve()
-    rig.hold()
-    asked = [rig.ask(1.0), rig.ask(2.0, 3.0), rig.ask(4.0), rig.ask(5.0)]
-    rig.go(3)
-    assert [rows(each) for each in asked] == [[2.0], [4.0, 6.0], [8.0], [10.0]]
-    assert rig.runs == [[100.0], [1.0, 2.0, 3.0, 4.0], [5.0]]
+    Steps(rig, "hold; ask 1; ask 2,3; ask 4; ask 5; go 3")
     requests = rig.core.status("f").requests
     assert (requests.succeeded, requests.inferences, requests.executions) == (5, 6, 3)
-    sizes = {batch.size: batch.executions for batch in requests.batches}
-    assert sizes == {1: 2, 4: 1}
-    assert isinstance(requests.batches[0], BatchCounts)
-    assert rig.core.status("f").leases == 0
+    assert {batch.size: batch.executions for batch in requests.batches} == {1: 2, 4: 1}
 
 
-def test_other_shapes_run_apart(rig: Rig) -> None:
-    """What has other dimensions than the first is of another batch."""
+def test_a_queue_that_comes_after_a_stop(rig: Rig) -> None:
+    """A model that is loaded just when the server stops takes no requests."""
+    rig.core._running().requests.waits.close()
     rig.serve()
-    rig.hold()
-    asked = [rig.ask(1.0), rig.ask(2.0, width=3), rig.ask(3.0, width=3), rig.ask(4.0)]
-    rig.go(4)
-    assert [rows(each) for each in asked] == [[2.0], [4.0], [6.0], [8.0]]
-    assert rig.runs[1:] == [[1.0], [2.0, 3.0], [4.0]]
+    Steps(rig, "ask 1; refused 1 ServerNotRunning")
+    assert not rig.runs
 
 
 def test_what_has_a_place_for_its_answer_runs_alone(rig: Rig) -> None:
@@ -193,17 +307,6 @@ def test_l0_optional_input_different_inputs(rig: Rig) -> None:
     assert rig.runs == [[1.0], [2.0, 3.0]]
 
 
-def test_instances(rig: Rig) -> None:
-    """As many runs go at once as there are instances."""
-    rig.serve(instances=2)
-    rig.hold(2)
-    waiting = rig.ask(1.0)
-    rig.go(1)
-    assert rig.inside.acquire(timeout=30)
-    rig.go(2)
-    assert rows(waiting) == [2.0]
-
-
 def test_many_wait_on_few_threads(rig: Rig) -> None:
     """A thousand that wait take no thread each."""
     rig.serve()
@@ -218,21 +321,6 @@ def test_many_wait_on_few_threads(rig: Rig) -> None:
     assert [rows(each) for each in asked] == [[2.0 * number] for number in range(1000)]
 
 
-def test_one_that_fails_fails_alone(rig: Rig) -> None:
-    """Where a batch fails each is run alone, and only who is at fault is refused."""
-    rig.serve()
-    rig.hold()
-    asked = [rig.ask(1.0), rig.ask(2.0), rig.ask(3.0)]
-    rig.fails = {2.0}
-    rig.go(5)
-    assert (rows(asked[0]), rows(asked[2])) == ([2.0], [6.0])
-    with pytest.raises(RunFailed, match="it cannot be doubled"):
-        asked[1].result(30)
-    assert rig.runs[1:] == [[1.0, 2.0, 3.0], [1.0], [2.0], [3.0]]
-    requests = rig.core.status("f").requests
-    assert (requests.succeeded, requests.failures) == (3, {FailureReason.BACKEND: 1})
-
-
 def test_what_does_not_fit_does_not_wait(rig: Rig) -> None:
     """A request that the model cannot take is refused before it is in the queue."""
     rig.serve()
@@ -241,19 +329,6 @@ def test_what_does_not_fit_does_not_wait(rig: Rig) -> None:
             rig.core.infer(InferRequest("f", {"x": Tensor.of(wrong)}))
     status = rig.core.status("f")
     assert (status.leases, status.requests.failed) == (0, 2)
-
-
-def test_a_full_queue(rig: Rig) -> None:
-    """Who finds the queue full is refused, and counted as rejected."""
-    rig.serve(policy=QueuePolicy(most=1))
-    held = rig.hold()
-    waiting = rig.ask(1.0)
-    with pytest.raises(QueueRefused, match="the queue of this model is full"):
-        rig.ask(2.0).result(30)
-    rig.go(2)
-    assert [rows(each) for each in (*held, waiting)] == [[200.0], [2.0]]
-    status = rig.core.status("f")
-    assert (status.leases, status.requests.failures) == (0, {FailureReason.REJECTED: 1})
 
 
 def test_who_waits_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,69 +345,6 @@ def test_who_waits_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [rows(each) for each in (*held, patient)] == [[200.0], [4.0]]
     status = rig.core.status("f")
     assert (status.leases, status.requests.failures) == (0, {FailureReason.REJECTED: 1})
-
-
-def test_priorities(rig: Rig) -> None:
-    """A request's priority decides who goes first."""
-    rig.serve(most=1, levels=2, default_level=2)
-    rig.hold()
-    asked = [rig.ask(1.0), rig.ask(2.0, parameters={"priority": 1})]
-    rig.go(3)
-    for each in asked:
-        each.result(30)
-    assert rig.runs == [[100.0], [2.0], [1.0]]
-
-
-def test_a_delay(rig: Rig) -> None:
-    """If a delay is asked for, a request waits for company, and goes when the batch is full."""
-    rig.serve(delay_s=3600.0)
-    asked = [rig.ask(0.0)]
-    inside.until(lambda: rig.runner()._delaying)
-    asked += [rig.ask(float(number)) for number in range(1, 4)]
-    rig.go(1)
-    assert [rows(each) for each in asked] == [[0.0], [2.0], [4.0], [6.0]]
-    assert rig.runs == [[0.0, 1.0, 2.0, 3.0]]
-
-
-def two_that_wait(rig: Rig) -> list[Future[InferResponse]]:
-    """The requests for which two instances wait for company, one each."""
-    rig.serve(delay_s=3600.0, instances=2)
-    asked, runner = [rig.ask(1.0)], rig.runner()
-    inside.until(lambda: runner._delaying == 1)
-    asked.append(rig.ask(2.0))
-    inside.until(lambda: runner._delaying == 2)
-    return asked
-
-
-def test_a_full_batch_waits_for_no_delay_of_others(rig: Rig) -> None:
-    """What is left when one instance takes a batch is seen by another one that waits."""
-    asked = two_that_wait(rig)
-    asked.append(rig.ask(3.0, 4.0, 5.0, 6.0))
-    for _ in range(2):
-        assert rig.inside.acquire(timeout=30)
-    assert sorted(rig.runs) == [[1.0, 2.0], [3.0, 4.0, 5.0, 6.0]]
-    rig.go(2)
-    assert [rows(each) for each in asked] == [[2.0], [4.0], [6.0, 8.0, 10.0, 12.0]]
-
-
-def test_no_instance_waits_for_nobody(rig: Rig) -> None:
-    """When one instance takes all requests, another that waited for company for them ends."""
-    asked = two_that_wait(rig)
-    asked.append(rig.ask(3.0, 4.0))
-    rig.go(1)
-    assert [rows(each) for each in asked] == [[2.0], [4.0], [6.0, 8.0]]
-    inside.until(lambda: not rig.runner()._working)
-
-
-def test_a_stop_ends_a_delay(rig: Rig) -> None:
-    """When the server stops, who waits for company is told so, and the thread does not wait on."""
-    rig.serve(delay_s=3600.0)
-    asked, runner = rig.ask(0.0), rig.runner()
-    inside.until(lambda: runner._delaying)
-    rig.core._running().requests.waits.close()
-    with pytest.raises(ServerNotRunning):
-        asked.result(30)
-    inside.until(lambda: not rig.runner()._working)
 
 
 def test_in_order(rig: Rig) -> None:
@@ -398,22 +410,6 @@ def test_a_wrong_number_of_rows(rig: Rig) -> None:
     assert [rows(each) for each in asked] == [[1.0], [2.0]]
 
 
-def test_a_stop_refuses_who_waits(rig: Rig) -> None:
-    """When the server stops, who waits for a turn is told so at once, and who runs is answered."""
-    rig.serve()
-    (running,) = rig.hold()
-    waiting = [rig.ask(1.0), rig.ask(2.0)]
-    rig.core._running().requests.waits.close()
-    for each in waiting:
-        with pytest.raises(ServerNotRunning, match="the server is stopping"):
-            each.result(30)
-    with pytest.raises(ServerNotRunning):
-        rig.ask(3.0).result(30)
-    rig.go(1)
-    assert rows(running) == [200.0]
-    assert rig.core.status("f").leases == 0
-
-
 def no_thread(_: object) -> None:
     raise ServerNotRunning("the server is stopping")
 
@@ -455,18 +451,6 @@ def test_no_thread_for_another_instance(rig: Rig, monkeypatch: pytest.MonkeyPatc
         assert (rows(running), rows(later)) == ([200.0], [4.0])
 
 
-def test_who_may_not_run_functions_does_not_wait(rig: Rig) -> None:
-    """It is refused before it runs together with those that may."""
-    rig.serve()
-    (running,) = rig.hold()
-    refused, other = rig.ask(1.0, functions=False), rig.ask(2.0)
-    with pytest.raises(AccessDenied):
-        refused.result(30)
-    rig.go(2)
-    assert (rows(running), rows(other)) == ([200.0], [4.0])
-    assert rig.runs == [[100.0], [2.0]]
-
-
 @pytest.mark.parametrize("ended", [False, True])
 def test_answers_are_told_while_others_run(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, ended: bool
@@ -502,18 +486,6 @@ def test_where_answers_are_written(rig: Rig, size: int, pool: str) -> None:
         quick=True,
     )
     assert written.result(30).startswith(f"workbench-{pool}")
-
-
-def test_who_gives_up_leaves_the_queue(rig: Rig) -> None:
-    """Who gives up makes room at once, gives its lease back, and is counted as that."""
-    rig.serve(policy=QueuePolicy(most=1))
-    rig.hold()
-    assert rig.ask(1.0).cancel()
-    other = rig.ask(2.0)
-    status = rig.core.status("f")
-    assert (status.leases, status.requests.failures) == (2, {FailureReason.CANCELED: 1})
-    rig.go(2)
-    assert rows(other) == [4.0]
 
 
 def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
@@ -638,15 +610,6 @@ def test_what_is_no_timeout(rig: Rig, timeout: object) -> None:
     asked = rig.ask(1.0, parameters={"timeout": timeout})
     rig.go(2)
     assert rows(asked) == [2.0]
-
-
-def test_a_queue_that_comes_after_a_stop(rig: Rig) -> None:
-    """A model that is loaded just when the server stops takes no requests."""
-    rig.core._running().requests.waits.close()
-    rig.serve()
-    with pytest.raises(ServerNotRunning):
-        rig.ask(1.0).result(30)
-    assert not rig.runs
 
 
 def test_what_is_copied(rig: Rig) -> None:

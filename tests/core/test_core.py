@@ -17,7 +17,7 @@ import inside
 import numpy as np
 import pytest
 
-from doubles import Clock, FakeFiles, FakeLoader, FakeSession, fake_core, unwatched
+from doubles import FakeFiles, FakeLoader, FakeSession, fake_core, unwatched
 from workbench.core import Describe, ServerCore, runtime
 from workbench.errors import (
     InvalidRequest,
@@ -29,7 +29,6 @@ from workbench.errors import (
     RequestStopped,
     RunFailed,
     ServerNotRunning,
-    SettingError,
     VersionNotFound,
 )
 from workbench.events import ModelUnloaded
@@ -114,18 +113,20 @@ def test_the_policy_changes(core: ServerCore) -> None:
     assert core.settings.evict == "never"
 
 
-def test_the_keep_alive_time_changes(core: ServerCore) -> None:
+def test_the_keep_alive_time_changes(tmp_path: Path) -> None:
     """Models that are idle for longer leave from then on; without a time none does."""
-    core.infer(request_for("a", 1))
-    core.adjust(replace(core.settings, keep_alive=0.02))
-    assert kept_waiting(core, "expire") == "a:1, 40 B freed: not used for 20 ms"
-    core.adjust(replace(core.settings, keep_alive=None))
-    for thread in threading.enumerate():
-        if thread.name == "workbench-expire":
-            thread.join(30)
-            assert not thread.is_alive()
-    core.infer(request_for("a", 1))
-    assert loaded(core) == {"a"}
+    with opened(tmp_path, keep_alive="20ms") as (core, _):
+        core.infer(request_for("a", 1))
+        assert kept_waiting(core, "expire") == "a:1, 40 B freed: not used for 20 ms"
+        core.adjust(replace(core.settings, keep_alive=None))
+        for thread in threading.enumerate():
+            if thread.name == "workbench-expire":
+                thread.join(30)
+                assert not thread.is_alive()
+        core.infer(request_for("a", 1))
+        assert loaded(core) == {"a"}
+        core.adjust(replace(core.settings, keep_alive=0.02))
+        inside.until(lambda: not loaded(core))
 
 
 def test_errors_of_infer(core: ServerCore) -> None:
@@ -181,27 +182,18 @@ def test_links_are_followed_if_the_settings_say_so(tmp_path: Path, follow: bool)
                 core.infer(request_for("a", 1))
 
 
-def test_before_open_and_after_close(tmp_path: Path) -> None:
-    """A core that is not open answers nothing, and holds nothing."""
+def test_it_is_opened_and_closed(tmp_path: Path) -> None:
+    """A core that is not open answers nothing and holds nothing; its functions stay."""
     core, loader = make_core(tmp_path)
-    with pytest.raises(ServerNotRunning):
-        core.infer(request_for("a", 1))
-    core.open()
-    core.infer(request_for("a", 1))
-    core.close()
-    with pytest.raises(ServerNotRunning):
-        core.infer(request_for("a", 1))
-    assert loader.live_nbytes == 0
-    core.close()
-
-
-def test_opens_again(tmp_path: Path) -> None:
-    """A closed core can be opened again, and keeps its functions."""
-    core, _ = make_core(tmp_path)
     core.register(ModelId("f", 1), double())
     for _ in range(2):
+        with pytest.raises(ServerNotRunning):
+            core.infer(request_for("a", 1))
         core.open()
+        assert core.infer(request_for("a", 1)).model == ModelId("a", 1)
         assert core.infer(request_for("f", 2)).outputs["y"].array.tolist() == [4]
+        core.close()
+        assert loader.live_nbytes == 0
         core.close()
 
 
@@ -472,30 +464,6 @@ def test_a_refusal_is_no_failed_run(core: ServerCore) -> None:
     assert (counts.refused, counts.failed_runs, counts.failed_runs_s) == (1, 0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (RunFailed("it broke"), FailureReason.BACKEND),
-        (MemoryExhausted("no room"), FailureReason.REJECTED),
-        (InvalidRequest("the engine refused its inputs"), FailureReason.OTHER),
-        (RequestStopped("nobody waits"), FailureReason.CANCELED),
-        (MemoryError("for an image"), FailureReason.OTHER),
-    ],
-)
-def test_reasons_of_failures(core: ServerCore, error: Exception, reason: FailureReason) -> None:
-    """A failure is the model's, the memory's, or another's, such as the request's own."""
-
-    def fail(*_: Any) -> Any:
-        raise error
-
-    lease = inside.lease(core, "a")
-    lease.session.run = fail  # type: ignore[method-assign]
-    with pytest.raises(type(error)):
-        inside.run(core, lease, request_for("a", 1))
-    assert core.status("a").requests.failures == {reason: 1}
-    assert core.status("a").leases == 0
-
-
 # ── classification ──────────────────────────────────────────────────────────
 
 
@@ -524,19 +492,17 @@ def classified(core: ServerCore, session: FakeSession, values: Any, count: int) 
     return inside.run(core, lease, request).outputs["y"].array
 
 
-def test_classes_of_a_batch(core: ServerCore) -> None:
-    """An output wanted as classes is the best of each element of the batch, with their labels."""
-    told = classified(core, scores(("cat", "dog")), [[1, 3, 2], [9, 8, 7]], 2)
-    assert told.tolist() == [
-        [b"3.000000:1:dog", b"2.000000:2"],
-        [b"9.000000:0:cat", b"8.000000:1:dog"],
-    ]
-
-
-def test_classes_without_a_batch(core: ServerCore) -> None:
-    """Where max_batch_size is 0, the whole output is one list of classes."""
-    told = classified(core, scores(batch=0), [[1, 3, 2], [9, 8, 7]], 2)
-    assert told.tolist() == [b"9.000000:3", b"8.000000:4"]
+@pytest.mark.parametrize(
+    ("batch", "told"),
+    [
+        (4, [[b"3.000000:1:dog", b"2.000000:2"], [b"9.000000:0:cat", b"8.000000:1:dog"]]),
+        (0, [b"9.000000:3", b"8.000000:4"]),
+    ],
+)
+def test_classes(core: ServerCore, batch: int, told: list[Any]) -> None:
+    """An output wanted as classes is the best of each element of the batch, or the whole."""
+    session = scores(("cat", "dog") if batch else (), batch=batch)
+    assert classified(core, session, [[1, 3, 2], [9, 8, 7]], 2).tolist() == told
 
 
 def test_classes_that_cannot_be_are_a_failure(core: ServerCore) -> None:
@@ -545,26 +511,6 @@ def test_classes_that_cannot_be_are_a_failure(core: ServerCore) -> None:
         classified(core, scores(), [[1, 2, 3]], 0)
     assert core.status("a").requests.failures == {FailureReason.OTHER: 1}
     assert core.status("a").leases == 0
-
-
-def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
-    """Without a GPU, device='cuda' is an error and 'auto' runs on the CPU; both say why."""
-    pynvml = pytest.importorskip("pynvml")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        pass
-    else:
-        pytest.skip("this machine has a GPU")
-    core, _ = make_core(tmp_path, device="cuda")
-    with pytest.raises(SettingError, match="device='cuda' cannot be had: no NVIDIA driver"):
-        core.open()
-    core, _ = make_core(tmp_path / "again", device="auto")
-    core.open()
-    (device,) = core.snapshot().devices
-    assert device.device.kind == "cpu"
-    assert "no NVIDIA driver" in device.reason
-    core.close()
 
 
 def kept_waiting(core: ServerCore, kind: str) -> str:
@@ -577,29 +523,6 @@ def kept_waiting(core: ServerCore, kind: str) -> str:
             if entry.event.kind == kind:
                 return str(entry.event)
         cursor = entries[-1].number
-
-
-def test_keep_alive(tmp_path: Path) -> None:
-    """What nobody uses for the time of keep_alive leaves by itself, and comes back when asked."""
-    with opened(tmp_path, keep_alive="20ms") as (core, _):
-        core.infer(request_for("a", 1))
-        assert kept_waiting(core, "expire") == "a:1, 40 B freed: not used for 20 ms"
-        core.infer(request_for("a", 1))
-
-
-def test_loading_by_hand_tries_at_once(tmp_path: Path) -> None:
-    """After a failed load requests fail for a moment, but whoever loads or pins gets a try."""
-    with opened(tmp_path, clock=Clock()) as (core, loader):
-        loader.failures["a"] = LoadFailed("it is broken")
-        for _ in range(2):
-            with pytest.raises(LoadFailed, match="it is broken"):
-                core.infer(request_for("a", 1))
-        assert len(loader.loads) == 1
-        with pytest.raises(LoadFailed, match=r"it is broken$"):
-            core.pin("a")
-        del loader.failures["a"]
-        assert core.load("a").state is ModelState.READY
-        assert len(loader.loads) == 3
 
 
 def test_a_wait_can_be_stopped(tmp_path: Path) -> None:
@@ -646,18 +569,6 @@ def test_a_functions_memory_is_no_drift(tmp_path: Path) -> None:
     assert abs(device.surplus_nbytes) < 2**26
     core.close()
     assert not any(entry.event.kind == "drift" for entry in core.events.since(0))
-
-
-def test_unload_ends_a_load_that_waits(core: ServerCore) -> None:
-    """A load that waits for room is refused by an unload of its model, which was never there."""
-    core.register(ModelId("f", 1), double(90))
-    with inside.lease(core, "f"), ThreadPoolExecutor(1) as pool:
-        loading = pool.submit(core.load, "a")
-        inside.until(lambda: core.status("a").pending == 1)
-        core.unload("a")
-        with pytest.raises(ModelNotReady, match="a:1 was unloaded before it was loaded"):
-            loading.result(30)
-    assert core.status("a").pending == 0
 
 
 # ── memory that is no model's ───────────────────────────────────────────────

@@ -14,8 +14,8 @@ from workbench.core.records import Records
 from workbench.core.run_memory import Ran
 from workbench.core.runs import Runs
 from workbench.errors import InvalidRequest, RequestStopped, RunFailed
-from workbench.inference import InferRequest, InferResponse, check_request
-from workbench.model import ModelId, TensorSpec
+from workbench.inference import InferRequest, InferResponse
+from workbench.model import ModelId
 from workbench.statistics import FailureReason, RequestCounts
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -187,16 +187,6 @@ def test_what_a_request_counts(max_batch_size: int, inferences: int) -> None:
     rig = Rig(max_batch_size=max_batch_size)
     rig.direct.run(asked(3))
     assert rig.counts.inferences == inferences
-
-
-def test_a_request_that_fitted_another_edition() -> None:
-    """It is checked against the one that runs."""
-    rig = Rig()
-    other = replace(SIGNATURE, inputs={"x": TensorSpec("x", "INT64", (-1,))})
-    request = InferRequest("a", {"x": Tensor.of(np.zeros(2, np.int64))})
-    request.fit = check_request(A, other, request)
-    with pytest.raises(InvalidRequest, match="INT64"):
-        rig.direct.run(request)
 
 
 # ── in batches ──

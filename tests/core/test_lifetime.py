@@ -111,16 +111,6 @@ def test_work_that_waits_has_threads_of_its_own(tmp_path: Path, *, waits: bool) 
         assert ("wait" in name) == waits
 
 
-def test_loads_that_wait_hold_up_no_unload(tmp_path: Path) -> None:
-    """However many loads wait for room, another load or unload by hand does not wait for them."""
-    with opened(fake_core(tmp_path, FakeLoader(dict(SIZES)))) as core:
-        gate = threading.Event()
-        loads = [core.soon(gate.wait, waits=True) for _ in range(100)]
-        core.soon(lambda: None, waits=True).result(30)
-        gate.set()
-        assert all(each.result(30) for each in loads)
-
-
 def test_a_close_gives_runs_the_time_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

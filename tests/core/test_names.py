@@ -60,11 +60,76 @@ def answering(core: ServerCore, version: int | None = None) -> int:
     return answered.version
 
 
-@pytest.mark.parametrize("load", ["on-demand", *TRITONS])
-def test_the_highest_answers(tmp_path: Path, load: str) -> None:
-    """Where all is well the highest version answers, whatever was asked before."""
-    with serving(tmp_path, FakeLoader({"m": 10}), load) as core:
-        assert [answering(core, version) for version in (None, 1, None, 2, None)] == [3, 1, 3, 2, 3]
+# Under which settings of *load*, which versions fail to load at first, and what happens: "ask = 2"
+# is a request that names no version, "ask 2 = 2" one that does; behind "=" stands who answers, or
+# what the request is told.
+ANSWERS: dict[str, tuple[tuple[str, ...], tuple[int, ...], str]] = {
+    "where all is well the highest answers, whatever was asked before": (
+        ("on-demand", *TRITONS), (), "ask = 3; ask 1 = 1; ask = 3; ask 2 = 2; ask = 3"),
+    "once the load of the highest failed since its files are gone, the next one answers": (
+        ("on-demand",), (),
+        "ask = 3; unload; resolve = 3; remove 3; ask = 'm' has no version 3; ask = 2"),
+    "a version that did not load leaves the request to the next one, until it does load": (
+        TRITONS, (2, 3), "ask = 1; broken 3; load 2; ask = 2; broken; load; ask = 3"),
+    "where a request loads what it asks for, the highest says why it does not answer": (
+        ("on-demand",), (3,), "load 2; ask = broken; ask = broken; ask 2 = 2"),
+    "where only a load brings it back, what was unloaded leaves it to the next one": (
+        ("explicit",), (), "unload 3; ask = 2; unload; ask = m:3 is not loaded"),
+    "a version that left, and did not fail, is loaded again": (
+        ("all", "watch"), (), "unload 3; ask = 3"),
+    "a load that failed for want of memory says nothing of the version": (
+        ("all",), (), "unload 3; full; ask 3 = full; broken; ask = 3"),
+    "where all versions failed, the highest one's error is told": (
+        TRITONS, (1, 2, 3), "ask = broken; resolve = 3"),
+}  # fmt: skip
+
+
+class Steps:
+    """What happens to model m, in words."""
+
+    def __init__(self, core: ServerCore, loader: FakeLoader, root: Path) -> None:
+        self.core, self.loader, self.root = core, loader, root
+
+    def ask(self, version: int | None = None) -> str:
+        try:
+            return str(answering(self.core, version))
+        except (LoadFailed, ModelNotReady, VersionNotFound, MemoryExhausted) as error:
+            return str(error)
+
+    def resolve(self) -> str:
+        return str(self.core.resolve("m").version)
+
+    def load(self, version: int | None = None) -> None:
+        self.core.load("m", version)
+
+    def unload(self, version: int | None = None) -> None:
+        self.core.unload("m", version)
+
+    def remove(self, version: int) -> None:
+        shutil.rmtree(self.root / "m" / str(version))
+
+    def broken(self, *versions: int) -> None:
+        self.loader.failures["m"] = LoadFailed("broken")
+        self.loader.failing_versions = versions
+
+    def full(self) -> None:
+        self.loader.failures["m"] = MemoryExhausted("full", need_nbytes=1)
+        self.loader.failing_versions = range(9)
+
+
+@pytest.mark.parametrize("rule", ANSWERS)
+def test_which_version_answers(tmp_path: Path, rule: str) -> None:
+    """Each rule, by what loads, fails and goes."""
+    settings, failing, script = ANSWERS[rule]
+    for load in settings:
+        root, loader = tmp_path / load, broken(*failing)
+        with serving(root, loader, load) as core:
+            steps = Steps(core, loader, root)
+            for step in script.split("; "):
+                words, _, told = step.partition(" = ")
+                verb, *versions = words.split()
+                seen = getattr(steps, verb)(*map(int, versions))
+                assert (told in seen) if told else seen is None, (load, step, seen)
 
 
 def test_a_version_whose_files_are_gone(tmp_path: Path) -> None:
@@ -114,60 +179,6 @@ def test_a_loaded_version_whose_folder_is_gone(tmp_path: Path, error: type[Excep
             core._names.find("m", 2)
 
 
-def test_the_highest_whose_files_are_gone(tmp_path: Path) -> None:
-    """Once its load has failed for that, requests that name no version find the next one."""
-    with serving(tmp_path, FakeLoader({"m": 10}), "on-demand") as core:
-        assert answering(core) == 3
-        core.unload("m")
-        core.resolve("m")
-        shutil.rmtree(tmp_path / "m" / "3")
-        with pytest.raises(VersionNotFound, match="'m' has no version 3"):
-            answering(core)
-        assert answering(core) == 2
-
-
-@pytest.mark.parametrize("load", TRITONS)
-def test_the_highest_that_is_ready_answers(tmp_path: Path, load: str) -> None:
-    """A version that did not load leaves the request to the next one, until it does load."""
-    loader = broken(2, 3)
-    with serving(tmp_path, loader, load) as core:
-        assert answering(core) == 1
-        loader.failing_versions = (3,)
-        core.load("m", 2)
-        assert answering(core) == 2
-        loader.failures.clear()
-        core.load("m")
-        assert answering(core) == 3
-
-
-def test_on_demand_the_highest_says_why_it_does_not_answer(tmp_path: Path) -> None:
-    """Where a request loads what it asks for, the highest version is what it asks for."""
-    with serving(tmp_path, broken(3), "on-demand") as core:
-        core.load("m", 2)
-        for _ in range(2):
-            with pytest.raises(LoadFailed, match="broken"):
-                answering(core)
-        assert answering(core, 2) == 2
-
-
-def test_explicit_after_an_unload(tmp_path: Path) -> None:
-    """Where only a load brings it back, what was unloaded leaves the request to the next one."""
-    with serving(tmp_path, FakeLoader({"m": 10}), "explicit") as core:
-        core.unload("m", 3)
-        assert answering(core) == 2
-        core.unload("m")
-        with pytest.raises(ModelNotReady, match="m:3 is not loaded"):
-            answering(core)
-
-
-@pytest.mark.parametrize("load", ["all", "watch"])
-def test_what_left_comes_back(tmp_path: Path, load: str) -> None:
-    """A version that left, and did not fail, is loaded again by a request that names none."""
-    with serving(tmp_path, FakeLoader({"m": 10}), load) as core:
-        core.unload("m", 3)
-        assert answering(core) == 3
-
-
 def test_a_broken_version_is_tried_again(tmp_path: Path) -> None:
     """While it is, requests that name none go on with the version below."""
     loader = broken(3)
@@ -183,18 +194,6 @@ def test_a_broken_version_is_tried_again(tmp_path: Path) -> None:
             loading.result()
 
 
-def test_what_found_no_room_is_tried_again(tmp_path: Path) -> None:
-    """A load that failed for want of memory says nothing of the version."""
-    loader = FakeLoader({"m": 10})
-    with serving(tmp_path, loader, "all") as core:
-        core.unload("m", 3)
-        loader.failures["m"] = MemoryExhausted("full", need_nbytes=1)
-        with pytest.raises(MemoryExhausted):
-            answering(core, 3)
-        loader.failures.clear()
-        assert answering(core) == 3
-
-
 def test_an_ensemble_of_what_answers(tmp_path: Path) -> None:
     """A part without a version is the one that answers where none is named, at a load too."""
     (tmp_path / "e").mkdir()
@@ -204,15 +203,6 @@ def test_an_ensemble_of_what_answers(tmp_path: Path) -> None:
         given = {"in": Tensor.of(np.ones(1, np.float32))}
         assert core.infer(InferRequest("e", given)).outputs["out"].array.tolist() == [1]
         assert core.status("m", 2).requests.succeeded == 1
-
-
-@pytest.mark.parametrize("load", TRITONS)
-def test_none_is_ready(tmp_path: Path, load: str) -> None:
-    """Where all versions failed, the highest one's error is told."""
-    with serving(tmp_path, broken(1, 2, 3), load) as core:
-        with pytest.raises((LoadFailed, ModelNotReady), match="broken"):
-            core.infer(InferRequest("m", {"x": Tensor.of(np.ones(1, np.float32))}))
-        assert core.resolve("m") == ModelId("m", 3)
 
 
 def test_a_pin_is_of_the_highest(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest.mock import ANY
 
 import numpy as np
@@ -22,7 +22,7 @@ from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
 from workbench.memory.eviction import POLICIES
 from workbench.memory.watch import MemoryWatch
-from workbench.model import ModelId, ModelState, TensorSpec
+from workbench.model import ModelId, ModelState, Signature, TensorSpec
 from workbench.residency import Lease, OnDevice, Residency, Telemetry
 from workbench.stop import CancellationToken
 from workbench.tensor import Tensor
@@ -210,15 +210,6 @@ def test_idle_models_leave_for_a_run(rig: Rig) -> None:
     assert ModelEvicted(B, 40 * MIB, why, ANY) in rig.events()
 
 
-def test_small_runs_are_let_in(rig: Rig) -> None:
-    """What a small run takes is not even compared, however little is free."""
-    rig.free_nbytes = 0
-    rig.learned.observe(SMALL.nbytes, 63 * MIB)
-    assert rig.run()
-    rig.learned.observe(LARGE.nbytes, 63 * MIB)
-    assert sizes_of(rig, LARGE) == [64]
-
-
 def test_a_device_that_refuses_by_itself() -> None:
     """Where the device tells when its memory is out, runs are let in."""
     rig = Rig(guarded=False)
@@ -363,68 +354,101 @@ def sizes_of(
     return sizes
 
 
-def test_parts_of_a_large_batch_are_tried_first(rig: Rig) -> None:
-    """Before the first run of a large batch parts of it run, from which the whole is expected."""
-    for _ in range(3):
-        assert sizes_of(rig, LARGE, lambda rows: 20 * MIB * rows) == [4, 16, 32]
-    with pytest.raises(MemoryExhausted, match=r"takes about 1\.2 GiB, 1000\.0 MiB are free"):
-        rig.run(inside(lambda inputs: pytest.fail("they were tried often enough")), LARGE)
-    rig.free_nbytes = 4000 * MIB
-    assert sizes_of(rig, LARGE, lambda rows: 20 * MIB * rows) == [64]
+# What each of some runs takes, in MiB by its rows (n), and how many rows the runs then had. Before
+# that: what is free, and what runs of so many rows were seen to take. "at" is the size of a row.
+PARTS = {
+    "parts of a large batch run before it, from which the whole is expected":
+        "run 64 20*n: 4 16 32; run 64 20*n: 4 16 32; run 64 20*n: 4 16 32;"
+        r" refused takes about 1\.2 GiB, 1000\.0 MiB are free; free 4000; run 64 20*n: 64",
+    "what grows with the square of a batch is refused by its square, once that is seen":
+        "run 64 n*n//2: 4 16 32; expected 2028 2068",
+    "a step that is the largest only in the whole batch is underestimated by half at most":
+        "run 64 max(16*n,n*n//2): 4 16 32; expected 1024 9999",
+    "a batch that fits even if its memory grows with the square runs at once":
+        "seen 32 20; run 64 n: 64",
+    "what is small fits however little is free":
+        "free 0; seen 64 63; run 64 0: 64; run 1 0: 1",
+    "inputs of which even the square would fit run at once": "free 977; at 128; run 250 0: 250",
+    "others do not": "free 977; at 128; run 260 0: 16 65 260",
+    "what cannot be divided runs at once": f"at {2**20}; run 1 0: 1",
+    "of two elements one is tried, and once": f"at {2**20}; run 2 300*n: 1 2",
+    "where parts of all sizes take as much, the whole is expected in proportion to the larger":
+        "free 2000; run 64 300: 4 16 32 64; most 300",
+    "if something else was measured with a run, parts of the next one tell, and it is let in":
+        "free 5000; run 64 3000*(n==64)or(1): 4 64; free 1000; run 64 1: 4 16 64; run 64 1: 64;"
+        " most 1",
+    "if parts of the batch say the same, the run is refused":
+        "free 4000; run 64 40*n: 4 16 32 64; free 1000; run 64 40*n: 4 16;"
+        r" refuses takes about 2\.5 GiB",
+    "if parts say more than half of what was measured, the run is refused":
+        "seen 64 1500; run 64 15*n: 4 16 32",
+    "if they say less, it is let in": "seen 64 1500; run 64 8*n: 4 16 32 64",
+    "larger measurements are forgotten with one that is doubted":
+        "seen 128 3000; run 64 1: 4 16 64; most 1",
+    "after three measurements no parts are tried: the run is refused by the least of them":
+        r"seen 64 2000; seen 64 1500; seen 64 2000; refused takes about 1\.5 GiB",
+    "what fits is not doubted, however few measurements there are":
+        "seen 64 600; run 64 600: 64",
+}  # fmt: skip
 
 
-def test_parts_show_how_it_grows(rig: Rig) -> None:
-    """What grows with the square of a batch is refused by its square, once that is seen."""
-    assert sizes_of(rig, LARGE, lambda rows: MIB * rows * rows // 2) == [4, 16, 32]
-    expected = rig.learned.expected_nbytes(LARGE.nbytes)
-    assert expected is not None
-    assert abs(expected / (64 * 64 * MIB // 2) - 1) < 0.01
+@pytest.mark.parametrize("script", PARTS.values(), ids=PARTS)
+def test_parts_of_batches(rig: Rig, script: str) -> None:
+    """Which parts of a batch run before it, and whether it runs itself."""
+    row_nbytes = LARGE.nbytes // 64
+    for step in script.split("; "):
+        verb, _, rest = step.partition(" ")
+        match verb:
+            case "free":
+                rig.free_nbytes = int(rest) * MIB
+            case "at":
+                row_nbytes = int(rest)
+            case "seen":
+                rows, nbytes = map(int, rest.split())
+                rig.learned.observe(rows * row_nbytes, nbytes * MIB)
+            case "run":
+                what, sizes = rest.split(": ")
+                rows, taken = what.split()
+                array = np.zeros((int(rows), row_nbytes // 4), np.float32)
+                peak = eval(f"lambda n: ({taken}) * {MIB}")
+                assert sizes_of(rig, array, peak) == [int(size) for size in sizes.split()], step
+            case "refused" | "refuses":  # at once, or after parts
+                fails = inside(lambda inputs: pytest.fail("it ran"))
+                with pytest.raises(MemoryExhausted, match=rest):
+                    rig.run(fails if verb == "refused" else lambda session: None, LARGE)
+            case "expected":
+                expected_nbytes = rig.learned.expected_nbytes(LARGE.nbytes)
+                least, most = map(int, rest.split())
+                assert expected_nbytes is not None
+                assert least <= expected_nbytes / MIB <= most
+            case "most":
+                assert rig.learned.most_nbytes == int(rest) * MIB
 
 
-def test_a_square_that_parts_do_not_show(rig: Rig) -> None:
-    """A step that is the largest only in the whole batch is underestimated by half at most."""
-    sizes_of(rig, LARGE, lambda rows: max(16 * rows, rows**2 // 2) * MIB)
-    expected = rig.learned.expected_nbytes(LARGE.nbytes)
-    assert expected is not None
-    assert expected >= 64**2 // 2 * MIB / 2
-
-
-def test_what_must_fit_needs_no_parts(rig: Rig) -> None:
-    """A batch that fits even if its memory grows with the square runs at once."""
-    rig.learned.observe(LARGE.nbytes // 2, 20 * MIB)
-    assert sizes_of(rig, LARGE, lambda rows: MIB * rows) == [64]
+def x_of(datatype: str, *shape: int) -> Signature:
+    return replace(SIGNATURE, inputs={"x": TensorSpec("x", datatype, shape)})
 
 
 @pytest.mark.parametrize(
-    ("rows", "sizes"), [(1, [1]), (2, [2]), (250, [250]), (260, [16, 65, 260])]
-)
-def test_harmless_batches_are_not_tried(rig: Rig, rows: int, sizes: list[int]) -> None:
-    """Inputs of which even the square would fit run at once, and so do those of one element."""
-    rig.free_nbytes = (250 * 128) ** 2
-    assert sizes_of(rig, np.zeros((rows, 32), np.float32)) == sizes
-
-
-def test_one_element_is_not_tried(rig: Rig) -> None:
-    """What cannot be divided runs at once; of two elements one is tried, and once."""
-    assert sizes_of(rig, np.zeros((1, 2**18), np.float32)) == [1]
-    two = np.zeros((2, 2**18), np.float32)
-    assert sizes_of(Rig(), two, lambda rows: 300 * MIB * rows) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("shape", "divisible"), [((64, -1), True), ((64, 4096), True), ((-1, 4096), False)],
-    ids=["another dimension is open", "none is open", "the model says so"],
+    ("session", "sizes"),
+    [
+        ({"signature": x_of("FP32", 64, -1)}, [64]),  # another dimension is open
+        ({"signature": x_of("FP32", 64, 4096)}, [64]),  # none is open
+        ({"signature": x_of("FP32", -1, 4096), "divisible": False}, [64]),  # the model says so
+        ({"signature": replace(SIGNATURE, outputs={"y": TensorSpec("y", "FP32", ())})},
+         [4, 16, 64]),  # an output may hold every pair of rows
+    ],
 )  # fmt: skip
-def test_what_is_no_batch_is_not_cut(rig: Rig, shape: tuple[int, ...], divisible: bool) -> None:
-    """Of anything but a batch a part may be what no model takes, and end the process."""
-    signature = replace(SIGNATURE, inputs={"x": TensorSpec("x", "FP32", shape)})
-    assert sizes_of(rig, LARGE, signature=signature, divisible=divisible) == [64]
+def test_what_is_a_batch(rig: Rig, session: dict[str, Any], sizes: list[int]) -> None:
+    """Rows are cut; a part of anything else may be what no model takes, and end the process."""
+    assert sizes_of(rig, LARGE, **session) == sizes
 
 
-def test_rows_are_a_batch(rig: Rig) -> None:
-    """Rows are cut also where an output has none: it may hold every pair of them."""
-    signature = replace(SIGNATURE, outputs={"y": TensorSpec("y", "FP32", ())})
-    assert sizes_of(rig, LARGE, signature=signature) == [4, 16, 64]
+@pytest.mark.parametrize("session", [{"steady": False}, {"signature": x_of("BYTES", -1)}])
+def test_what_cannot_be_told_by_size(rig: Rig, session: dict[str, Any]) -> None:
+    """Models that do not go by size run at once, and unguarded."""
+    rig.learned.observe(LARGE.nbytes, 5000 * MIB)
+    assert sizes_of(rig, LARGE, **session) == [64]
 
 
 def test_inputs_of_different_sizes(rig: Rig) -> None:
@@ -438,94 +462,20 @@ def test_inputs_of_different_sizes(rig: Rig) -> None:
     assert sizes == [64]
 
 
-def test_what_is_always_the_same_does_not_grow(rig: Rig) -> None:
-    """Where parts of all sizes take as much, the whole is expected in proportion to the larger."""
-    rig.free_nbytes = 2000 * MIB  # by the smaller one it would take 4.7 GiB
-    assert sizes_of(rig, LARGE, lambda rows: 300 * MIB) == [4, 16, 32, 64]
-    assert rig.learned.most_nbytes == 300 * MIB
-
-
-def test_a_stop_in_a_part_is_the_last(rig: Rig) -> None:
-    """What is stopped while a part runs runs no further part."""
+@pytest.mark.parametrize(("fails", "ran"), [(True, [4, 16, 32, 64]), (False, [4, 64])])
+def test_a_part_that_fails_or_is_stopped(rig: Rig, fails: bool, ran: list[int]) -> None:
+    """The error of the whole is the answer; of what is stopped no further part runs."""
     stop, sizes = CancellationToken(), []
 
     def run(inputs: Mapping[str, Tensor]) -> None:
         sizes.append(len(inputs["x"].array))
+        if fails:
+            raise RunFailed(f"on {sizes[-1]}")
         stop.set(RequestStopped("gone"))
 
-    rig.run(inside(run), LARGE, stop)
-    assert sizes == [4, 64]  # of which the engine ends the last one at its first node
-
-
-@pytest.mark.parametrize("why", ["not steady", "text"])
-def test_what_cannot_be_told_by_size(rig: Rig, why: str) -> None:
-    """Models that do not go by size run at once, and unguarded."""
-    signature = replace(SIGNATURE)
-    if why == "text":
-        signature = replace(signature, inputs={"x": TensorSpec("x", "BYTES", (-1,))})
-    rig.learned.observe(LARGE.nbytes, 5000 * MIB)
-    assert sizes_of(rig, LARGE, signature=signature, steady=why != "not steady") == [64]
-
-
-def test_a_part_that_fails_says_nothing(rig: Rig) -> None:
-    """If the parts of a batch fail, the whole is run all the same: its error is the answer."""
-    sizes: list[int] = []
-
-    def run(inputs: Mapping[str, Tensor]) -> None:
-        sizes.append(len(inputs["x"].array))
-        raise RunFailed(f"on {sizes[-1]}")
-
-    with pytest.raises(RunFailed, match="on 64"):
-        rig.run(inside(run), LARGE)
-    assert sizes == [4, 16, 32, 64]
-
-
-def test_a_measurement_that_is_doubted(rig: Rig) -> None:
-    """If something else was measured with a run, parts of the next one tell, and it is let in."""
-    rig.free_nbytes = 5000 * MIB
-    assert sizes_of(rig, LARGE, lambda rows: 3000 * MIB if rows == 64 else MIB) == [4, 64]
-    rig.free_nbytes = 1000 * MIB
-    assert sizes_of(rig, LARGE, lambda rows: MIB) == [4, 16, 64]
-    assert sizes_of(rig, LARGE, lambda rows: MIB) == [64]
-    assert rig.learned.most_nbytes == MIB
-
-
-def test_a_measurement_that_is_confirmed(rig: Rig) -> None:
-    """If parts of the batch say the same, the run is refused."""
-    rig.free_nbytes = 4000 * MIB
-    sizes_of(rig, LARGE, lambda rows: 40 * MIB * rows)
-    rig.free_nbytes = 1000 * MIB
-    assert sizes_of(rig, LARGE, lambda rows: 40 * MIB * rows) == [4, 16]
-    with pytest.raises(MemoryExhausted, match=r"takes about 2\.5 GiB"):
-        rig.run(array=LARGE)
-
-
-@pytest.mark.parametrize(("each_nbytes", "sizes"), [(15, [4, 16, 32]), (8, [4, 16, 32, 64])])
-def test_parts_may_miss_half_of_a_run(rig: Rig, each_nbytes: int, sizes: list[int]) -> None:
-    """If they say more than half of what was measured, the run is refused by the measurement."""
-    rig.learned.observe(LARGE.nbytes, 1500 * MIB)
-    assert sizes_of(rig, LARGE, lambda rows: each_nbytes * MIB * rows) == sizes
-
-
-def test_larger_measurements_are_forgotten_with_one_that_is_doubted(rig: Rig) -> None:
-    """What a run is believed to take must not come from them again."""
-    rig.learned.observe(2 * LARGE.nbytes, 3000 * MIB)
-    assert sizes_of(rig, LARGE, lambda rows: MIB) == [4, 16, 64]
-    assert rig.learned.most_nbytes == MIB
-
-
-def test_a_measurement_that_is_beyond_doubt(rig: Rig) -> None:
-    """After three, no parts are tried: the run is refused by the least of them."""
-    for nbytes in (2000 * MIB, 1500 * MIB, 2000 * MIB):
-        rig.learned.observe(LARGE.nbytes, nbytes)
-    with pytest.raises(MemoryExhausted, match=r"takes about 1\.5 GiB"):
-        rig.run(inside(lambda inputs: pytest.fail("it ran")), LARGE)
-
-
-def test_what_fits_is_not_doubted(rig: Rig) -> None:
-    """However few measurements there are."""
-    rig.learned.observe(LARGE.nbytes, 600 * MIB)
-    assert sizes_of(rig, LARGE, lambda rows: 600 * MIB) == [64]
+    with pytest.raises(RunFailed, match="on 64") if fails else nullcontext():
+        rig.run(inside(run), LARGE, None if fails else stop)
+    assert sizes == ran  # the engine ends the last one of what is stopped at its first node
 
 
 def test_parts_are_tried_alone(rig: Rig) -> None:
@@ -667,19 +617,39 @@ class Exhausted:
             raise MemoryExhausted("scripted", need_nbytes=self.nbytes)
 
 
-@pytest.mark.parametrize(("told_nbytes", "known_nbytes"), [(10 * MIB, 0), (0, 10 * MIB)])
-def test_a_run_is_tried_again(rig: Rig, told_nbytes: int, known_nbytes: int) -> None:
-    """Where memory runs out, idle models leave, and the run is tried once more.
+TRIES = {  # what a run lacks, what was known of its size before, and whether others leave for it
+    "as much is freed as the error tells": (10, 0, True, True),
+    "or else as an earlier run of that size took": (0, 10, True, True),
+    "nobody leaves for nobody knows what": (0, 0, True, False),
+    "nobody leaves for more than there can be": (101, 0, True, False),
+    "whatever an earlier run of its size took": (101, 10, True, False),
+    "there is nobody to leave": (10, 0, False, False),
+}
 
-    As much is freed as the error tells, or else as an earlier run of that size took.
-    """
+
+@pytest.mark.parametrize(("lacks", "known", "others", "again"), TRIES.values(), ids=TRIES)
+def test_a_run_that_is_out_of_memory(
+    rig: Rig, lacks: int, known: int, others: bool, again: bool
+) -> None:
+    """Where it helps, idle models leave, and the run is tried once more."""
+    if others:
+        rig.lease(B).release()
+    if known:
+        rig.learned.observe(SMALL.nbytes, known * MIB)
+    run = Exhausted(1, lacks * MIB)
+    with nullcontext() if again else pytest.raises(MemoryExhausted, match="scripted"):
+        assert rig.run(inside(run))
+    assert run.runs == 1 + again
+    assert (rig.residency.state(B) is ModelState.READY) == (others and not again)
+
+
+def test_a_gpu_does_not_say_how_much() -> None:
+    """Where a GPU says only that memory ran out, an eighth of the budget is made free."""
+    rig, _ = on_gpu(ArenaMeter)
     rig.lease(B).release()
-    if known_nbytes:
-        rig.learned.observe(SMALL.nbytes, known_nbytes)
-    run = Exhausted(1, told_nbytes)
+    run = Exhausted(1, 0)
     assert rig.run(inside(run))
-    assert run.runs == 2
-    assert rig.residency.state(B) is ModelState.UNAVAILABLE
+    assert (run.runs, rig.residency.state(B)) == (2, ModelState.UNAVAILABLE)
 
 
 def test_a_run_is_tried_again_when_the_models_have_left(rig: Rig) -> None:
@@ -706,37 +676,6 @@ def test_a_run_is_tried_again_when_the_models_have_left(rig: Rig) -> None:
         pool.submit(leave)
         rig.run(inside(run))
     assert were_gone == [True]
-
-
-def test_a_gpu_does_not_say_how_much() -> None:
-    """Where a GPU says only that memory ran out, an eighth of the budget is made free."""
-    rig, _ = on_gpu(ArenaMeter)
-    rig.lease(B).release()
-    run = Exhausted(1, 0)
-    assert rig.run(inside(run))
-    assert run.runs == 2
-    assert rig.residency.state(B) is ModelState.UNAVAILABLE
-
-
-@pytest.mark.parametrize(("nbytes", "others"), [(0, True), (101 * MIB, True), (10 * MIB, False)])
-def test_a_run_that_cannot_be_helped(rig: Rig, nbytes: int, others: bool) -> None:
-    """Nobody leaves for a run that asks for more than there can be, or for nobody knows what."""
-    if others:
-        rig.lease(B).release()
-    run = Exhausted(1, nbytes)
-    with pytest.raises(MemoryExhausted, match="scripted"):
-        rig.run(inside(run))
-    assert run.runs == 1
-    assert (rig.residency.state(B) is ModelState.READY) == others
-
-
-def test_what_a_run_says_that_it_lacks_counts(rig: Rig) -> None:
-    """Not what an earlier one of its size took."""
-    rig.lease(B).release()
-    rig.run(rig.take(10 * MIB))
-    with pytest.raises(MemoryExhausted, match="scripted"):
-        rig.run(inside(Exhausted(1, 101 * MIB)))
-    assert rig.residency.state(B) is ModelState.READY
 
 
 @pytest.mark.parametrize("others", [True, False])

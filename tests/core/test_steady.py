@@ -104,15 +104,6 @@ def test_a_brief_run(rig: Rig) -> None:
     assert rig.core.status("f").requests.succeeded == 1
 
 
-@pytest.mark.parametrize("alone_s", [STEADY_S, float("inf")])
-def test_a_run_that_is_not_brief(rig: Rig, alone_s: float) -> None:
-    """It is not even read, as one of which nothing is known."""
-    rig.serve(alone_s=alone_s)
-    assert rig.core.infer_now("f", None, lambda _: pytest.fail("it was read")) is None
-    unread = rig.core.infer_all_now("f", None, lambda _: pytest.fail("it was read"))
-    assert unread is None
-
-
 def test_a_batch(rig: Rig) -> None:
     """Requests that came together run as one, and are counted as one run; each gets its rows."""
     rig.serve(8)

@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from ensemble_texts import ensemble_text
 from inside import submit
 
-from doubles import Clock, FakeLoader, FakeSession, FixedPace, fake_core
+from doubles import Clock, FakeLoader, FixedPace, fake_core
 from workbench.core import ServerCore
 from workbench.core.inference.call import Call
 from workbench.core.inference.ensembles import Execution
@@ -169,13 +169,42 @@ def to_ensemble(name: str) -> InferRequest:
     return InferRequest(name, {"in": Tensor.of(np.ones(1, np.float32))})
 
 
-def test_who_waits_for_room(rig: Rig) -> None:
-    """Says in one line who holds it; and when to try again."""
+@contextmanager
+def beside_another_load(core: ServerCore) -> Iterator[None]:
+    with core._running().loads._replacing.one_at_a_time("a"):
+        yield
+
+
+def no_other(core: ServerCore) -> nullcontext[None]:
+    return nullcontext()
+
+
+HOLDS = "holds:1 holds 50 B"
+
+
+@pytest.mark.parametrize(
+    ("ask", "beside", "told"),
+    [
+        (lambda core: core.infer(request("a")), no_other,
+         f"'a' waited 50 ms for its load.*{HOLDS}"),
+        (lambda core: core.load("a"), no_other, f"a:1 waited 50 ms for room: {HOLDS}"),
+        (lambda core: core.load_all("a"), beside_another_load,
+         f"'a', which others load too, waited 50 ms for room: {HOLDS}"),
+    ],
+    ids=["a request", "a load by hand", "a load that waits for another"],
+)  # fmt: skip
+def test_who_waits_for_room(rig: Rig, ask: Any, beside: Any, told: str) -> None:
+    """Is told in one line who holds it, in time, and comes no more."""
     core = rig.open(wait="50ms")
     rig.serve(core, "holds", nbytes=50)
-    told = r"'a' waited 50 ms for its load.*holds:1 holds 50 B"
-    with inside.lease(core, "holds"), pytest.raises(WaitedTooLong, match=told):
-        core.infer(request("a"))
+    with (
+        ThreadPoolExecutor(1) as pool,
+        inside.lease(core, "holds"),
+        beside(core),
+        pytest.raises(WaitedTooLong, match=told),
+    ):
+        pool.submit(ask, core).result(30)
+    assert core.status("a").pending == 0
 
 
 def test_who_waits_for_room_holds_up_no_other_load(rig: Rig) -> None:
@@ -190,40 +219,20 @@ def test_who_waits_for_room_holds_up_no_other_load(rig: Rig) -> None:
     assert waiting.result(30).model == ModelId("a", 1)
 
 
-def test_a_load_by_hand_waits_as_long(rig: Rig) -> None:
-    """It is told who holds the room, and comes no more."""
-    core = rig.open(wait="50ms")
-    rig.serve(core, "holds", nbytes=50)
-    told = "a:1 waited 50 ms for room: holds:1 holds 50 B"
-    with inside.lease(core, "holds"), pytest.raises(WaitedTooLong, match=told):
-        core.load("a")
-    assert core.status("a").pending == 0
-
-
-def test_a_load_that_takes_long_is_waited_for_by_hand(rig: Rig) -> None:
-    """What is loading will come, so that who loads by hand waits; a request does not."""
+def test_a_load_that_takes_long_is_waited_for_by_hand(rig: Rig, looked: threading.Event) -> None:
+    """What is loading will come, for all who load it by hand; a request does not wait."""
     core = rig.open(wait="50ms")
     gate = rig.loader.gates["a"] = threading.Event()
-    with ThreadPoolExecutor(1) as pool:
-        loading = pool.submit(core.load, "a")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(core.load_all, "a")
+        inside.until(lambda: rig.loader.live_nbytes == 60)
+        second = pool.submit(core.load_all, "a")
+        assert looked.wait(30)
         with pytest.raises(WaitedTooLong):
             core.infer(request("a"))
         gate.set()
-        assert loading.result(30).id == ModelId("a", 1)
-
-
-def test_several_loads_by_hand_wait_no_longer_than_one(rig: Rig) -> None:
-    """One that waits for another load of its model is told in time who holds the room."""
-    core = rig.open(wait="50ms")
-    rig.serve(core, "holds", nbytes=50)
-    told = "'a', which others load too, waited 50 ms for room: holds:1 holds 50 B"
-    with (
-        ThreadPoolExecutor(1) as pool,
-        inside.lease(core, "holds"),
-        core._running().loads._replacing.one_at_a_time("a"),
-        pytest.raises(WaitedTooLong, match=told),
-    ):
-        pool.submit(core.load_all, "a").result(30)
+        first.result(30)
+        second.result(30)
 
 
 @pytest.fixture
@@ -237,22 +246,6 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
     monkeypatch.setattr(loads, "are_loading", look)
     return looked
-
-
-def test_a_load_that_takes_long_is_waited_for_by_other_loads(
-    rig: Rig, looked: threading.Event
-) -> None:
-    """What is loading will come, for all who load it by hand."""
-    core = rig.open(wait="50ms")
-    gate = rig.loader.gates["a"] = threading.Event()
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(core.load_all, "a")
-        inside.until(lambda: rig.loader.live_nbytes == 60)
-        second = pool.submit(core.load_all, "a")
-        assert looked.wait(30)
-        gate.set()
-        first.result(30)
-        second.result(30)
 
 
 class Gate(threading.Event):
@@ -296,36 +289,31 @@ def test_an_unload_waits_for_no_load(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
         second.result(30)
 
 
-@pytest.mark.parametrize("instances", [0, 1])
-def test_who_waits_for_a_turn(rig: Rig, clock: Clock, instances: int) -> None:
-    """Or for a thread: it is answered in time, and gives its lease back."""
+@pytest.mark.parametrize(
+    ("name", "instances", "told"),
+    [
+        ("slow", 0, "'slow' waited 50 ms for its turn"),
+        ("slow", 1, "'slow' waited 50 ms for its turn"),
+        ("e", 1, "e:1 waited 50 ms for a turn of slow:1"),
+    ],
+)
+def test_who_waits_for_a_turn(rig: Rig, clock: Clock, name: str, instances: int, told: str) -> None:
+    """Or for a thread, in an ensemble too, is answered in time, and gives its lease back."""
     core = rig.open(wait="50ms", clock=clock)
     rig.serve(core, "slow", schedule=Schedule(1) if instances else None)
+    rig.ensemble("e", "slow x=in y=out")
     count = instances or core._running().running.size
     running = [inside.submit(core, request("slow")) for _ in range(count)]
     rig.entered(count)
-    waiting = inside.submit(core, request("slow"))
+    waiting = inside.submit(core, to_ensemble("e") if name == "e" else request("slow"))
+    inside.until(lambda: core.status("slow").leases == count + 1)
+    if instances:
+        inside.until(lambda: inside.queued(core, "slow") == 1)
     clock.now_s += 1
-    with pytest.raises(WaitedTooLong, match="'slow' waited 50 ms for its turn"):
+    with pytest.raises(WaitedTooLong, match=told):
         waiting.result(30)
     rig.gate.set()
     assert running[0].result(30).outputs
-
-
-def test_a_step_that_waits_for_a_turn(rig: Rig, clock: Clock) -> None:
-    """It is given up in time, and the request says which model it waited for."""
-    core = rig.open(wait="50ms", clock=clock)
-    rig.serve(core, "slow", schedule=Schedule(1))
-    rig.ensemble("e", "slow x=in y=out")
-    running = inside.submit(core, request("slow"))
-    rig.entered()
-    waiting = inside.submit(core, to_ensemble("e"))
-    inside.until(lambda: inside.queued(core, "slow") == 1)
-    clock.now_s += 1
-    with pytest.raises(WaitedTooLong, match="e:1 waited 50 ms for a turn of slow:1"):
-        waiting.result(30)
-    rig.gate.set()
-    running.result(30)
 
 
 @pytest.mark.parametrize("kind", [Call, Execution])
@@ -433,33 +421,22 @@ def test_runs_that_do_not_end_hold_up_nobody_else(rig: Rig) -> None:
     assert not any(each.done() for each in endless)
 
 
-def test_an_unload_ends_what_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("asked", "count"), [(request("endless"), 64), (to_ensemble("e"), 1)])
+def test_an_unload_ends_what_runs(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, asked: InferRequest, count: int
+) -> None:
     """Runs that do not end are answered, as are those that wait, and the unload returns."""
-    monkeypatch.setattr("workbench.core.lifecycle.loads._END_S", 0.0)
-    core = rig.open()
-    monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.0)
-    rig.serve(core, "endless")
-    endless = [inside.submit(core, request("endless")) for _ in range(64)]
-    rig.entered()
-    core.unload("endless")
-    for each in endless:
-        with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
-            each.result(30)
-    rig.gate.set()
-
-
-def test_an_unload_of_a_part_ends_what_runs(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request to an ensemble is answered at once, though the step cannot be ended."""
     for name in ("_GRACE_S", "_END_S"):
         monkeypatch.setattr(f"workbench.core.lifecycle.loads.{name}", 0.0)
     core = rig.open()
     rig.serve(core, "endless")
     rig.ensemble("e", "endless x=in y=out")
-    running = inside.submit(core, to_ensemble("e"))
+    endless = [inside.submit(core, asked) for _ in range(count)]
     rig.entered()
     core.unload("endless")
-    with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
-        running.result(30)
+    for each in endless:
+        with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
+            each.result(30)
     rig.gate.set()
 
 
@@ -521,40 +498,31 @@ def in_a_thread(ask: Callable[[], Any]) -> Any:
         return pool.submit(ask).result()
 
 
-@pytest.mark.parametrize("call", [lambda ask: ask(), in_a_task])
-def test_a_call_that_waits_for_its_caller_is_refused(rig: Rig, call: Any) -> None:
-    """At once: the room of what it calls is only free once it ends."""
-    core = rig.open()
+@pytest.mark.parametrize(
+    "asks",
+    [
+        lambda core: core.infer(request("a")),
+        lambda core: in_a_task(lambda: core.infer(request("a"))),
+        lambda core: core.load("a"),
+    ],
+    ids=["infer", "in a task", "load"],
+)
+def test_who_waits_for_its_own_caller_is_refused(rig: Rig, asks: Any) -> None:
+    """At once: the room of what a function calls or loads is only free once it ends."""
+    core = rig.open(wait="5s")
     told: list[str] = []
 
-    def asks(x: np.ndarray) -> np.ndarray:
+    def calls(x: np.ndarray) -> np.ndarray:
         with pytest.raises(MemoryExhausted) as caught:
-            call(lambda: core.infer(request("a")))
+            asks(core)
         told.append(str(caught.value))
         return x
 
-    rig.serve(core, "asks", asks, nbytes=50)
+    rig.serve(core, "asks", calls, nbytes=50)
     core.infer(request("asks"))
     (why,) = told
-    assert why.endswith(
-        "50 B of 100 B are free and 50 B may not be evicted; a budget of 110B would do"
-    )
-
-
-def test_a_load_that_waits_for_its_caller_is_refused(rig: Rig) -> None:
-    """Also if a function loads a model by hand."""
-    core = rig.open(wait="5s")
-    told: list[MemoryExhausted] = []
-
-    def loads(x: np.ndarray) -> np.ndarray:
-        with pytest.raises(MemoryExhausted) as caught:
-            core.load("a")
-        told.append(caught.value)
-        return x
-
-    rig.serve(core, "loads", loads, nbytes=50)
-    core.infer(request("loads"))
-    assert told
+    room = "50 B of 100 B are free and 50 B may not be evicted"
+    assert why.endswith(f"{room}; a budget of 110B would do")
 
 
 def test_a_call_from_an_unknown_thread_ends(rig: Rig, clock: Clock) -> None:
@@ -668,17 +636,6 @@ def test_after_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(100):
         core.infer(request("b"))
     assert inside.run_now(core, request("b")) is not None
-
-
-def test_what_is_not_steady_is_not_run_on_the_spot(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A model whose runs depend on values runs in a thread, however brief they were so far."""
-    monkeypatch.setattr(FakeSession, "steady", False)
-    core = rig.open()
-    core.infer(request("b"))
-    inside.set_pace(core, "b", FixedPace(0.0))
-    assert inside.run_now(core, request("b")) is None
 
 
 def test_a_long_run_in_a_thread_is_no_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,20 +55,71 @@ class Rig:
                 self.jobs.pop(0)()
         return list(self.told)
 
+    def play(self, script: str) -> None:
+        """Steps in words: ``put m.onnx a``, ``remove m.onnx``, ``loaded m``, ``look 2 > load m``.
+
+        Of so many looks the first only sees; behind ``>`` stands what was done in them.
+        """
+        for step in script.split("; "):
+            words, _, told = step.partition(" >")
+            verb, *rest = words.split()
+            match verb:
+                case "put":
+                    self.put(*rest)
+                case "loaded":
+                    self.loaded = set(rest)
+                case "remove":
+                    path = self.root / rest[0]
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+                case "look":
+                    done = sorted(" ".join(each) for each in self.look(int(rest[0])))
+                    assert ", ".join(done) == told.strip(), step
+
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-def test_what_is_new(rig: Rig) -> None:
-    """It is loaded, once it stayed the same from one look to the next, and once only."""
-    rig.put("m/1/model.onnx", "a")
-    assert rig.look(1) == []
-    rig.put("m/1/model.onnx", "ab")
-    assert rig.look(1) == []
+PUT_ALL = "put m/1/model.onnx; put m/1/weights.bin; put m/config.pbtxt; put other.onnx"
+LOOKS = {
+    "what is new is loaded once it stayed the same from one look to the next, and once only":
+        "put m/1/model.onnx a; look 1 >; put m/1/model.onnx b; look 1 >; look 1 > load m; look 5 >",
+    "what was loaded before anybody looked is held against its files, or leaves with them":
+        "loaded gone there; put there/1/model.onnx; look 1 > unload gone; loaded there;"
+        " look 3 > load there",
+    "what is gone is unloaded, and loaded again when it comes back":
+        "put m/1/model.onnx; put f.onnx; look 2 > load f, load m; remove m; remove f.onnx;"
+        " look 2 > unload f, unload m; look 3 >; put m/1/model.onnx; look 2 > load m",
+    "what came and went between two looks is never loaded":
+        "put m.onnx; look 1 >; remove m.onnx; look 2 >",
+} | {
+    f"it is loaded again if {path} changed or came":
+        f"{PUT_ALL}; look 2 > load m, load other; put {path} new; look 2 > load m"
+    for path in ("m/1/model.onnx", "m/1/weights.bin", "m/2/model.onnx", "m/config.pbtxt",
+                 "m/labels.txt")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", LOOKS.values(), ids=LOOKS)
+def test_looks(rig: Rig, script: str) -> None:
+    """What looks at the folder bring about; nothing is kept of models that are gone."""
+    rig.play(script)
+    assert set(rig.watcher._models) <= {"m", "other", "there"}
+
+
+def test_while_it_is_under_way(rig: Rig) -> None:
+    """What changes while it is loaded is loaded again after that, not beside it."""
+    rig.put("m.onnx")
+    for _ in range(2):
+        rig.watcher.look()
+    (job,) = rig.jobs
+    rig.put("m.onnx", "new")
+    for _ in range(3):
+        rig.watcher.look()
+    assert rig.jobs == [job]
+    rig.jobs.pop()()
     assert rig.look(1) == [("load", "m")]
-    assert rig.look(5) == []
 
 
 def test_what_gets_no_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,42 +133,6 @@ def test_what_gets_no_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(rig.watcher, "submit", fail)
         assert rig.look(3) == []
     assert rig.look(1) == [("load", "m")]
-
-
-def test_what_a_request_loaded(rig: Rig) -> None:
-    """What was loaded before anybody looked is held against its files, or leaves with them."""
-    rig.loaded = {"gone", "there"}
-    rig.put("there/1/model.onnx")
-    assert rig.look(1) == [("unload", "gone")]
-    rig.loaded = {"there"}
-    assert rig.look(3) == [("load", "there")]
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["m/1/model.onnx", "m/1/weights.bin", "m/2/model.onnx", "m/config.pbtxt", "m/labels.txt"],
-)
-def test_what_changed(rig: Rig, path: str) -> None:
-    """It is loaded again, whichever of its files changed or came."""
-    for name in ("1/model.onnx", "1/weights.bin", "config.pbtxt"):
-        rig.put(f"m/{name}")
-    rig.put("other.onnx")
-    assert sorted(rig.look()) == [("load", "m"), ("load", "other")]
-    rig.put(path, "new")
-    assert rig.look() == [("load", "m")]
-
-
-def test_what_is_gone(rig: Rig) -> None:
-    """It is unloaded, and loaded again when it comes back."""
-    rig.put("m/1/model.onnx")
-    rig.put("f.onnx")
-    rig.look()
-    shutil.rmtree(rig.root / "m")
-    (rig.root / "f.onnx").unlink()
-    assert sorted(rig.look()) == [("unload", "f"), ("unload", "m")]
-    assert rig.look(3) == []
-    rig.put("m/1/model.onnx")
-    assert rig.look() == [("load", "m")]
 
 
 def test_what_is_broken(rig: Rig) -> None:
@@ -142,21 +157,6 @@ def test_what_is_broken(rig: Rig) -> None:
     assert rig.look() == []
 
 
-def test_while_it_is_under_way(rig: Rig) -> None:
-    """What changes while it is loaded is loaded again after that, not beside it."""
-    rig.put("m.onnx")
-    rig.watcher.look()
-    rig.watcher.look()
-    (job,) = rig.jobs
-    rig.put("m.onnx", "new")
-    for _ in range(3):
-        rig.watcher.look()
-    assert rig.jobs == [job]
-    rig.jobs.clear()
-    job()
-    assert rig.look(1) == [("load", "m")]
-
-
 def test_what_there_was_at_the_start(rig: Rig) -> None:
     """What the server began with is not loaded again."""
     rig.put("m.onnx")
@@ -177,15 +177,6 @@ def test_what_was_broken_at_the_start(rig: Rig) -> None:
     rig.now_s = 1.0
     assert rig.look(1) == [("load", "m")]
     rig.watcher.close()
-
-
-def test_what_nobody_cared_for(rig: Rig) -> None:
-    """Of what came and went between two looks nothing is kept."""
-    rig.put("m.onnx")
-    rig.look(1)
-    (rig.root / "m.onnx").unlink()
-    assert rig.look(2) == []
-    assert rig.watcher._models == {}
 
 
 def test_a_bug_of_ours(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

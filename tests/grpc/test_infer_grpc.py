@@ -84,21 +84,6 @@ def test_typed_contents(call: Caller, datatype: str) -> None:
     assert not reply.raw_output_contents
 
 
-def test_typed_contents_in_a_stream(call: Caller) -> None:
-    """Each reply of a stream has the contents that its own request has."""
-    kind = type(message("ModelStreamInferResponse"))
-    stream = call.channel.stream_stream(
-        f"/{NAME}/ModelStreamInfer", response_deserializer=kind.FromString
-    )
-    requests = [echo().SerializeToString(), typed("fp32_contents", [0, 1, 2]).SerializeToString()]
-    raw, named = [reply.infer_response for reply in stream(iter(requests))]
-    assert list(raw.raw_output_contents) == [np.arange(3, dtype=np.float32).tobytes()]
-    assert not raw.outputs[0].HasField("contents")
-    assert list(named.outputs[0].contents.fp32_contents) == [0, 1, 2]
-    assert not named.raw_output_contents
-    assert named.parameters["triton_final_response"].bool_param
-
-
 @pytest.mark.parametrize("other", ["FP16", "BF16"])
 def test_an_output_without_a_typed_form(other: str) -> None:
     """If one output has no typed form, the whole answer to typed contents is raw."""
@@ -221,32 +206,39 @@ def test_a_stream(triton: tritonclient.grpc.InferenceServerClient) -> None:
             assert response.parameters["triton_final_response"].bool_param is True
 
 
-def test_an_error_of_a_stream_has_an_id(call: Caller) -> None:
-    """The reply that tells of an error has the request's id, and is final."""
+def streamed(call: Caller, *requests: Any) -> list[Any]:
+    """The replies to *requests* on a stream of their own."""
+    kind = type(message("ModelStreamInferResponse"))
     stream = call.channel.stream_stream(
-        "/inference.GRPCInferenceService/ModelStreamInfer",
-        response_deserializer=type(message("ModelStreamInferResponse")).FromString,
+        f"/{NAME}/ModelStreamInfer", response_deserializer=kind.FromString
     )
-    made = request("nope", id="9").SerializeToString()
-    (first, second) = list(stream(iter([made, b"\xff"])))
-    assert first.error_message.startswith("Request for unknown model: there is no model 'nope'")
-    assert first.infer_response.id == "9"
-    assert first.infer_response.parameters["triton_final_response"].bool_param
-    assert "ModelInferRequest" in second.error_message
+    data = [made if isinstance(made, bytes) else made.SerializeToString() for made in requests]
+    return list(stream(iter(data)))
 
 
-@pytest.mark.parametrize(
-    "more", [{"model_version": "one"}, {"parameters": {"triton_enable_empty_final_response": {}}}]
-)
-def test_an_error_of_a_stream_has_an_id_whatever_is_wrong(call: Caller, more: Any) -> None:
-    """Also what is checked before the model is found, is told with the request's id."""
-    stream = call.channel.stream_stream(
-        "/inference.GRPCInferenceService/ModelStreamInfer",
-        response_deserializer=type(message("ModelStreamInferResponse")).FromString,
-    )
-    (told,) = list(stream(iter([echo(id="9", **more).SerializeToString()])))
-    assert told.error_message
-    assert told.infer_response.id == "9"
+def test_errors_of_a_stream_have_an_id(call: Caller) -> None:
+    """The reply that tells of an error has the request's id, whatever is wrong, and is final."""
+    empty_end = {"triton_enable_empty_final_response": {}}
+    version, end, unknown, unread = streamed(
+        call, echo(id="7", model_version="one"), echo(id="8", parameters=empty_end),
+        request("nope", id="9"), b"\xff",
+    )  # fmt: skip
+    assert unknown.error_message.startswith("Request for unknown model: there is no model 'nope'")
+    assert unknown.infer_response.parameters["triton_final_response"].bool_param
+    told = [version, end, unknown]
+    assert [reply.infer_response.id for reply in told if reply.error_message] == ["7", "8", "9"]
+    assert "ModelInferRequest" in unread.error_message
+
+
+def test_typed_contents_in_a_stream(call: Caller) -> None:
+    """Each reply of a stream has the contents that its own request has."""
+    answers = streamed(call, echo(), typed("fp32_contents", [0, 1, 2]))
+    raw, named = [reply.infer_response for reply in answers]
+    assert list(raw.raw_output_contents) == [np.arange(3, dtype=np.float32).tobytes()]
+    assert not raw.outputs[0].HasField("contents")
+    assert list(named.outputs[0].contents.fp32_contents) == [0, 1, 2]
+    assert not named.raw_output_contents
+    assert named.parameters["triton_final_response"].bool_param
 
 
 def with_raw(*raw: bytes, **more: Any) -> Any:
@@ -267,9 +259,9 @@ def both() -> Any:
     return made
 
 
-def with_parameter(**kind: Any) -> Any:
+def with_parameter(name: str = "p", **kind: Any) -> Any:
     made = echo()
-    made.parameters["p"].CopyFrom(message("InferParameter", **kind))
+    made.parameters[name].CopyFrom(message("InferParameter", **kind))
     return made
 
 
@@ -351,6 +343,8 @@ BAD = {
     "an output twice": (lambda: outputs("y", "y"), "output 'y' is asked for twice"),
     "an output without a name": (lambda: outputs(""), "an output has no name"),
     "a parameter of no kind": (with_parameter, "parameter 'p' of the request"),
+    "a time below 0": (lambda: with_parameter("timeout", int64_param=-1), "'timeout'"),
+    "a time that is a text": (lambda: with_parameter("timeout", string_param="5"), "'timeout'"),
     "classes that are none": (lambda: classes(bool_param=True), "'classification' of output 'y'"),
     "a version that is none": (lambda: echo(model_version="one"), "'one' is not a version"),
     "a name that is no text": (name_of_no_text, "is not a message 'inference.ModelInferRequest'"),
@@ -404,14 +398,6 @@ def test_sequences_come_back(sequence: int | str) -> None:
     answer.ParseFromString(asked.encode(response))
     parameter = answer.parameters["sequence_id"]
     assert getattr(parameter, parameter.WhichOneof("parameter_choice")) == sequence
-
-
-@pytest.mark.parametrize("value", [{"int64_param": -1}, {"string_param": "5"}])
-def test_parameters_that_are_numbers(call: Caller, value: dict[str, Any]) -> None:
-    """What is to be a number is one."""
-    made = echo()
-    made.parameters["timeout"].CopyFrom(message("InferParameter", **value))
-    assert call.refused("ModelInfer", made)[0] is INVALID
 
 
 def test_a_message_that_is_too_large(call: Caller) -> None:

@@ -157,6 +157,7 @@ QUICK: dict[str, bytes] = {
     "other headers": request(message(1), CONTENT_TYPE="text/plain", Cookie="a=b", Accept="*/*"),
     "keep alive": request(message(1), Connection="keep-alive"),
     "identity accepted": request(message(1), Accept_Encoding="identity, br"),
+    "an offer to decompress": request(message(1), Accept_Encoding="gzip, deflate"),
     "no body": request(b""),
     "no JSON": request(b"not json"),
     "no object": request(b"[1]"),
@@ -272,85 +273,110 @@ def known(body: bytes) -> bytes:
 KNOWN = known(message(1))
 
 
-@pytest.mark.parametrize(
-    "length",
-    ["{n}", "0{n}", "+{n}", "-{n}", "{n} ", " {n}", "{n}.", "", "0x{n}", "{n},{n}", "99{n}", "0"],
-)
-def test_a_known_head_with_any_length(length: str, short_cut: Server, long_way: Server) -> None:
-    """A head that is known but for its length is read as if it were not."""
-    told = length.format(n=len(message(1, 2)))
-    then = KNOWN.replace(b": %d\r\n" % len(message(1)), f": {told}\r\n".encode())
-    head, body = then[: -len(message(1))], message(1, 2)
-    twice = [KNOWN, KNOWN]  # from then on it is known
-    assert short_cut.talk(*twice, head + body) == long_way.talk(*twice, head, body)
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"\r\n", b"\r\n\r\n", KNOWN, KNOWN[:-1], b"\r\nContent-Length: 0\r\n\r\n{}"]
-)
-def test_a_known_head_with_any_body(body: bytes, short_cut: Server, long_way: Server) -> None:
-    """A body is a body, whatever is in it, also where its head is known, or looks like it."""
-    requests = [KNOWN, KNOWN, known(body), KNOWN, request(body), known(body), KNOWN]
-    answer = long_way.talk(*requests)
-    assert short_cut.talk(*requests) == answer
-    assert short_cut.talk(b"".join(requests)) == answer
-
-
-@pytest.mark.parametrize(
-    "others",
-    [
-        {"path": "/v2/models/nobody/infer"},
-        {"path": INFER + "/"},
-        {"method": "PUT"},
-        {"method": "GET"},
-        {"method": "HEAD"},
-        {"version": "1.0"},
-        {"X_Request_Id": "7"},
-        {"Connection": "close"},
-        {"Expect": "100-continue"},
-        {"Transfer_Encoding": "chunked"},
-        {LENGTH: "5"},
-    ],
-)
-def test_nearly_a_known_head(others: dict[str, Any], short_cut: Server, long_way: Server) -> None:
-    """A head that differs from a known one in one thing is another one, and so is the next."""
-    then = request(message(1), **others)
-    twice = [request(message(1))] * 2
-    stream = [*twice, then, *twice, then]
-    if "Transfer_Encoding" in others:  # which has no length, so that this is no body
-        stream = stream[:3]
-    assert short_cut.talk(*stream) == long_way.talk(*stream)
-
-
-@pytest.mark.parametrize("ahead", [b"\r\n", b"\r\n\r\n", b"\n", b"\r"])
-def test_lines_ahead_of_a_request(ahead: bytes, short_cut: Server, long_way: Server) -> None:
-    """Empty lines ahead of a request (RFC 9112, 2.2) change nothing, together or apart."""
-    for stream in ([KNOWN, ahead + KNOWN, KNOWN], [KNOWN, ahead, KNOWN], [ahead, KNOWN, KNOWN]):
-        assert short_cut.talk(KNOWN, *stream) == long_way.talk(KNOWN, *stream)
-
-
-BOTH = KNOWN + request(message(1), "/v2/models/a%20b/infer")
 WHOLE = request(message(1), X="a")
 CUT = WHOLE.index(b"X: a")
 LINES = b"\r\nContent-Length: 2\r\n\r\n" + message(1)
 BARE = request(LINES).partition(b"\r\n\r\n")[0].replace(b"\r\n", b"\n") + b"\n\n" + LINES
-OFFERED = request(message(1), Accept_Encoding="gzip, deflate")
-STREAMS: dict[str, list[bytes]] = {
-    "another head in the same segment": [BOTH, KNOWN, BOTH, BOTH, KNOWN, KNOWN],
-    "the rest of a head, alone": [WHOLE[:CUT], WHOLE[CUT:], WHOLE[:CUT], WHOLE[CUT:], WHOLE[CUT:]],
-    "lines that end otherwise": [BARE, BARE, BARE, KNOWN],
-    "a known head over the limit": [KNOWN, KNOWN, known(bytes(2**20 + 1)), KNOWN],
-    "a client that takes compressed replies": [OFFERED] * 3,
-}
+BOTH = KNOWN + request(message(1), "/v2/models/a%20b/infer")
+LONG_HEAD = request(message(1), X="a" * 50_000)
+BINARY_HEAD = request(BINARY, **{LENGTH: HEAD_LENGTH})
+CONTINUE = request(message(1), Expect="100-continue")
+CONTINUE_HEAD = CONTINUE[: -len(message(1))]
+TOO_LARGE = request(bytes(2**20 + 1))
+ONE_BINARY, ONE_LENGTH = binary(1)
+
+
+def with_length(told: str) -> bytes:
+    """A head that is known but for its length, which is told so for two values."""
+    length = told.format(n=len(message(1, 2)))
+    head = KNOWN[: -len(message(1))]
+    return head.replace(b": %d\r\n" % len(message(1)), f": {length}\r\n".encode())
+
+
+def nearly_known(others: dict[str, Any]) -> list[bytes]:
+    """What follows a known head and differs from it in one thing, and so does what is next."""
+    twice, then = [request(message(1))] * 2, request(message(1), **others)
+    # a chunked body that has no chunks is no body
+    return [*twice, then] if "Transfer_Encoding" in others else [*twice, then, *twice, then]
+
+
+# What comes one after the other on a connection, and the statuses of the answers, if not all 200.
+STREAMS: dict[str, tuple[list[bytes], str]] = {
+    "another head in the same segment": ([BOTH, KNOWN, BOTH, BOTH, KNOWN, KNOWN], ""),
+    "the rest of a head, alone": (
+        [WHOLE[:CUT], WHOLE[CUT:], WHOLE[:CUT], WHOLE[CUT:], WHOLE[CUT:]], "200 200 400"),
+    "lines that end otherwise": ([BARE, BARE, BARE, KNOWN], "400"),
+    "a known head over the limit": (
+        [KNOWN, KNOWN, known(bytes(2**20 + 1)), KNOWN], "200 200 413 200"),
+    "a client that takes compressed replies": (
+        [request(message(1), Accept_Encoding="gzip, deflate")] * 3, ""),
+    "just the limit": (
+        [request(ONE_BINARY + bytes(2**20 - len(ONE_BINARY)), **{LENGTH: ONE_LENGTH})], "400"),
+    "an early refusal before a quick one": ([TOO_LARGE[:-1000], TOO_LARGE[-1000:] + KNOWN],
+                                            "413 200"),
+    "a client that waits for a word": ([CONTINUE_HEAD], "100"),
+    "and sends the body then": ([CONTINUE_HEAD, message(1)], "100 200"),
+    "a proxy is asked for": ([request(b"", "x:443", "CONNECT")], "405"),
+    "a proxy is asked for, with a body": ([request(b"abc", "x:443", "CONNECT")], "405"),
+    "a long head that comes again": ([LONG_HEAD] * 5, ""),
+    "long heads without bodies": ([request(X="a" * 50_000)] * 2, "400 400"),
+    **{f"a known head with length {told!r}": ([KNOWN, KNOWN, with_length(told), message(1, 2)], "?")
+       for told in ("{n}", "0{n}", "+{n}", "-{n}", "{n} ", " {n}", "{n}.", "", "0x{n}", "{n},{n}",
+                    "99{n}", "0")},
+    **{f"a known head with {told!r} bytes of JSON":
+       ([BINARY_HEAD] * 3 + [request(BINARY, **{LENGTH: told.format(n=HEAD_LENGTH)}), BINARY_HEAD],
+        "?")
+       for told in ("0", "1", "{n}", "0{n}", "{n} ", "", "x", "-1", "9999", "{n},1")},
+    **{f"a known head with the body {body[:9]!r}":
+       ([KNOWN, KNOWN, known(body), KNOWN, request(body), known(body), KNOWN], "?")
+       for body in (b"", b"\r\n", b"\r\n\r\n", KNOWN, KNOWN[:-1],
+                    b"\r\nContent-Length: 0\r\n\r\n{}")},
+    **{f"a head that is nearly known, {others}": (nearly_known(others), "?")
+       for others in (
+           {"path": "/v2/models/nobody/infer"}, {"path": INFER + "/"}, {"method": "PUT"},
+           {"method": "GET"}, {"method": "HEAD"}, {"version": "1.0"}, {"X_Request_Id": "7"},
+           {"Connection": "close"}, {"Expect": "100-continue"}, {"Transfer_Encoding": "chunked"},
+           {LENGTH: "5"})},
+    # RFC 9112, 2.2: they change nothing
+    **{f"empty lines {ahead!r} ahead of a request, {at}": ([KNOWN, *stream], "")
+       for ahead in (b"\r\n", b"\r\n\r\n", b"\n", b"\r")
+       for at, stream in enumerate(
+           ([KNOWN, ahead + KNOWN, KNOWN], [KNOWN, ahead, KNOWN], [ahead, KNOWN, KNOWN]))},
+}  # fmt: skip
+
+
+def statuses(answer: bytes) -> str:
+    return " ".join(each.decode() for each in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer))
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_known_heads_that_come_otherwise(name: str, short_cut: Server, long_way: Server) -> None:
-    """What comes as a known head did, or as a part of one, is read as where none is known."""
+def test_streams(name: str, short_cut: Server, long_way: Server) -> None:
+    """What comes as a known head did, or nearly, is answered as where none is known."""
+    segments, told = STREAMS[name]
+    answer = long_way.talk(*segments)
+    assert short_cut.talk(*segments) == answer
+    if told != "?":
+        requests = b"".join(segments).count(b" HTTP/1.1\r\n")
+        assert statuses(answer[0]) == (told or " ".join(["200"] * requests))
+
+
+@pytest.mark.parametrize("name", [name for name in STREAMS if "with the body" in name])
+def test_streams_at_once(name: str, short_cut: Server, long_way: Server) -> None:
+    """A body is a body, also where all comes in one segment."""
+    segments, _ = STREAMS[name]
+    assert short_cut.talk(b"".join(segments)) == long_way.talk(*segments)
+
+
+@pytest.mark.parametrize("name", ["one value", "binary both ways", "no JSON"])
+def test_byte_by_byte(name: str, short_cut: Server, long_way: Server) -> None:
+    """A request that comes in single bytes is answered once, and is one for uvicorn too."""
     assert short_cut.cut is not None
-    assert short_cut.talk(*STREAMS[name]) == long_way.talk(*STREAMS[name])
-    if STREAMS[name][0] == OFFERED:
-        assert len(short_cut.cut.replies) == 3  # most clients offer to decompress
+    counted = short_cut.state.total_requests
+    segments = [bytes([byte]) for byte in QUICK[name]]
+    assert short_cut.talk(*segments) == long_way.talk(QUICK[name])
+    assert len(short_cut.cut.replies) == 1
+    short_cut.talk(LONG["health"])
+    assert short_cut.state.total_requests == counted + 2
 
 
 def test_folded_headers(short_cut: Server, long_way: Server) -> None:
@@ -436,48 +462,6 @@ def test_heads_that_all_differ(short_cut: Server, monkeypatch: pytest.MonkeyPatc
     assert len(compared) <= 16 + 2 * 9 + 2
 
 
-@pytest.mark.parametrize(
-    "length", ["0", "1", "{n}", "0{n}", "{n} ", "", "x", "-1", "9999", "{n},1"]
-)
-def test_a_known_head_with_any_length_of_json(
-    length: str, short_cut: Server, long_way: Server
-) -> None:
-    """A length of the JSON that is none, or another, is told as where no head is known."""
-    body, n = binary(1, 2)
-    requests = [request(body, **{LENGTH: n})] * 3
-    requests += [request(body, **{LENGTH: length.format(n=n)}), requests[0]]
-    assert short_cut.talk(*requests) == long_way.talk(*requests)
-
-
-@pytest.mark.parametrize("sent", [0, 1, 20])
-def test_a_body_that_comes_late(sent: int, short_cut: Server) -> None:
-    """Behind a known head the rest of a body may come whenever it comes, and in single bytes."""
-    connection = short_cut.connect()
-    whole, end = KNOWN, KNOWN.index(b"\r\n\r\n") + 4
-    for _ in range(3):
-        connection.feed(whole)
-    connection.feed(whole[: end + sent])
-    connection.loop.pass_time(10 * KEPT_S)
-    assert not connection.transport.closed
-    for byte in whole[end + sent :]:
-        connection.feed(bytes([byte]))
-    connection.feed(whole)
-    connection.loop.pass_time(KEPT_S - 0.5)
-    assert not connection.transport.closed
-    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 5
-
-
-def test_a_client_that_leaves_behind_a_known_head(short_cut: Server) -> None:
-    """A client that goes away before the body comes is forgotten."""
-    connection = short_cut.connect()
-    for _ in range(3):
-        connection.feed(KNOWN)
-    connection.feed(KNOWN[:-5])
-    assert not connection.protocol.eof_received()
-    connection.protocol.connection_lost(None)
-    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 3
-
-
 def test_what_is_over_the_limit(short_cut: Server, long_way: Server) -> None:
     """A body that is too large is refused before it comes, and nothing is kept for it."""
     assert short_cut.cut is not None
@@ -487,14 +471,6 @@ def test_what_is_over_the_limit(short_cut: Server, long_way: Server) -> None:
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"x-request-id: 7" in answer
     assert not short_cut.cut.bodies
-
-
-def test_just_the_limit(short_cut: Server, long_way: Server) -> None:
-    """A body may be just as large as the limit."""
-    body, length = binary(1)
-    whole = request(body + bytes(2**20 - len(body)), **{LENGTH: length})
-    assert short_cut.talk(whole) == long_way.talk(whole)
-    assert short_cut.talk(whole)[0].startswith(b"HTTP/1.1 400 ")
 
 
 POOL = [
@@ -533,15 +509,6 @@ def test_any_cuts(data: st.DataObject, others: int, short_cut: Server, long_way:
     assert connection.transport.text == one_by_one.transport.text
     assert connection.transport.closed == one_by_one.transport.closed
     assert all(other.transport.text == b"" for other in crowd)
-
-
-@pytest.mark.parametrize("name", ["one value", "binary both ways", "no JSON"])
-def test_byte_by_byte(name: str, short_cut: Server, long_way: Server) -> None:
-    """A request that comes in single bytes is answered once, as a whole one is."""
-    assert short_cut.cut is not None
-    segments = [bytes([byte]) for byte in QUICK[name]]
-    assert short_cut.talk(*segments) == long_way.talk(QUICK[name])
-    assert len(short_cut.cut.replies) == 1
 
 
 def test_several_requests_in_one_segment(short_cut: Server, long_way: Server) -> None:
@@ -642,46 +609,24 @@ def test_a_large_request_is_answered_at_once(short_cut: Server) -> None:
     assert short_cut.cut.bodies[0] == padded
 
 
-def test_a_client_that_left_before_it_was_asked_for(short_cut: Server) -> None:
-    """A request that takes time is not begun if its client left in the pass that brought it."""
-    other, lost = short_cut.connect(), short_cut.connect()
-
-    async def leave() -> None:
-        lost.protocol.data_received(LONG["a run that takes long"])
-        lost.transport.close()
-        lost.protocol.connection_lost(None)
-
-    other._runner.run(leave())
-    assert lost.loop.tasks == []
-
-
-def test_company_that_leaves(short_cut: Server, long_way: Server) -> None:
-    """A connection that is lost in the turn of its reply takes no other's with it."""
+@pytest.mark.parametrize("after", [0, 1, 2])
+def test_company_that_leaves(after: int, short_cut: Server) -> None:
+    """A connection that is lost in the turn of its reply takes no other's, nor their order."""
     lost, kept = short_cut.connect(), short_cut.connect()
 
     async def leave() -> None:
-        lost.protocol.data_received(KNOWN)
-        kept.protocol.data_received(KNOWN)
-        lost.transport.close()
-        lost.protocol.connection_lost(None)
+        lost.protocol.data_received(KNOWN if after else LONG["a run that takes long"])
+        for number in range(3):
+            if number == after:
+                lost.transport.close()
+                lost.protocol.connection_lost(None)
+            if number < 2:
+                kept.protocol.data_received(request(message(1, id=str(number))))
 
     kept._runner.run(leave())
     kept.finish()
-    assert kept.transport.text == long_way.talk(KNOWN)[0]
-
-
-def test_replies_stay_in_order_when_the_company_leaves(short_cut: Server) -> None:
-    """A client that has just become the only one gets its replies in the order of its requests."""
-    lost, kept = short_cut.connect(), short_cut.connect()
-
-    async def leave() -> None:
-        kept.protocol.data_received(request(message(1, id="1")))
-        lost.protocol.connection_lost(None)
-        kept.protocol.data_received(request(message(1, id="2")))
-
-    kept._runner.run(leave())
-    kept.finish()
-    assert ids(kept) == ["1", "2"]
+    assert ids(kept) == ["0", "1"]
+    assert lost.loop.tasks == []  # nothing is begun for a client that left
 
 
 def test_a_server_that_stops_in_company(short_cut: Server, long_way: Server) -> None:
@@ -698,24 +643,6 @@ def test_a_server_that_stops_in_company(short_cut: Server, long_way: Server) -> 
     for connection in connections:
         assert connection.transport.text == long_way.talk(KNOWN)[0]
         assert connection.transport.closed
-
-
-def test_an_early_refusal_before_a_quick_one(short_cut: Server, long_way: Server) -> None:
-    """A request that is refused before its body came leaves the next one in order."""
-    large = bytes(2**20 + 1)
-    first, then = request(large), request(message(1))
-    segments = first[:-1000], first[-1000:] + then
-    answer, _ = short_cut.talk(*segments)
-    assert answer == long_way.talk(*segments)[0]
-    assert answer.count(b"HTTP/1.1 413 ") == answer.count(b"HTTP/1.1 200 ") == 1
-
-
-def test_expect_100_continue(short_cut: Server, long_way: Server) -> None:
-    """A client that waits for a word before it sends the body gets it."""
-    whole = request(message(1), Expect="100-continue")
-    head, body = whole[: -len(message(1))], message(1)
-    assert short_cut.talk(head) == long_way.talk(head) == (b"HTTP/1.1 100 Continue\r\n\r\n", False)
-    assert short_cut.talk(head, body) == long_way.talk(head, body)
 
 
 @pytest.mark.parametrize(
@@ -744,16 +671,6 @@ def test_an_offer_of_another_protocol(cut: int, either: Server) -> None:
         answer, closed = either.talk(*segments)
         assert answer.count(b"HTTP/1.1 200 ") == b"".join(segments).count(b"POST ")
         assert not closed
-
-
-def test_a_proxy_is_asked_for(short_cut: Server, long_way: Server) -> None:
-    """CONNECT is refused, and the connection ends, since what follows cannot be known."""
-    for body in (b"", b"abc"):
-        ask = request(body, "x:443", "CONNECT")
-        answer, closed = short_cut.talk(ask)
-        assert (answer, closed) == long_way.talk(ask)
-        assert answer.startswith(b"HTTP/1.1 405 Method Not Allowed\r\n")
-        assert closed
 
 
 REASONS: dict[bytes, str] = {
@@ -804,31 +721,6 @@ def test_endless_heads(name: str, either: Server) -> None:
     assert connection.transport.text.startswith(b"HTTP/1.1 431 ")
 
 
-def test_long_heads(short_cut: Server, long_way: Server) -> None:
-    """A head may be long, and may come again and again."""
-    long = request(message(1), X="a" * 50_000)
-    assert short_cut.talk(*[long] * 5) == long_way.talk(*[long] * 5)
-    assert short_cut.talk(*[long] * 5)[0].count(b"HTTP/1.1 200 ") == 5
-
-
-def test_long_heads_without_bodies(short_cut: Server, long_way: Server) -> None:
-    """The heads of several messages are not one long head, also where no body is between them."""
-    long = request(X="a" * 50_000)
-    assert short_cut.talk(long, long) == long_way.talk(long, long)
-    assert short_cut.talk(long, long)[0].count(b"HTTP/1.1 400 ") == 2
-
-
-@pytest.mark.parametrize("broken", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000])
-def test_what_is_broken_behind_a_slow_request(broken: bytes, either: Server) -> None:
-    """A refusal is never taken for the answer to a request before: the connection only ends."""
-    connection = either.connect()
-    connection.feed(LONG["a run that takes long"])
-    connection.feed(broken)
-    assert connection.transport.text == b""
-    assert connection.transport.closed
-    connection.finish()
-
-
 @pytest.mark.parametrize(
     "address", ["/v2/models/\xe4/infer", "/v2/models/" + "a" * 70_000 + "/infer"]
 )
@@ -855,10 +747,95 @@ def test_the_lines_of_all_replies(short_cut: Server) -> None:
     assert connection.transport.text.count(b"date: tuesday\r\n") == 2
 
 
-def test_requests_are_counted(short_cut: Server) -> None:
-    """A request is one for uvicorn too, whichever way it went."""
-    short_cut.talk(QUICK["one value"], LONG["health"], QUICK["no JSON"])
-    assert short_cut.state.total_requests == 3
+# ── one connection, step by step ────────────────────────────────────────────
+
+KEPT_S = 65.0  # a load balancer often keeps its connections for 60 s
+SAID = {
+    "quick": QUICK["one value"], "slow": LONG["a run that takes long"], "known": KNOWN,
+    "nonsense": b"nonsense\r\n\r\n", "endless": b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000,
+    "head": KNOWN.index(b"\r\n\r\n") + 4,
+}  # fmt: skip
+
+
+def play(connection: Connection, script: str) -> None:
+    """Steps in words: ``feed quick; wait 0.9; end; finish; ok 1; closed``.
+
+    ``feed`` what is ``SAID``, or a part of it; the client may ``end`` its sending, ``lose`` the
+    connection or ``reset`` it; ``wait`` so many seconds. ``ok 2``: so many answers are 200.
+    """
+    for step in script.split("; "):
+        verb, _, rest = step.partition(" ")
+        match verb:
+            case "feed" | "bytes":
+                said = eval(rest, dict(SAID))
+                for piece in [said] if verb == "feed" else [bytes([byte]) for byte in said]:
+                    connection.feed(piece)
+            case "wait":
+                connection.loop.pass_time(float(rest))
+            case "reset":
+                connection.protocol.connection_lost(ConnectionResetError())
+            case "shutdown":
+                connection.protocol.shutdown()
+            case "open" | "closed":
+                assert connection.transport.closed == (verb == "closed"), step
+            case "silent":
+                assert connection.transport.written == []
+            case "ok":
+                assert connection.transport.text.count(b"HTTP/1.1 200 ") == int(rest)
+            case _:
+                getattr(connection, verb)()
+
+
+ON_EITHER_WAY = {
+    "to a client that went away nothing is written": "feed slow; reset; finish; silent",
+    "whichever of its requests is answered": "feed slow * 3; reset; finish; silent",
+    "a client that sent all gets its answers, and then the connection ends":
+        "feed quick * 2; end; finish; ok 2; closed",
+    "also if they take long": "feed slow * 2; end; finish; ok 2; closed",
+    "a client that still has no answer after a second is taken for one that went away":
+        "feed slow; end; wait 0.9; open; wait 0.2; closed; lose; finish; silent",
+    "a client that ends before it asks is not waited for": "end; closed; silent",
+    "nor one that ends in a head": "feed slow[:5]; end; closed; silent",
+    "nor one that ends in a body": "feed slow[:-3]; end; closed; silent",
+    "behind a slow request a refusal would be taken for its answer: the connection only ends":
+        "feed slow; feed nonsense; silent; closed; finish",
+    "also for a head without end": "feed slow; feed endless; silent; closed; finish",
+    "when the server stops, an idle connection is closed": "feed quick; finish; shutdown; closed",
+} | {
+    f"a connection is closed when nothing comes after {n} replies":
+        f"{'wait 64.5; feed quick; finish; ' * n}wait 64.5; open; wait 0.6; closed; ok {n}"
+    for n in (1, 2, 5)
+}  # fmt: skip
+BY_THE_SHORT_CUT = {
+    "a client that goes away behind a known head, before the body comes, is forgotten":
+        "feed known; feed known; feed known; feed known[:-5]; end; lose; ok 3",
+    "a slow request that follows a quick one has all the time that it takes":
+        "feed quick; feed slow; wait 650; open; finish; ok 2; wait 65.1; closed",
+    "also if it comes at once":
+        "feed quick + slow; wait 650; open; finish; ok 2; wait 65.1; closed",
+} | {
+    f"behind a known head the rest of a body may come late, after {n} bytes, and byte by byte":
+        f"feed known; feed known; feed known; feed known[:head + {n}]; wait 650; open;"
+        f" bytes known[head + {n}:]; feed known; wait 64.5; open; ok 5"
+    for n in (0, 1, 20)
+} | {
+    f"a request that comes slowly has all the time that it takes, {name} after {cut}":
+        f"feed quick; feed {name}[:{cut}]; wait 650; open; feed {name}[{cut}:]; finish; ok 2"
+    for name in ("quick", "slow") for cut in (5, -5)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", ON_EITHER_WAY.values(), ids=ON_EITHER_WAY)
+def test_a_connection(script: str, either: Server, caplog: pytest.LogCaptureFixture) -> None:
+    """Each rule of one connection, on either way; nothing of it is logged."""
+    play(either.connect(), script)
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("script", BY_THE_SHORT_CUT.values(), ids=BY_THE_SHORT_CUT)
+def test_a_connection_by_the_short_cut(script: str, short_cut: Server) -> None:
+    """Each rule of one connection that only the short cut has."""
+    play(short_cut.connect(), script)
 
 
 # ── what does not go well ───────────────────────────────────────────────────
@@ -891,44 +868,6 @@ def test_a_client_that_goes_away_while_it_is_answered(short_cut: Server, core: S
     until(lambda: core.status("long").leases == 0)
 
 
-@pytest.mark.parametrize("requests", [1, 3])
-def test_a_client_that_goes_away_with_several_requests(
-    requests: int, either: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    """To a client that went away nothing is written, whichever of its requests is answered."""
-    connection = either.connect()
-    connection.feed(LONG["a run that takes long"] * requests)
-    connection.protocol.connection_lost(ConnectionResetError())
-    connection.finish()
-    assert connection.transport.written == []
-    assert caplog.records == []
-
-
-@pytest.mark.parametrize("name", ["one value", "a run that takes long"])
-def test_a_client_that_sends_no_more(name: str, either: Server) -> None:
-    """A client that sent all and says so gets its answers, and then the connection ends."""
-    connection = either.connect()
-    connection.feed(ALL[name] * 2)
-    connection.end()
-    connection.finish()
-    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
-    assert connection.transport.closed
-
-
-def test_a_client_that_sends_no_more_has_a_second(either: Server) -> None:
-    """A client that still has no answer after it is taken for one that went away."""
-    connection = either.connect()
-    connection.feed(LONG["a run that takes long"])
-    connection.end()
-    connection.loop.pass_time(0.9)
-    assert not connection.transport.closed
-    connection.loop.pass_time(0.2)
-    assert connection.transport.closed
-    connection.lose()
-    connection.finish()
-    assert connection.transport.text == b""
-
-
 def test_what_is_answered_is_sent_before_the_end(short_cut: Server) -> None:
     """Replies that wait for the turn's end, as those of several connections, are not lost by it."""
     connection, other = short_cut.connect(), short_cut.connect()
@@ -936,16 +875,6 @@ def test_what_is_answered_is_sent_before_the_end(short_cut: Server) -> None:
     connection.finish()
     assert connection.transport.text.startswith(b"HTTP/1.1 200 ")
     assert other.transport.text == b""
-
-
-@pytest.mark.parametrize("nbytes", [0, 5, -3])
-def test_a_client_that_ends_within_a_request(nbytes: int, either: Server) -> None:
-    """A client that ends where its request is not whole, or before it, is not waited for."""
-    connection = either.connect()
-    connection.feed(LONG["a run that takes long"][:nbytes] if nbytes else b"")
-    connection.end()
-    assert connection.transport.closed
-    assert connection.transport.text == b""
 
 
 def test_a_reader_that_is_slow(short_cut: Server, long_way: Server) -> None:
@@ -964,48 +893,7 @@ def test_a_reader_that_is_slow(short_cut: Server, long_way: Server) -> None:
     assert ids(connection) == ["1", "2", "3"]
 
 
-def test_a_server_that_stops(short_cut: Server) -> None:
-    """When the server stops, an idle connection is closed."""
-    connection = short_cut.connect()
-    connection.feed(request(message(1)))
-    connection.protocol.shutdown()
-    assert connection.transport.closed
-
-
 # ── keep-alive ──────────────────────────────────────────────────────────────
-
-KEPT_S = 65.0  # a load balancer often keeps its connections for 60 s
-
-
-@pytest.mark.parametrize("requests", [1, 2, 5])
-def test_idle_connections_are_closed(requests: int, either: Server) -> None:
-    """A connection on which nothing comes after a reply is closed when its time is over."""
-    connection = either.connect()
-    for _ in range(requests):
-        connection.loop.pass_time(KEPT_S - 0.5)
-        connection.feed(QUICK["one value"])
-        connection.finish()
-    connection.loop.pass_time(KEPT_S - 0.5)
-    assert not connection.transport.closed
-    connection.loop.pass_time(0.6)
-    assert connection.transport.closed
-    assert connection.transport.text.count(b"HTTP/1.1 200 ") == requests
-
-
-@pytest.mark.parametrize("name", ["one value", "a run that takes long"])
-@pytest.mark.parametrize("after", ["head", "body"])
-def test_no_clock_while_a_request_comes(name: str, after: str, short_cut: Server) -> None:
-    """A request that comes slowly has all the time that it takes, once it has begun."""
-    connection = short_cut.connect()
-    whole = ALL[name]
-    cut = 5 if after == "head" else len(whole) - 5
-    connection.feed(QUICK["one value"])
-    connection.feed(whole[:cut])
-    connection.loop.pass_time(10 * KEPT_S)
-    assert not connection.transport.closed
-    connection.feed(whole[cut:])
-    connection.finish()
-    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
 
 
 @pytest.mark.parametrize("comes", ["a head", "a request"])
@@ -1042,31 +930,22 @@ def test_no_clock_while_a_request_waits_for_others(short_cut: Server) -> None:
     assert not connection.transport.closed
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_no_clock_while_a_slow_request_is_answered(together: bool, short_cut: Server) -> None:
-    """A slow request that follows a quick one, even at once, has all the time that it takes."""
-    connection = short_cut.connect()
-    requests = [QUICK["one value"], LONG["a run that takes long"]]
-    for segment in [b"".join(requests)] if together else requests:
-        connection.feed(segment)
+@pytest.mark.parametrize("what", ["a slow request", "a large body"])
+def test_no_clock_behind_a_known_head(what: str, short_cut: Server) -> None:
+    """What comes or is answered slowly, and whose head came before, has all its time, too."""
+    connection, segments = large_with_known_head(short_cut)
+    if what == "a slow request":
+        segments = [LONG["a run that takes long"]]
+        for _ in range(2):
+            connection.feed(*segments)
+            connection.finish()
+        connection.transport.written.clear()
+    connection.feed(*segments[:3])
     connection.loop.pass_time(10 * KEPT_S)
     assert not connection.transport.closed
+    connection.feed(*segments[3:])
     connection.finish()
-    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 2
-    connection.loop.pass_time(KEPT_S + 0.1)
-    assert connection.transport.closed
-
-
-def test_no_clock_while_a_slow_request_with_a_known_head_is_answered(short_cut: Server) -> None:
-    """A slow request whose head came before has all the time that it takes, too."""
-    connection = short_cut.connect()
-    for _ in range(3):
-        connection.finish()
-        connection.feed(LONG["a run that takes long"])
-    connection.loop.pass_time(10 * KEPT_S)
-    assert not connection.transport.closed
-    connection.finish()
-    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 3
+    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 1
 
 
 # ── what it costs ───────────────────────────────────────────────────────────
@@ -1162,29 +1041,21 @@ def test_a_large_tensor_is_not_copied(short_cut: Server, session: Doubling) -> N
 
 @pytest.mark.parametrize("model", ["a", "long", "nobody"])
 @pytest.mark.parametrize("step", [2**12, 2**16 + 1, 2**19])
-def test_large_bodies_in_pieces(model: str, step: int, short_cut: Server, long_way: Server) -> None:
-    """A large body is read to its last byte and no further, however it comes, whoever answers."""
-    large = request(LARGE_BINARY, f"/v2/models/{model}/infer", **{LENGTH: LARGE_LENGTH})
-    stream = QUICK["one value"] + large + QUICK["an id"] + large + QUICK["one value"]
-    segments = [stream[start : start + step] for start in range(0, len(stream), step)]
-    assert short_cut.talk(*segments) == long_way.talk(*segments)
-
-
-@pytest.mark.parametrize("model", ["a", "long", "nobody"])
-@pytest.mark.parametrize("step", [2**12, 2**16 + 1, 2**19])
 @pytest.mark.parametrize("kind", ["binary", "JSON"])
-def test_large_bodies_with_known_heads(
+def test_large_bodies_in_pieces(
     kind: str, model: str, step: int, short_cut: Server, long_way: Server
 ) -> None:
-    """They are read to their last byte and no further, and what follows is another request."""
+    """A large body is read to its last byte and no further, however it comes, whoever answers."""
+    large = request(message(*[1.5] * 50_000), f"/v2/models/{model}/infer")
     if kind == "binary":
         large = request(LARGE_BINARY, f"/v2/models/{model}/infer", **{LENGTH: LARGE_LENGTH})
-    else:
-        large = request(message(*[1.5] * 50_000), f"/v2/models/{model}/infer")
-    segments: list[bytes] = []
-    for stream in (large, large, large + QUICK["one value"], large, large, large * 3):
-        segments += [stream[start : start + step] for start in range(0, len(stream), step)]
-    assert short_cut.talk(*segments) == long_way.talk(*segments)
+    small, id_ = QUICK["one value"], QUICK["an id"]
+    for streams in (
+        [small + large + id_ + large + small],
+        [large, large, large + small, large, large, large * 3],  # whose head is known
+    ):
+        segments = [s[at : at + step] for s in streams for at in range(0, len(s), step)]
+        assert short_cut.talk(*segments) == long_way.talk(*segments)
 
 
 def large_with_known_head(server: Server) -> tuple[Connection, list[bytes]]:
@@ -1215,16 +1086,6 @@ def test_a_client_leaves_within_a_large_body(is_known: bool, short_cut: Server) 
     connection.lose()
     assert connection.state.connections == set()
     assert connection.transport.written == []
-
-
-def test_no_clock_while_a_large_body_with_a_known_head_comes(short_cut: Server) -> None:
-    """It has all the time that it takes."""
-    connection, segments = large_with_known_head(short_cut)
-    connection.feed(*segments[:3])
-    connection.loop.pass_time(10 * KEPT_S)
-    assert not connection.transport.closed
-    connection.feed(*segments[3:])
-    assert connection.transport.text.count(b"HTTP/1.1 200 ") == 1
 
 
 def test_a_large_request_takes_room_for_itself_only(short_cut: Server) -> None:

@@ -7,60 +7,55 @@ from workbench.memory.activations import Activations
 MIB = 2**20
 
 
-def test_nothing_is_known_at_first() -> None:
-    """Before the first measurement nothing is measured, nor expected."""
+# "saw 1000 5000": a run on inputs of 1000 bytes took 5000; "expects 600 3000": one on 600 is to
+# take 3000, "?" if nobody can tell; "measured" is what was measured of that size, "worst" the most
+# that it may take, and "most" the most of any.
+LEARNED = {
+    "before the first measurement nothing is measured, nor expected":
+        "measured 100 ?; expects 100 ?; most 0",
+    "other inputs are expected to take as much a byte as what was measured":
+        "saw 1000 5000; expects 1000 5000; expects 600 3000; expects 2000 10000; expects 0 0",
+    "of several sizes the next larger one tells, or the largest: a fixed part fades with size":
+        "saw 10 1000; saw 1000 4000; expects 10 1000; expects 500 2000; expects 4000 16000",
+    "what happened beside a run only adds, so of each size the least of three is believed":
+        "wants 1000; saw 1000 9000; wants 1000; saw 1000 5000; wants 1000; saw 1000 7000;"
+        " enough 1000; enough 1023; wants 1024; expects 1000 5000; most 5000",
+    "the most that a run took is of the size that takes most":
+        "saw 1000 5000; saw 10 200; most 5000",
+    "a run on more than any that was measured is expected to take something, and no more":
+        "saw 1000 5000; measured 500 2500; measured 1023 5115; measured 1024 ?; expects 1024 5120",
+    "at worst it grows with the square of the inputs, from 4 MiB at least; or is that square":
+        f"worst 1000 {4 * MIB}; worst 10000 {10**8}; saw 1000 {MIB}; worst 500 {4 * MIB};"
+        f" worst 10000 {400 * MIB}",
+    "what is forgotten of a size is forgotten of larger ones, and smaller ones stay":
+        "saw 100 1000; saw 1000 10000; saw 10000 100000; forget 1000; most 1000; measured 100 1000;"
+        " measured 1000 ?; forget 1; most 0",
+    "from a small run nobody can tell what one on more than 64 times as much will take":
+        "saw 100 5000; expects 6400 320000; expects 6401 ?",
+    "empty inputs can be measured too, and less than nothing is nothing":
+        "saw 0 -5; expects 0 0; expects 65 ?",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", LEARNED.values(), ids=LEARNED)
+def test_what_is_learned(script: str) -> None:
+    """Each rule, by what runs took and what is told then."""
     learned = Activations()
-    assert learned.measured_nbytes(100) is None
-    assert learned.expected_nbytes(100) is None
-    assert learned.most_nbytes == 0
-
-
-@pytest.mark.parametrize(("asked", "expected"), [(1000, 5000), (600, 3000), (2000, 10_000), (0, 0)])
-def test_grows_with_the_inputs(asked: int, expected: int) -> None:
-    """Smaller and larger inputs are expected to take as much a byte as what was measured."""
-    learned = Activations()
-    learned.observe(1000, 5000)
-    assert learned.expected_nbytes(asked) == expected
-
-
-def test_the_nearest_size_counts() -> None:
-    """Of several sizes the next larger one tells, or the largest: a fixed part fades with size."""
-    learned = Activations()
-    learned.observe(10, 1000)
-    learned.observe(1000, 4000)
-    assert learned.expected_nbytes(10) == 1000
-    assert learned.expected_nbytes(500) == 2000
-    assert learned.expected_nbytes(4000) == 16_000
-
-
-def test_the_least_of_a_size_counts() -> None:
-    """What happened beside a run only adds, so of each size the least is believed."""
-    learned = Activations()
-    for peak in (9000, 5000, 7000):
-        assert learned.wants(1000)
-        learned.observe(1000, peak)
-    assert not learned.wants(1000)
-    assert not learned.wants(1023)
-    assert learned.wants(1024)
-    assert learned.expected_nbytes(1000) == learned.most_nbytes == 5000
-
-
-def test_the_most_of_any_size_is_told() -> None:
-    """The most that a run took is of the size that takes most."""
-    learned = Activations()
-    learned.observe(1000, 5000)
-    learned.observe(10, 200)
-    assert learned.most_nbytes == 5000
-
-
-def test_what_is_larger_was_not_measured() -> None:
-    """A run on more than any that was measured is expected to take something, and no more."""
-    learned = Activations()
-    learned.observe(1000, 5000)
-    assert learned.measured_nbytes(500) == 2500
-    assert learned.measured_nbytes(1023) == 5115
-    assert learned.measured_nbytes(1024) is None
-    assert learned.expected_nbytes(1024) == 5120
+    for step in script.split("; "):
+        verb, *words = step.split()
+        size, *told = (None if word == "?" else int(word) for word in words)
+        match verb:
+            case "saw":
+                learned.observe(size, told[0])
+            case "forget":
+                learned.forget(size)
+            case "most":
+                assert learned.most_nbytes == size
+            case "wants" | "enough":
+                assert learned.wants(size) == (verb == "wants"), step
+            case _:
+                names = {"expects": "expected", "measured": "measured", "worst": "most_possible"}
+                assert getattr(learned, f"{names[verb]}_nbytes")(size) == told[0], step
 
 
 @pytest.mark.parametrize(
@@ -83,42 +78,3 @@ def test_steepness(first: int, second: int, expected: int) -> None:
     told = learned.expected_nbytes(16_000)
     assert told is not None
     assert abs(told / expected - 1) < 0.001
-
-
-def test_the_worst() -> None:
-    """At worst it grows with the square of the inputs, from 4 MiB at least; or is that square."""
-    learned = Activations()
-    assert learned.most_possible_nbytes(1000) == 4 * MIB
-    assert learned.most_possible_nbytes(10_000) == 10**8
-    learned.observe(1000, MIB)
-    assert learned.most_possible_nbytes(500) == 4 * MIB
-    assert learned.most_possible_nbytes(10_000) == 400 * MIB
-
-
-def test_what_was_something_elses() -> None:
-    """What is forgotten of a size is forgotten of larger ones, and smaller ones stay."""
-    learned = Activations()
-    for size in (100, 1000, 10_000):
-        learned.observe(size, 10 * size)
-    learned.forget(1000)
-    assert learned.most_nbytes == 1000
-    assert learned.measured_nbytes(100) == 1000
-    assert learned.measured_nbytes(1000) is None
-    learned.forget(1)
-    assert learned.most_nbytes == 0
-
-
-def test_what_is_far_is_unknown() -> None:
-    """From a small run nobody can tell what one on more than 64 times as much will take."""
-    learned = Activations()
-    learned.observe(100, 5000)
-    assert learned.expected_nbytes(6400) == 320_000
-    assert learned.expected_nbytes(6401) is None
-
-
-def test_inputs_of_no_size() -> None:
-    """Empty inputs can be measured too, and less than nothing is nothing."""
-    learned = Activations()
-    learned.observe(0, -5)
-    assert learned.expected_nbytes(0) == 0
-    assert learned.expected_nbytes(65) is None

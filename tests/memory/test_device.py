@@ -97,13 +97,6 @@ def test_every_absence_has_a_cure(absence: GpuAbsence) -> None:
     assert [one.value for one in GpuAbsence].count(absence.value) == 1
 
 
-def test_reads_the_memory_of_the_right_gpu() -> None:
-    """A GPU is read by its UUID, whatever its number among the visible ones."""
-    gpu, gpus_ = first_gpu(ScriptedNvml(), UUIDS[2])
-    assert gpu.index == 0
-    assert gpus_.read(gpu) == MemoryReading(300, 21, 3)
-
-
 @pytest.mark.parametrize(
     "code", [pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH]
 )
@@ -141,6 +134,7 @@ def test_a_gpu_lost_after_it_was_found(call: str, code: int) -> None:
 def test_the_figures_of_the_right_gpu() -> None:
     """A GPU's figures are its own, in the units that their names say, and so is our memory."""
     gpu, gpus_ = first_gpu(ScriptedNvml(processes={1: 90, os.getpid(): 5}), UUIDS[1])
+    assert (gpu.index, gpus_.read(gpu)) == (0, MemoryReading(200, 14, 2))
     assert gpus_.figures(gpu) == GpuReading(
         utilization=0.51,
         power_watts=101.5,
@@ -172,15 +166,6 @@ def test_a_figure_that_is_not_told(call: str, figure: str, code: int) -> None:
     nvml.failures[call] = code
     assert gpus_.figures(gpu) == replace(whole, **{figure: None})
     assert gpus_.read(gpu) == MemoryReading(100, 7, 1)
-
-
-def test_figures_without_memory() -> None:
-    """A driver that no longer tells of a GPU's memory still tells the rest."""
-    nvml = ScriptedNvml()
-    gpu, gpus_ = first_gpu(nvml)
-    nvml.failures["memory"] = pynvml.NVML_ERROR_NOT_SUPPORTED
-    assert gpus_.read(gpu) is None
-    assert gpus_.figures(gpu).utilization == 0.5
 
 
 def test_a_pynvml_without_a_call() -> None:
@@ -245,20 +230,17 @@ def test_a_gpu_without_instances() -> None:
     assert [device.uuid for device in devices] == list(UUIDS[1:])
 
 
-def test_instances_of_others() -> None:
-    """Instances that this user may not use are none."""
-    nvml = ScriptedNvml(
-        UUIDS[:1], instances={0: ("MIG-cccc",)}, instance=pynvml.NVML_ERROR_NO_PERMISSION
-    )
-    assert visible(None, nvml) is GpuAbsence.NO_INSTANCE
-
-
-def test_the_memory_of_all_instances() -> None:
-    """Whoever may not read the whole GPU's memory, as in a container, still has the instance."""
-    nvml = ScriptedNvml(
-        UUIDS[:1], instances={0: ("MIG-cccc",)}, whole_memory=pynvml.NVML_ERROR_NO_PERMISSION
-    )
-    assert visible(None, nvml) == (Device("cuda", 0, "GPU model 0 MIG", 20, "MIG-cccc"),)
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        ("instance", GpuAbsence.NO_INSTANCE),
+        ("whole_memory", (Device("cuda", 0, "GPU model 0 MIG", 20, "MIG-cccc"),)),
+    ],
+)
+def test_what_a_user_may_not_do(call: str, found: object) -> None:
+    """Instances of others are none; who may not read the whole GPU, as in a container, has them."""
+    failing = {call: pynvml.NVML_ERROR_NO_PERMISSION}
+    assert visible(None, ScriptedNvml(UUIDS[:1], instances={0: ("MIG-cccc",)}, **failing)) == found
 
 
 @pytest.mark.parametrize(

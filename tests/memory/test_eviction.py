@@ -49,33 +49,24 @@ def test_lru_order() -> None:
     assert in_order("lru", *models) == models
 
 
-def test_lfu_order() -> None:
-    """Under LFU the model that was used least of late comes first."""
-    models = [Model(frequency=often) for often in (2.0, 0.5, 8.0)]
-    assert [model.frequency for model in in_order("lfu", *models)] == [0.5, 2.0, 8.0]
+ORDERS = {
+    "used least of late": ("lfu", {"frequency": 0.5}, {"frequency": 2.0}),
+    "large": ("largest", {"nbytes": 40}, {"nbytes": 20}),
+    "of any size": ("largest", {"nbytes": 20}, {"nbytes": 0}),
+    "seldom used": ("cost", {"frequency": 1.0}, {"frequency": 2.0}),
+    "quickly loaded": ("cost", {"load_s": 1.0}, {"load_s": 2.0}),
+    "whose bytes are many": ("cost", {"nbytes": 20}, {"nbytes": 10}),
+    "a byte of it saves less": (
+        "cost", {"nbytes": 20, "load_s": 2.0, "frequency": 1.0}, {"nbytes": 40, "load_s": 5.0}),
+    "never used": ("cost", {"frequency": 0.0}, {"nbytes": 0}),
+}  # fmt: skip
 
 
-def test_largest_order() -> None:
-    """Under 'largest' the model that takes most comes first."""
-    models = [Model(nbytes) for nbytes in (20, 40, 0)]
-    assert [model.nbytes for model in in_order("largest", *models)] == [40, 20, 0]
-
-
-@pytest.mark.parametrize(
-    ("cheap", "dear"),
-    [
-        ({"frequency": 1.0}, {"frequency": 2.0}),
-        ({"load_s": 1.0}, {"load_s": 2.0}),
-        ({"nbytes": 20}, {"nbytes": 10}),
-        ({"nbytes": 20, "load_s": 2.0, "frequency": 1.0}, {"nbytes": 40, "load_s": 5.0}),
-        ({"frequency": 0.0}, {"nbytes": 0}),
-    ],
-    ids=["seldom used", "quickly loaded", "large", "a byte of it saves less", "never used"],
-)
-def test_cost_order(cheap: dict[str, float], dear: dict[str, float]) -> None:
-    """Under 'cost' the model comes first whose bytes save the fewest seconds of loading."""
-    first, last = (Model()._replace(**one) for one in (cheap, dear))
-    assert in_order("cost", last, first) == [first, last]
+@pytest.mark.parametrize(("policy", "first", "last"), ORDERS.values(), ids=ORDERS)
+def test_order(policy: str, first: dict[str, float], last: dict[str, float]) -> None:
+    """Which of two models leaves first under each policy that has a key."""
+    models = [Model()._replace(**one) for one in (first, last)]
+    assert in_order(policy, *reversed(models)) == models
 
 
 def test_frequency() -> None:

@@ -1,5 +1,6 @@
 """The books against the system: what counts as a drift, what is base, and what a run took."""
 
+import re
 import threading
 from contextlib import ExitStack, suppress
 
@@ -15,29 +16,142 @@ A, B, C = (ModelId(name, 1) for name in "abc")
 
 
 class Rig:
-    """A watch over a meter that says what it is told."""
+    """A watch over a meter that says what it is told: of the host, or of a GPU that keeps memory.
 
-    def __init__(self) -> None:
+    It plays steps in words, whose numbers are MiB. ``load a 10`` and ``close a 10`` change the
+    books by so much, and the system as well, unless another number follows; ``run a`` may be
+    ``light``, and ``measured``; ``keep a 5`` is a run for a request, which keeps 5. What happens
+    meanwhile stands in brackets: ``run b { load a 10 100 }``. Other words are what is seen then.
+    """
+
+    def __init__(self, script: str = "", *, gpu: bool = False) -> None:
         self.meter = FakeMeter()
         self.log = EventLog()
-        self.watch = MemoryWatch("cpu", self.meter, self.log)
+        self.reads = 0
+        meter = gpu_meter(self.own) if gpu else self.meter
+        self.watch = MemoryWatch("cuda:0" if gpu else "cpu", meter, self.log, look_s=3600.0)
+        self.grown: list[str] = []
+        self.watch.books_by(
+            lambda model, nbytes: self.grown.append(f"{model.name}:{nbytes // MIB}")
+        )
+        self.peaks: list[int | None] = []
+        self.words: list[str] = []
+        self.play(script)
+
+    def own(self) -> int | None:
+        watch = getattr(self, "watch", None)
+        assert watch is None or not watch._lock.locked(), "a request would wait for the driver"
+        self.reads += 1
+        return self.meter.nbytes
+
+    def play(self, script: str = "") -> None:
+        """Do the steps to the end, or to that of the brackets."""
+        self.words += script.replace(",", "").split()
+        while self.words and (verb := self.words.pop(0)) != "}":
+            try:
+                getattr(self, f"do_{verb}")()
+            except BaseException as error:
+                error.add_note(f"at {verb}, before {' '.join(self.words[:8])}")
+                raise
+
+    def meanwhile(self) -> None:
+        if self.words[:1] == ["{"]:
+            self.words.pop(0)
+            self.play()
+
+    def model(self) -> ModelId:
+        return ModelId(self.words.pop(0), 1)
+
+    def nbytes(self, otherwise: int = 0) -> int:
+        if self.words and re.fullmatch(r"-?\d+", self.words[0]):
+            return int(self.words.pop(0)) * MIB
+        return otherwise
+
+    def flag(self, name: str) -> bool:
+        found = self.words[:1] == [name]
+        del self.words[: int(found)]
+        return found
 
     def take(self, nbytes: int) -> None:
-        assert self.meter.nbytes is not None
-        self.meter.nbytes += nbytes
-
-    def act(self, booked_nbytes: int, taken_nbytes: int, model: ModelId = A) -> None:
-        """A load, or a close, that changes the books by so much, and the system."""
-        if booked_nbytes < 0:
-            with self.watch.close(model, -booked_nbytes):
-                self.take(taken_nbytes)
-            return
-        with self.watch.load(model) as change:
-            change.booked_nbytes = booked_nbytes
-            self.take(taken_nbytes)
+        if self.meter.nbytes is not None:
+            self.meter.nbytes += nbytes
 
     def drifts(self) -> list[object]:
         return [entry.event for entry in self.log.since(0)]
+
+    # ── what happens ──
+
+    def do_load(self) -> None:
+        with self.watch.load(self.model()) as change:
+            change.booked_nbytes = self.nbytes()
+            self.take(self.nbytes(change.booked_nbytes))
+            self.meanwhile()
+
+    def do_close(self) -> None:
+        model, booked_nbytes = self.model(), self.nbytes()
+        with self.watch.close(model, booked_nbytes):
+            self.take(-self.nbytes(booked_nbytes))
+
+    def do_run(self) -> None:
+        model, light, measured = self.model(), self.flag("light"), self.flag("measured")
+        with self.watch.run(model, measure=measured, heavy=not light) as peak:
+            self.meanwhile()
+        self.peaks.append(peak.nbytes)
+
+    def do_keep(self) -> None:
+        with self.watch.keeping(self.model()):
+            self.take(self.nbytes())
+            self.meanwhile()
+
+    def do_take(self) -> None:
+        self.take(self.nbytes())
+
+    def do_free(self) -> None:
+        """So much of what is taken nobody uses."""
+        self.meter.free_nbytes = self.nbytes()
+
+    def do_most(self) -> None:
+        """So much is taken for a moment."""
+        self.meter.most_nbytes = self.nbytes()
+
+    def do_disturb(self) -> None:
+        self.watch.disturb()
+
+    def do_grown(self) -> None:
+        self.watch.grown(self.nbytes())
+
+    def do_look(self) -> None:
+        self.watch.look()
+
+    # ── what is seen ──
+
+    def do_surplus(self) -> None:
+        assert self.watch.surplus_nbytes == self.nbytes()
+
+    def do_base(self) -> None:
+        assert self.watch.base_nbytes() == self.nbytes()
+
+    def do_drifts(self) -> None:
+        """So many events of drifts there were."""
+        assert len(self.drifts()) == int(self.words.pop(0))
+
+    def do_told(self) -> None:
+        """The first of them: what the books said, and the system."""
+        assert self.drifts()[0] == MemoryDrifted("cpu", self.nbytes(), self.nbytes())
+
+    def do_measured(self) -> None:
+        """What the last run took."""
+        assert self.peaks.pop() == self.nbytes()
+        self.peaks.clear()
+
+    def do_unmeasured(self) -> None:
+        assert set(self.peaks) == {None}
+        self.peaks.clear()
+
+    def do_booked(self) -> None:
+        """What the watch booked of runs."""
+        told = self.words.pop(0)
+        assert ",".join(self.grown) == told.replace("nothing", "")
 
 
 @pytest.fixture
@@ -45,12 +159,100 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_the_books_agree(rig: Rig) -> None:
-    """What loads take and closes give back is no surplus if the books say the same."""
-    rig.act(100 * MIB, 101 * MIB)
-    rig.act(200 * MIB, 200 * MIB)
-    rig.act(-100 * MIB, -100 * MIB)
-    assert rig.watch.surplus_nbytes == MIB
+LOADS = {
+    "what loads take and closes give back is no surplus if the books say the same":
+        "load a 100 101, load a 200, close a 100, surplus 1, drifts 0",
+    "more than 5 % beside the books is told once, and again only after it was over":
+        "load a 500, load a 100, close a 100 81, drifts 0, load a 0 7, drifts 1, told 500 526,"
+        " load a 10, drifts 1, load a 0 -26, load a 0 40, drifts 2",
+    "memory that does not come back is a drift, and then, with no model left, nobody's":
+        "load a 100, close a 100 60, told 0 40, surplus 0, base 40",
+    "books that say too much are a drift too; small change is none":
+        "load a 1 17, drifts 0, load a 100 49, told 101 66",
+    "where more came back than the models had, the event says 0, and the base is 0":
+        "load a 100, load a 0 -130, told 100 0, take -1, base 0",
+    "memory that is taken while no model comes or goes belongs to none":
+        "take 30, load a 10 11, take 500, load a 10, surplus 1, base 530",
+    "loads that overlap are held against the system together":
+        "load a 10 30 { load b 20 -1, surplus 0, take 2 }, surplus 1",
+    "beside a run the books of a load are believed":
+        "run c { load a 10 100 }, surplus 0, load b 10 11, surplus 1",
+    "also if the run came later":
+        "load a 10 100 { run c }, surplus 0, load b 10 11, surplus 1",
+    "or a large request":
+        "load a 10 100 { disturb }, surplus 0, load b 10 11, surplus 1",
+    "a run that is known to take little disturbs nothing":
+        "run c light { load a 10 11 }, surplus 1",
+    "a model whose load could not be compared is not at its close either, time and again":
+        f"load b 1, {'run c { load a 388 400 }, close a 388 400, ' * 20} surplus 0, drifts 0",
+    "a load that was not compared says nothing of earlier ones, nor of its model's next":
+        "load b 10, run c { load a 100 150 }, close a 100 150, surplus 0, load a 100,"
+        " close a 100 99, surplus 1, load c 100, close b 10 8, surplus 3",
+    "a model that ran on the host is compared at its close":
+        "load b 1, load a 10, run a, close a 10 8, surplus 2",
+    "while a model loads, what it takes is not counted as nobody's":
+        "take 30, load b 10, load a 0 { load c 20 900, base 30 }",
+    "what nobody uses is given back before a load begins, else it would be the model's":
+        "take 5, free 5, load a 10, surplus 0, base 0",
+    "memory that a run took for good is the books' from then on, and no base":
+        "take 10, grown 10, base 0",
+}  # fmt: skip
+
+RUNS = {
+    "the most that was taken during a run is the run's, if it is to be measured":
+        "take 7, run a measured { most 12 }, measured 5, run a { most 12 }, unmeasured",
+    "a light run beside it does not keep a run from being measured":
+        "run a measured { run b light { most 12 } }, measured 12",
+    "a heavy one does": "run a light measured { run b }, unmeasured",
+    "of runs that overlap nobody can say who took what":
+        "run a measured { run a measured }, unmeasured",
+    "nor beside a load": "run a measured { load b 0 }, unmeasured",
+    "nor within one": "load b 0 { run a measured }, unmeasured",
+}  # fmt: skip
+
+ON_A_GPU = {
+    "where runs keep what nobody could measure, the close is not compared":
+        "load b 10, load a 100, run a { run a { take 50 } }, close a 100 150, surplus 0, drifts 0",
+    "what runs kept is booked before the next load, and is not that model's":
+        "load a 100, keep a 30, load b 50, booked a:30, surplus 0, close a 130, surplus 0, base 0",
+    "a model that is closed when its memory is seen to be back leaves the books as they are":
+        "load b 400, load a 100, keep a 50, look, take -50, close a 150 100, booked a:50,"
+        " surplus 0, base 0, drifts 0",
+    "a run before the model takes requests is measured on the spot":
+        "load a 100, run a measured { take 20 }, measured 20, grown 20, keep a 5, look, booked a:5",
+    "what a load takes is no run's":
+        "load b 100, load a 0 { keep b 50 { look } }, booked nothing",
+    "beside runs for requests no load is compared, and no run measured":
+        "load b 100, keep b { load a 100 150 }, load c 100 150 { keep b },"
+        " keep b { run c measured }, unmeasured, run c measured { keep b }, unmeasured, surplus 0,"
+        " load d 50, load e 100 150, surplus 50",
+    "what two models kept together is booked on neither, and neither is compared":
+        "load c 400, load a 100, load b 100, keep a { keep b 50 }, look, booked nothing,"
+        " close a 100 130, surplus 0",
+    "what comes back after a model was closed was not what its runs kept":
+        "take 30, load b 100, load a 100, keep a 30, look, close a 130, take -10, look,"
+        " booked a:30, base 20",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", [*LOADS.values(), *RUNS.values()], ids=[*LOADS, *RUNS])
+def test_on_the_host(script: str) -> None:
+    """Each rule of the books against the system, by the steps that show it."""
+    Rig(script)
+
+
+@pytest.mark.parametrize("script", ON_A_GPU.values(), ids=ON_A_GPU)
+def test_on_a_gpu(script: str) -> None:
+    """Each rule of what runs keep of a GPU's memory, by the steps that show it."""
+    Rig(script, gpu=True)
+
+
+def test_many_small_models(rig: Rig) -> None:
+    """The books are rough on small models: of many of them that adds up to no drift."""
+    for _ in range(400):
+        with rig.watch.load(A) as change:
+            change.booked_nbytes = 131 << 10
+            rig.take(62 << 10)
     assert rig.drifts() == []
 
 
@@ -119,172 +321,6 @@ def test_a_load_that_began_beside_another(rig: Rig) -> None:
     assert (change.booked_nbytes, change.peak_nbytes) == (100 * MIB, None)
 
 
-def test_a_drift_is_told_once(rig: Rig) -> None:
-    """More than 5 % beside the books is an event; it is told again only after it was over."""
-    rig.act(500 * MIB, 500 * MIB)
-    rig.act(100 * MIB, 100 * MIB)
-    rig.act(-100 * MIB, -81 * MIB)
-    assert rig.drifts() == []
-    rig.act(0, 7 * MIB)
-    assert rig.drifts() == [MemoryDrifted("cpu", 500 * MIB, 526 * MIB)]
-    rig.act(10 * MIB, 10 * MIB)
-    assert len(rig.drifts()) == 1
-    rig.act(0, -26 * MIB)
-    rig.act(0, 40 * MIB)
-    assert len(rig.drifts()) == 2
-
-
-def test_what_unloads_leave_behind(rig: Rig) -> None:
-    """Memory that does not come back is a drift, and then, with no model left, nobody's."""
-    rig.act(100 * MIB, 100 * MIB)
-    rig.act(-100 * MIB, -60 * MIB)
-    assert rig.drifts() == [MemoryDrifted("cpu", 0, 40 * MIB)]
-    assert rig.watch.surplus_nbytes == 0
-    assert rig.watch.base_nbytes() == 40 * MIB
-
-
-def test_less_than_the_books(rig: Rig) -> None:
-    """Books that say too much are a drift too; small change is none, however small the books."""
-    rig.act(MIB, 17 * MIB)
-    assert rig.drifts() == []
-    rig.act(100 * MIB, 49 * MIB)
-    assert rig.drifts() == [MemoryDrifted("cpu", 101 * MIB, 66 * MIB)]
-
-
-def test_the_system_never_tells_less_than_nothing(rig: Rig) -> None:
-    """Where more came back than the models had, the event says 0, and the base is 0."""
-    rig.act(100 * MIB, 100 * MIB)
-    rig.act(0, -130 * MIB)
-    assert rig.drifts() == [MemoryDrifted("cpu", 100 * MIB, 0)]
-    rig.take(-MIB)
-    assert rig.watch.base_nbytes() == 0
-
-
-def test_many_small_models(rig: Rig) -> None:
-    """The books are rough on small models: of many of them that adds up to no drift."""
-    for _ in range(400):
-        rig.act(131 << 10, 62 << 10)
-    assert rig.drifts() == []
-
-
-def test_what_a_notebook_takes_is_base(rig: Rig) -> None:
-    """Memory that is taken while no model comes or goes belongs to none."""
-    rig.take(30 * MIB)
-    rig.act(10 * MIB, 11 * MIB)
-    rig.take(500 * MIB)
-    rig.act(10 * MIB, 10 * MIB)
-    assert rig.watch.surplus_nbytes == MIB
-    assert rig.watch.base_nbytes() == 530 * MIB
-
-
-def test_loads_at_once_are_one(rig: Rig) -> None:
-    """Of loads that overlap, all together are held against the system."""
-    with rig.watch.load(A) as first:
-        rig.take(30 * MIB)
-        with rig.watch.load(B) as second:
-            second.booked_nbytes = 20 * MIB
-            rig.take(-MIB)
-        assert rig.watch.surplus_nbytes == 0
-        first.booked_nbytes = 10 * MIB
-        rig.take(2 * MIB)
-    assert rig.watch.surplus_nbytes == MIB
-
-
-@pytest.mark.parametrize("when", ["before", "during", "request"])
-def test_a_run_meanwhile(rig: Rig, when: str) -> None:
-    """Where a run or a request took memory during a load, the books are believed."""
-    if when == "before":
-        with rig.watch.run(C):
-            rig.act(10 * MIB, 100 * MIB)
-    else:
-        with rig.watch.load(A) as change:
-            change.booked_nbytes = 10 * MIB
-            rig.take(100 * MIB)
-            if when == "request":
-                rig.watch.disturb()
-            else:
-                with rig.watch.run(C):
-                    pass
-    assert rig.watch.surplus_nbytes == 0
-    rig.act(10 * MIB, 11 * MIB, B)
-    assert rig.watch.surplus_nbytes == MIB
-
-
-def test_a_light_run_meanwhile(rig: Rig) -> None:
-    """A run that is known to take little disturbs nothing."""
-    with rig.watch.run(C, heavy=False):
-        rig.act(10 * MIB, 11 * MIB)
-    assert rig.watch.surplus_nbytes == MIB
-
-
-def test_who_was_not_compared_is_not_compared(rig: Rig) -> None:
-    """A model whose load could not be compared is not at its close either, time and again."""
-    rig.act(MIB, MIB, B)
-    for _ in range(20):
-        with rig.watch.run(C):
-            rig.act(388 * MIB, 400 * MIB)
-        rig.act(-388 * MIB, -400 * MIB)
-    assert rig.watch.surplus_nbytes == 0
-    assert rig.drifts() == []
-
-
-def test_those_compared_before_are_compared(rig: Rig) -> None:
-    """A load that was not compared says nothing of earlier ones, nor of its model's next."""
-    rig.act(10 * MIB, 10 * MIB, B)
-    with rig.watch.run(C):
-        rig.act(100 * MIB, 150 * MIB)
-    rig.act(-100 * MIB, -150 * MIB)
-    assert rig.watch.surplus_nbytes == 0
-    rig.act(100 * MIB, 100 * MIB)
-    rig.act(-100 * MIB, -99 * MIB)
-    assert rig.watch.surplus_nbytes == MIB
-    rig.act(100 * MIB, 100 * MIB, C)
-    rig.act(-10 * MIB, -8 * MIB, B)
-    assert rig.watch.surplus_nbytes == 3 * MIB
-
-
-def test_on_the_host_runs_keep_nothing(rig: Rig) -> None:
-    """A model that ran is compared at its close."""
-    rig.act(MIB, MIB, B)
-    rig.act(10 * MIB, 10 * MIB)
-    with rig.watch.run(A):
-        pass
-    rig.act(-10 * MIB, -8 * MIB)
-    assert rig.watch.surplus_nbytes == 2 * MIB
-
-
-def test_what_runs_kept_unmeasured() -> None:
-    """Where runs keep what they took and nobody could measure it, the close is not compared."""
-    rig = Rig()
-    rig.meter.keeps = True
-    rig.watch = MemoryWatch("cuda:0", rig.meter, rig.log)
-    rig.act(10 * MIB, 10 * MIB, B)
-    rig.act(100 * MIB, 100 * MIB)
-    with rig.watch.run(A), rig.watch.run(A):
-        rig.take(50 * MIB)
-    rig.act(-100 * MIB, -150 * MIB)
-    assert rig.watch.surplus_nbytes == 0
-    assert rig.drifts() == []
-
-
-def test_the_base_while_models_come(rig: Rig) -> None:
-    """While a model loads, what it takes is not counted as nobody's."""
-    rig.take(30 * MIB)
-    rig.act(10 * MIB, 10 * MIB, B)
-    with rig.watch.load(A):
-        rig.act(20 * MIB, 900 * MIB, C)
-        assert rig.watch.base_nbytes() == 30 * MIB
-
-
-def test_what_is_free_is_given_back_first(rig: Rig) -> None:
-    """What nobody uses is given back before a load begins, else it would be the model's."""
-    rig.take(5 * MIB)
-    rig.meter.free_nbytes = 5 * MIB
-    rig.act(10 * MIB, 10 * MIB)
-    assert rig.watch.surplus_nbytes == 0
-    assert rig.watch.base_nbytes() == 0
-
-
 def test_where_the_system_says_nothing(rig: Rig) -> None:
     """Without a reading there is no surplus and no base."""
     rig.meter.nbytes = None
@@ -297,45 +333,11 @@ def test_where_the_system_says_nothing(rig: Rig) -> None:
 
 def test_a_failed_load(rig: Rig) -> None:
     """A load that fails changes no books, and what it leaves behind is a surplus."""
-    rig.act(MIB, MIB)
+    rig.play("load a 1")
     with suppress(RuntimeError), rig.watch.load(B):
         rig.take(2 * MIB)
         raise RuntimeError
     assert rig.watch.surplus_nbytes == 2 * MIB
-
-
-def test_a_run_alone_is_measured(rig: Rig) -> None:
-    """The most that the process took during a run is the run's, if nothing else went on."""
-    rig.meter.nbytes = 7 * MIB
-    with rig.watch.run(A, measure=True) as peak:
-        rig.meter.most_nbytes = 12 * MIB
-    assert peak.nbytes == 5 * MIB
-    with rig.watch.run(A) as unmeasured:
-        rig.meter.most_nbytes = 12 * MIB
-    assert unmeasured.nbytes is None
-
-
-def test_light_runs_at_once(rig: Rig) -> None:
-    """A light run beside it does not keep a run from being measured; a heavy one does."""
-    with rig.watch.run(A, measure=True) as peak, rig.watch.run(B, heavy=False):
-        rig.meter.most_nbytes = 12 * MIB
-    assert peak.nbytes == 12 * MIB
-    with rig.watch.run(A, measure=True, heavy=False) as light, rig.watch.run(B):
-        pass
-    assert light.nbytes is None
-
-
-def test_runs_at_once_are_not_measured(rig: Rig) -> None:
-    """Of runs and loads that overlap nobody can say who took what."""
-    with rig.watch.run(A, measure=True) as first, rig.watch.run(A, measure=True) as second:
-        pass
-    assert first.nbytes is second.nbytes is None
-    with rig.watch.run(A, measure=True) as disturbed, rig.watch.load(B):
-        pass
-    assert disturbed.nbytes is None
-    with rig.watch.load(B), rig.watch.run(A, measure=True) as during:
-        pass
-    assert during.nbytes is None
 
 
 def test_a_run_that_fails_ends(rig: Rig) -> None:
@@ -345,13 +347,6 @@ def test_a_run_that_fails_ends(rig: Rig) -> None:
     with rig.watch.run(A, measure=True) as peak:
         pass
     assert peak.nbytes == 0
-
-
-def test_what_runs_keep_is_booked(rig: Rig) -> None:
-    """Memory that a run took for good is the books' from then on, and no base."""
-    rig.take(10 * MIB)
-    rig.watch.grown(10 * MIB)
-    assert rig.watch.base_nbytes() == 0
 
 
 def test_the_hosts_meter() -> None:
@@ -378,175 +373,46 @@ def test_a_gpus_meter() -> None:
     assert (meter.read(), meter.begin_peak(), meter.end_peak()) == (5, 6, 9)
 
 
-class Gpu:
-    """A watch over a driver that tells *nbytes*; *grown* is what it books."""
-
-    def __init__(self, nbytes: int | None = 0) -> None:
-        self.nbytes = nbytes
-        self.reads = 0
-        self.grown: list[tuple[ModelId, int]] = []
-        self.log = EventLog()
-        self.watch = MemoryWatch("cuda:0", gpu_meter(self._own), self.log, look_s=3600.0)
-        self.watch.books_by(lambda model, nbytes: self.grown.append((model, nbytes)))
-
-    def _own(self) -> int | None:
-        watch = getattr(self, "watch", None)
-        assert watch is None or not watch._lock.locked(), "a request would wait for the driver"
-        self.reads += 1
-        return self.nbytes
-
-    def load(self, nbytes: int, model: ModelId = A) -> None:
-        with self.watch.load(model) as change:
-            change.booked_nbytes = nbytes
-            self.take(nbytes)
-
-    def take(self, nbytes: int) -> None:
-        if self.nbytes is not None:
-            self.nbytes += nbytes
-
-    def run(self, nbytes: int, model: ModelId = A) -> None:
-        with self.watch.keeping(model):
-            self.take(nbytes)
-
-
 def test_runs_for_requests_ask_no_driver() -> None:
     """What runs keep is booked by the next look; the run itself asks the driver for nothing."""
-    gpu = Gpu(10)
-    gpu.load(100)
+    gpu = Rig("take 10, load a 100", gpu=True)
     reads = gpu.reads
-    gpu.run(30)
-    assert gpu.reads == reads
-    assert gpu.grown == []
-    gpu.watch.look()
-    assert gpu.grown == [(A, 30)]
-    assert gpu.watch.base_nbytes() == 10
-
-
-def test_the_next_load_looks_first() -> None:
-    """What runs kept is booked before the next model is loaded, and is not that model's."""
-    gpu = Gpu()
-    gpu.load(100)
-    gpu.run(30)
-    gpu.load(50, B)
-    assert gpu.grown == [(A, 30)]
-    assert gpu.watch.surplus_nbytes == 0
-    with gpu.watch.close(A, 130):
-        gpu.take(-130)
-    assert gpu.watch.surplus_nbytes == gpu.watch.base_nbytes() == 0
+    gpu.play("keep a 30")
+    assert (gpu.reads, gpu.grown) == (reads, [])
+    gpu.play("look, booked a:30, base 10")
 
 
 def test_a_driver_that_does_not_tell_of_us() -> None:
     """Where the driver does not list this process, nothing is booked, and nothing is a drift."""
-    gpu = Gpu(None)
-    gpu.load(100)
-    gpu.run(30)
-    gpu.watch.look()
-    with gpu.watch.close(A, 100):
-        pass
-    assert gpu.grown == []
-    assert not gpu.log.since(0)
+    gpu = Rig(gpu=True)
+    gpu.meter.nbytes = None
+    gpu.words = [
+        "load",
+        "a",
+        "100",
+        "keep",
+        "a",
+        "30",
+        "look",
+        "close",
+        "a",
+        "100",
+        "booked",
+        "nothing",
+        "drifts",
+        "0",
+    ]
+    gpu.play()
     assert gpu.watch.base_nbytes() is None
-
-
-def test_what_is_given_back_at_the_close() -> None:
-    """A model that is closed when its memory is seen to be back leaves the books as they are."""
-    gpu = Gpu()
-    gpu.load(400 * MIB, B)
-    gpu.load(100 * MIB)
-    gpu.run(50 * MIB)
-    gpu.watch.look()
-    gpu.take(-50 * MIB)
-    with gpu.watch.close(A, 150 * MIB):
-        gpu.take(-100 * MIB)
-    assert gpu.grown == [(A, 50 * MIB)]
-    assert gpu.watch.surplus_nbytes == 0
-    assert gpu.watch.base_nbytes() == 0
-    assert not gpu.log.since(0)
-
-
-def test_a_warm_up_is_measured_on_the_spot() -> None:
-    """A run before the model takes requests may ask the driver, but not under the lock."""
-    gpu = Gpu()
-    gpu.load(100)
-    with gpu.watch.run(A, measure=True) as peak:
-        gpu.take(20)
-    assert peak.nbytes == 20
-    gpu.watch.grown(20)
-    gpu.run(5)
-    gpu.watch.look()
-    assert gpu.grown == [(A, 5)]
 
 
 def test_a_load_on_a_gpu_is_not_measured() -> None:
     """Its first model takes what the driver needs for all of them."""
-    gpu = Gpu()
+    gpu = Rig(gpu=True)
     with gpu.watch.load(A) as change:
         change.booked_nbytes = 100 * MIB
         gpu.take(150 * MIB)
     assert (change.booked_nbytes, change.peak_nbytes) == (100 * MIB, None)
-
-
-def test_no_look_during_a_load() -> None:
-    """What it takes is no run's."""
-    gpu = Gpu()
-    gpu.load(100, B)
-    with gpu.watch.load(A), gpu.watch.keeping(B):
-        gpu.take(50)
-        gpu.watch.look()
-    assert gpu.grown == []
-
-
-def test_runs_for_requests_disturb() -> None:
-    """A load beside them is not compared, nor is a warm-up measured; the next load is compared."""
-    gpu = Gpu()
-    gpu.load(100, B)
-    with gpu.watch.keeping(B), gpu.watch.load(A) as change:
-        change.booked_nbytes = 100
-        gpu.take(150)
-    with gpu.watch.load(C) as change, gpu.watch.keeping(B):
-        change.booked_nbytes = 100
-        gpu.take(150)
-    with gpu.watch.keeping(B), gpu.watch.run(C, measure=True) as beside:
-        pass
-    with gpu.watch.run(C, measure=True) as before, gpu.watch.keeping(B):
-        pass
-    assert gpu.watch.surplus_nbytes == 0
-    assert beside.nbytes is before.nbytes is None
-    gpu.load(50, ModelId("d", 1))
-    with gpu.watch.load(ModelId("e", 1)) as change:
-        change.booked_nbytes = 100
-        gpu.take(150)
-    assert gpu.watch.surplus_nbytes == 50
-
-
-def test_what_runs_kept_together() -> None:
-    """Where nobody can tell whose it is, neither model is compared at its close."""
-    gpu = Gpu()
-    gpu.load(400, C)
-    gpu.load(100)
-    gpu.load(100, B)
-    with gpu.watch.keeping(A):
-        gpu.run(50, B)
-    gpu.watch.look()
-    assert gpu.grown == []
-    with gpu.watch.close(A, 100):
-        gpu.take(-130)
-    assert gpu.watch.surplus_nbytes == 0
-
-
-def test_a_closed_model_gives_nothing_back() -> None:
-    """What comes back later was not what its runs kept."""
-    gpu = Gpu(30)
-    gpu.load(100, B)
-    gpu.load(100)
-    gpu.run(30)
-    gpu.watch.look()
-    with gpu.watch.close(A, 130):
-        gpu.take(-130)
-    gpu.take(-10)
-    gpu.watch.look()
-    assert gpu.grown == [(A, 30)]
-    assert gpu.watch.base_nbytes() == 20
 
 
 def test_nobody_looks_where_the_driver_does_not_tell() -> None:

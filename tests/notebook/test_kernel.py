@@ -154,20 +154,6 @@ def test_settings_are_completed(kernel: Kernel) -> None:
         assert f"{option.name}=" in reply["content"]["matches"]
 
 
-def test_an_error_says_its_line(kernel: Kernel) -> None:
-    """In a longer cell, also below %%time, an error of a magic names the line of the cell."""
-    kernel.start()
-    told: list[str] = []
-
-    def hear(message: dict[str, Any]) -> None:
-        told.append(message["content"].get("text", ""))
-
-    for cell in ("x = 1\n%workbench load vine", "%%time\n%workbench load vine"):
-        told.clear()
-        kernel.client.execute_interactive(cell, output_hook=hear, timeout=120, stop_on_error=False)
-        assert "(line 2 of the cell)" in "".join(told)
-
-
 SLOW = """import pathlib, time
 from workbench.core.lifecycle.sources import Sources
 def slow(*_):
@@ -226,29 +212,6 @@ def test_subprocesses_and_forks(kernel: Kernel) -> None:
     )
     assert told == "False 0\n"
     assert is_live(url)
-
-
-def test_text_only_front_ends(kernel: Kernel) -> None:
-    """Every object that a cell may show has text."""
-    kernel.start()
-    kernel.run("_ = wb.load('wine')")
-    for expression in ("wb", "wb.models", "wb.events", "wb.models[0]", "wb.load('wine')"):
-        assert kernel.run(expression).strip()
-
-
-def test_a_function_of_the_notebook(kernel: Kernel) -> None:
-    """A function of a cell is served over HTTP, and its new version after the cell ran again."""
-    url = kernel.start()
-    cell = (
-        "@wb.model(inputs={'x': ('FP32', [-1])}, outputs={'y': ('FP32', [-1])})\n"
-        "def scale(x):\n"
-        "    return x * %d\n"
-    )
-    body = {"inputs": [{"name": "x", "shape": [2], "datatype": "FP32", "data": [1, 2]}]}
-    for factor in (2, 3):
-        kernel.run(cell % factor)
-        answer = httpx.post(f"{url}/v2/models/scale/infer", json=body).json()
-        assert answer["outputs"][0]["data"] == [factor, 2 * factor]
 
 
 def test_kernel_restart_frees_the_port(own_kernel: Kernel) -> None:
@@ -312,25 +275,6 @@ def test_the_dashboard_outlives_interrupts(kernel: Kernel) -> None:
         "print(shown in board._live.value or (ready, board._live.value), board._told)"
     )
     assert told == "True set()\n"
-
-
-def test_a_plan_outlives_its_kernel(kernel: Kernel) -> None:
-    """It is an output without widgets."""
-    kernel.start()
-    kernel.run(
-        "for _ in range(9): _ = wb.infer('wine', [[0.0] * 13]), wb.infer('digits', [[0.0] * 64])"
-    )
-    shown: list[dict[str, Any]] = []
-
-    def hear(message: dict[str, Any]) -> None:
-        if message["msg_type"] in ("display_data", "execute_result"):
-            shown.append(message["content"]["data"])
-
-    kernel.client.execute_interactive("plan = wb.plan(); plan", output_hook=hear, timeout=120)
-    told = [each for each in shown if "<progress" not in each.get("text/html", "")]  # if slow
-    (plan,) = [each for each in told if any(each.values())]
-    assert set(plan) == {"text/plain", "text/html"}
-    assert kernel.run("print(plan is Out.get(max(Out)))") == "True\n"
 
 
 @pytest.mark.parametrize(

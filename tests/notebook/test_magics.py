@@ -51,29 +51,6 @@ def test_endpoint_is_shown(shell: Any) -> None:
     assert "LoadedModelCount 1" in repr(run(shell, "endpoint"))
 
 
-def test_the_rules_of_the_memory_change(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Budget, evict and keep-alive show the present value, and take another."""
-    server = run(shell, "start sample_models --budget 64MiB")
-    capsys.readouterr()
-    for line in ("budget", "budget 32MiB", "evict", "evict cost", "keep-alive", "keep-alive 5min"):
-        run(shell, line)
-    assert capsys.readouterr().out.splitlines() == [
-        "models may take 64.0 MiB",
-        "models may take 32.0 MiB",
-        "evicted first: least recently used (lru)",
-        "evicted first: least loading saved for its memory (cost)",
-        "idle models stay loaded: until room is needed",
-        "idle models stay loaded: 5 min",
-    ]
-    assert (server.budget, server.evict, server.keep_alive) == (32 * 2**20, "cost", 300.0)
-    run(shell, "budget 48 MiB")
-    assert server.budget == 48 * 2**20
-    with pytest.raises(UsageError, match="'mru' is not one of lru"):
-        run(shell, "evict mru")
-    with pytest.raises(UsageError, match=r"^%workbench keep-alive: 'soon' is not a span of time"):
-        run(shell, "keep-alive soon")
-
-
 def test_infer_takes_the_cell_as_input(shell: Any) -> None:
     """The value at the end of the cell is the input; what the cell defines stays."""
     run(shell, "start sample_models --budget 64MiB")
@@ -98,14 +75,6 @@ def test_infer_takes_the_cell_as_input(shell: Any) -> None:
         run(shell, "infer wine")
     with pytest.raises(ZeroDivisionError):  # an error of the user's own code is theirs
         infer("infer wine", "1 / 0")
-
-
-def test_a_place_that_cannot_be_written(shell: Any, tmp_path: Path) -> None:
-    """To save there is refused in one line with the system's reason."""
-    run(shell, "start sample_models --budget 64MiB")
-    (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=r"^%workbench save: .*/file/a.*: Not a directory$"):
-        run(shell, f"save wine {tmp_path}/file/a")
 
 
 def test_an_error_of_the_cell_shows_its_line(shell: Any) -> None:
@@ -159,14 +128,99 @@ def test_start_serves(shell: Any) -> None:
     assert httpx.get(f"{server.url}/v2/health/ready").status_code == 200
 
 
-def test_start_says_what_it_serves(
-    shell: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+SESSIONS: dict[str, list[tuple[str, str]]] = {
+    "budget, evict and keep-alive show the present value, and take another": [
+        ("start sample_models --budget 64MiB", ""),
+        ("budget", r"^models may take 64\.0 MiB\n$"),
+        ("budget 32MiB", r"^models may take 32\.0 MiB\n$"),
+        ("budget 48 MiB", r"^models may take 48\.0 MiB\n$"),
+        ("evict", r"^evicted first: least recently used \(lru\)\n$"),
+        ("evict cost", r"^evicted first: least loading saved for its memory \(cost\)\n$"),
+        ("evict mru", r"^! .*'mru' is not one of lru"),
+        ("keep-alive", r"^idle models stay loaded: until room is needed\n$"),
+        ("keep-alive 5min", r"^idle models stay loaded: 5 min\n$"),
+        ("keep-alive soon", r"^! %workbench keep-alive: 'soon' is not a span of time"),
+    ],
+    "start says where, and how many models; if there is none, what to do": [
+        ("start sample_models", r"^serving 7 models at http://127\.0\.0\.1:\d+\n"),
+        ("restart {tmp}", "put ONNX files into {tmp}"),
+    ],
+    "of a server with gRPC all of these say its address too": [
+        (
+            "start sample_models --grpc-port 0",
+            r"^serving 7 models at http\S+ and gRPC at \S+:\d+\n",
+        ),
+        ("start sample_models --grpc-port 0", r"^already running at http\S+ and gRPC at \S+ for "),
+        ("status", r"(?s)^workbench http\S+ and gRPC at (\S+) with 7 models: .*<.*gRPC at \1"),
+    ],
+    "a second start is the same server, unless its options are others": [
+        ("start sample_models --budget 64MiB", ""),
+        ("start sample_models --budget 65536KiB", r"^already running at http\S+ for \d+ s\n"),
+        ("start", r"^already running"),
+        ("start sample_models --budget 32MiB", r"^! .*budget is 64.0 MiB, not 32.0 MiB.*restart"),
+    ],
+    "without a verb it is the running server, or says how to start one": [
+        ("", "%workbench start FOLDER"),
+        ("start sample_models", ""),
+        ("", r"(?s)^workbench (http\S+) with 7 models.*<.*\1"),
+    ],
+    "start after a stop starts the same server, with the same options or with others": [
+        ("start sample_models --budget 64MiB", ""),
+        ("stop", "^stopped\n$"),
+        ("stop", "^no server is running\n$"),
+        ("start", r"^serving 7 models"),
+        ("budget", r"64\.0 MiB"),
+        ("stop", ""),
+        ("start --budget 32MiB", r"^serving 7 models"),
+        ("budget", r"32\.0 MiB"),
+    ],
+    "options that were not given again are named, unless they are the defaults": [
+        ("start sample_models --budget 64MiB --evict lfu", ""),
+        ("stop", ""),
+        ("start sample_models --budget 32MiB", r"\nwith the options .* had before: evict lfu\n"),
+    ],
+    "a mistake in the options of a restart leaves the running server alone": [
+        ("start sample_models", ""),
+        ("restart --budget much", "^! "),
+        ("restart nowhere", "^! "),
+        ("restart --port 1 --device vax", "^! "),
+        ("status", "^workbench http"),
+    ],
+    "models are loaded, pinned and unloaded by name, with or without the version": [
+        ("start sample_models", ""),
+        ("load wine", " ready "),
+        ("pin wine 1", r"wine \*"),
+        ("unpin wine", r"(?s)^(?!.*wine \*)"),
+        ("unload wine", "not loaded"),
+    ],
+    "to save where nothing can be written is refused with the system's reason": [
+        ("start sample_models", ""),
+        ("save wine README.md/a", r"^! %workbench save: .*README\.md/a.*: Not a directory$"),
+    ],
+}
+
+
+@pytest.mark.parametrize("session", SESSIONS.values(), ids=SESSIONS)
+def test_a_session(
+    shell: Any,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    session: list[tuple[str, str]],
 ) -> None:
-    """Start says where, and how many models; if none, what to do."""
-    server = run(shell, "start sample_models")
-    assert capsys.readouterr().out == f"serving 7 models at {server.url}\n"
-    run(shell, f"restart {tmp_path}")
-    assert f"put ONNX files into {tmp_path}" in capsys.readouterr().out
+    """What lines of one session print and show; a mistake is one line. The server stays one."""
+    servers = set()
+    for line, told in session:
+        try:
+            shown = run(shell, line.format(tmp=tmp_path))
+        except UsageError as error:
+            seen = f"! {error}"
+            assert "\n" not in seen
+        else:
+            seen = capsys.readouterr().out
+            seen += "" if shown is None else repr(shown) + shown._repr_html_()
+        assert re.search(told.replace("{tmp}", str(tmp_path)), seen), (line, seen)
+        servers.add(getattr(shell, "_workbench", None))
+    assert len(servers - {None}) == 1
 
 
 def test_start_says_which_models_are_broken(
@@ -178,27 +232,6 @@ def test_start_says_which_models_are_broken(
     run(shell, f"start {tmp_path}")
     told = "; 4 are broken ('a', 'b', 'c', ...): wb.models says why"
     assert capsys.readouterr().out.endswith(f"{told}\n")
-
-
-def test_start_says_where_grpc_is(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a server with gRPC, start, start again and the status say its address too."""
-    server = run(shell, "start sample_models --grpc-port 0")
-    places = f"{server.url} and gRPC at {server.grpc_url}"
-    assert capsys.readouterr().out == f"serving 7 models at {places}\n"
-    run(shell, "start sample_models --grpc-port 0")
-    assert capsys.readouterr().out.startswith(f"already running at {places} for ")
-    status = run(shell, "status")
-    assert repr(status).startswith(f"workbench {places} with 7 models: ")
-    assert places in status._repr_html_()
-
-
-def test_start_again_is_the_same_server(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second run of the same cell returns the same server, and one line says so."""
-    first = run(shell, "start sample_models --budget 64MiB")
-    capsys.readouterr()
-    assert run(shell, "start sample_models --budget 65536KiB") is first
-    told = capsys.readouterr().out
-    assert re.fullmatch(rf"already running at {first.url} for \d+ s\n", told)
 
 
 def test_several_folders(shell: Any, tmp_path: Path) -> None:
@@ -214,47 +247,6 @@ def test_several_folders(shell: Any, tmp_path: Path) -> None:
     assert run(shell, "start") is server
 
 
-def test_start_with_other_options(shell: Any) -> None:
-    """Other options on a running server are a usage error that names the difference."""
-    run(shell, "start sample_models --budget 64MiB")
-    with pytest.raises(UsageError, match=r"budget is 64.0 MiB, not 32.0 MiB.*restart"):
-        run(shell, "start sample_models --budget 32MiB")
-
-
-def test_status_is_the_server(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """The bare magic is the running server; without one it says how to start one."""
-    assert run(shell) is None
-    assert "%workbench start FOLDER" in capsys.readouterr().out
-    server = run(shell, "start sample_models")
-    assert run(shell) is server
-    assert server.url in repr(server)
-    assert server.url in server._repr_html_()
-
-
-def test_start_after_a_stop(shell: Any) -> None:
-    """Start after a stop starts the same server, with the same options or with others."""
-    server = run(shell, "start sample_models --budget 64MiB")
-    run(shell, "stop")
-    assert run(shell, "start") is server
-    run(shell, "stop")
-    assert run(shell, "start --budget 32MiB") is server
-    assert server.settings.budget == 32 * 2**20
-    assert server.settings.repository
-
-
-def test_start_after_a_stop_tells_what_is_kept(
-    shell: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Options that were not given again are named, unless they are the defaults."""
-    run(shell, "start sample_models --budget 64MiB --evict lfu")
-    run(shell, "stop")
-    capsys.readouterr()
-    run(shell, "start sample_models --budget 32MiB")
-    assert capsys.readouterr().out.splitlines()[1:] == [
-        "with the options that it had before: evict lfu"
-    ]
-
-
 def test_a_port_that_is_taken_is_not_kept(shell: Any) -> None:
     """After such a start, a server that was stopped starts as it was."""
     server = run(shell, "start sample_models")
@@ -264,21 +256,6 @@ def test_a_port_that_is_taken_is_not_kept(shell: Any) -> None:
             run(shell, f"start sample_models --port {other.getsockname()[1]}")
         assert run(shell, "start sample_models") is server
         assert server.is_running
-
-
-def test_bare_start_is_the_running_server(shell: Any) -> None:
-    """Start without options returns the server that runs, whatever its options."""
-    server = run(shell, "start sample_models --budget 64MiB")
-    assert run(shell, "start") is server
-
-
-def test_stop(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """Stop stops; a second one says that there is nothing to stop."""
-    server = run(shell, "start sample_models")
-    run(shell, "stop")
-    assert not server.is_running
-    run(shell, "stop")
-    assert capsys.readouterr().out.splitlines()[1:] == ["stopped", "no server is running"]
 
 
 def test_restart(shell: Any) -> None:
@@ -291,24 +268,6 @@ def test_restart(shell: Any) -> None:
     assert run(shell, "restart --budget 32MiB") is server
     assert server.settings.budget == 32 * 2**20
     assert {"mine", "wine"} <= set(server.names)
-
-
-def test_restart_with_a_mistake(shell: Any) -> None:
-    """A mistake in the options of a restart leaves the running server alone."""
-    server = run(shell, "start sample_models")
-    for mistake in ("--budget much", "nowhere", "--port 1 --device vax"):
-        with pytest.raises(UsageError):
-            run(shell, f"restart {mistake}")
-        assert server.is_running
-
-
-def test_load_pin_unload(shell: Any) -> None:
-    """Models are loaded, pinned and unloaded by name, with or without the version."""
-    run(shell, "start sample_models")
-    assert " ready " in repr(run(shell, "load wine"))
-    assert "wine *" in repr(run(shell, "pin wine 1"))
-    assert "wine *" not in repr(run(shell, "unpin wine"))
-    assert "not loaded" in repr(run(shell, "unload wine"))
 
 
 def test_save(shell: Any, tmp_path: Path) -> None:
@@ -366,6 +325,7 @@ def test_a_server_of_python(shell: Any) -> None:
         ("events x", r"'x' is not a number from 1"),
         ("stop now", r"unrecognized arguments: now"),
         ("start 'open", r"No closing quotation"),
+        ("start models --budget 64 MiB", r"arguments: MiB; put a value with spaces in quotes$"),
     ],
 )
 def test_mistakes_are_usage_errors(shell: Any, line: str, message: str) -> None:
@@ -542,12 +502,6 @@ def test_bench(shell: Any) -> None:
     assert [point.clients for point in found.points] == [1, 2]
     with pytest.raises(UsageError, match="clients: 'x' is not a list such as 1,2,4"):
         run(shell, "bench wine --clients x")
-
-
-def test_a_value_with_a_space(shell: Any) -> None:
-    """An option takes one word: it is told to put such a value in quotes."""
-    with pytest.raises(UsageError, match=r"arguments: MiB; put a value with spaces in quotes$"):
-        run(shell, "start sample_models --budget 64 MiB")
 
 
 def test_samples(shell: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

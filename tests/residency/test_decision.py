@@ -78,15 +78,6 @@ def victims(decision: Decision) -> list[str]:
     return [victim.id.name for victim in decision.victims]
 
 
-@pytest.mark.parametrize("need", [0, 1, 60, 100])
-@pytest.mark.parametrize("policy", [LRU, NEVER])
-def test_room_enough(need: int, policy: EvictionPolicy) -> None:
-    """What fits is claimed without a victim, under any policy."""
-    assert decided(need, policy=policy) == Claim()
-    if need <= 60:
-        assert decided(need, occupant("a", 40), policy=policy) == Claim()
-
-
 @pytest.mark.parametrize("policy", [LRU, NEVER])
 def test_more_than_the_budget(policy: EvictionPolicy) -> None:
     """What no empty device could hold is rejected as too large, with both numbers."""
@@ -113,13 +104,6 @@ def test_who_leaves(need: int, occupants: list[tuple[str, int, int]], leaving: l
     assert victims(decided(need, *reversed(made))) == leaving
 
 
-def test_idle_before_leased() -> None:
-    """A model in use leaves after all idle ones, however long ago its last use was."""
-    old, new = occupant("old", 50, use=1, leases=1), occupant("new", 50, use=9)
-    assert victims(decided(50, old, new)) == ["new"]
-    assert victims(decided(60, old, new)) == ["new", "old"]
-
-
 def test_a_leased_one_leaves_alone_where_it_is_enough() -> None:
     """Where idle ones do not suffice and a leased one alone does, the idle ones stay."""
     idle, leased = occupant("idle", 20, use=1), occupant("leased", 80, use=2, leases=1)
@@ -133,13 +117,6 @@ def test_pinned_ones_stay() -> None:
     assert decided(2048, pinned, idle, budget=3584) == Reject(
         "512 B of 3.5 KiB are free and 2.0 KiB may not be evicted; a budget of 4KiB would do"
     )
-
-
-def test_waiting_ones_are_waited_for() -> None:
-    """A model that is in the middle of something does not leave now, but its room will come."""
-    waiting, idle = occupant("waiting", 60, wait=True), occupant("idle", 40)
-    assert decided(80, waiting, idle) == Wait()
-    assert victims(decided(40, waiting, idle)) == ["idle"]
 
 
 def test_no_waiting_for_what_cannot_come() -> None:

@@ -1,10 +1,12 @@
 """The machine by itself: events in, effects out, and no step that is not legal."""
 
+import re
 from collections.abc import Container, Iterator
 from itertools import product
 
 import pytest
 
+from workbench import errors
 from workbench.errors import LoadFailed, MemoryExhausted, RequestStopped
 from workbench.events import (
     MemoryRefused,
@@ -177,31 +179,6 @@ def test_a_failed_load(rig: Rig) -> None:
     assert "not tried again for 1.0 s" in str(again.error)
 
 
-def test_an_aborted_load(rig: Rig) -> None:
-    """An unload ends the load: it is to stop, its room is promised back, and held until then."""
-    rig.ask(A, purpose=Purpose.LOAD)
-    refused, left, stop = rig.apply(events.Unload(A, "by hand"))
-    assert isinstance(refused, Refuse)
-    assert left == Left(A, holds=True)
-    assert isinstance(stop, StopLoad)
-    device = rig.machine.residents.devices[0]
-    assert (device.claimed_nbytes, device.held_nbytes) == (0, 60)
-    rig.ask(B)
-    assert rig.resident(B).phase is Phase.ADMITTED
-    assert Load(B, 0, 50) in rig.apply(events.NotLoaded(A, LoadFailed("ended")))
-
-
-@pytest.mark.parametrize(("may_call", "claimed"), [(True, 70), (False, 0)])
-def test_a_model_that_leaves_and_grows(rig: Rig, may_call: bool, claimed: int) -> None:
-    """What its runs keep is claimed as long as its claim lasts, and held in any case."""
-    rig.ask(A)
-    rig.came(A, 60, may_call=may_call)
-    rig.apply(events.Unload(A, "by hand"))
-    rig.apply(events.Grew(A, 10))
-    device = rig.machine.residents.devices[0]
-    assert (device.claimed_nbytes, device.held_nbytes) == (claimed, 70)
-
-
 def test_how_long_a_victim_was_idle(rig: Rig) -> None:
     """An eviction tells it, unless the model was in use."""
     told = []
@@ -222,78 +199,11 @@ def test_how_long_a_victim_was_idle(rig: Rig) -> None:
     assert [each.idle_s for each in told] == [5.0, None]
 
 
-def test_a_load_is_tried_again_when_others_have_really_left(rig: Rig) -> None:
-    """Where memory ran out, the books do not know how much there is: all victims go first."""
-    rig.load(B, 30)
-    rig.ask(A)
-    assert Close(B, 0, 30) in rig.apply(events.NotLoaded(A, MemoryExhausted("full")))
-    assert rig.resident(A).phase is Phase.ADMITTED
-    assert Load(A, 0, 60) in rig.apply(events.Closed(B))
-
-
-def test_the_claim_of_a_function_lasts_until_its_run_ends(rig: Rig) -> None:
-    """Nobody is promised room that a run gives back only when it has what it waits for."""
-    rig.ask(A)
-    rig.came(A, 60, may_call=True)
-    rig.apply(events.Unload(A, "by hand"))
-    device = rig.machine.residents.devices[0]
-    assert (rig.resident(A).phase, device.claimed_nbytes) == (Phase.DRAINING, 60)
-    rig.ask(B)
-    assert rig.machine.residents.find(B) is None
-    rig.apply(events.Released((A,)))
-    assert (rig.resident(B).phase, device.claimed_nbytes) == (Phase.ADMITTED, 50)
-    assert Load(B, 0, 50) in rig.apply(events.Closed(A))
-
-
-def test_a_load_begins_beside_those_that_have_begun(rig: Rig) -> None:
-    """Of two that were promised room, the second waits while the first takes what is free."""
-    rig.load(A, 50)
-    rig.load(C, 30)
-    rig.ask(B, 40)
-    rig.ask(D, 40)
-    loads = [e for e in rig.apply(events.Closed(A)) if isinstance(e, Load)]
-    assert loads == [Load(B, 0, 40)]
-    assert Load(D, 0, 40) in rig.apply(events.Closed(C))
-
-
-def test_a_load_does_not_wait_for_the_room_of_one_that_retries(rig: Rig) -> None:
-    """What leaves for the earlier one makes its room; what is free beside that may be taken."""
-    rig.load(B, 30)
-    rig.ask(A, 60)
-    rig.apply(events.NotLoaded(A, MemoryExhausted("full")))
-    assert rig.resident(A).phase is Phase.ADMITTED
-    rig.ask(C, 40)
-    assert rig.resident(C).phase is Phase.LOADING
-    assert Load(A, 0, 60) in rig.apply(events.Closed(B))
-
-
 def test_no_more_is_promised_than_is_free(rig: Rig) -> None:
     """A claim on what is not free is our own bug, and fails."""
     residents = rig.machine.residents
     with pytest.raises(AssertionError, match="a:1 claims 101 bytes, 100 are free"):
         residents.admit(A, residents.devices[0], 101)
-
-
-def test_an_unload_ends_a_pin(rig: Rig) -> None:
-    """A pinned model that was unloaded may leave for others when it is loaded again."""
-    rig.load(A, 60)
-    rig.apply(events.Pin(A, pinned=True))
-    rig.apply(events.Unload(A, "by hand"))
-    rig.apply(events.Closed(A))
-    rig.load(A, 60)
-    assert not rig.resident(A).pinned
-
-
-def test_one_that_retries_can_be_unloaded(rig: Rig) -> None:
-    """A load that waits for others to leave, to begin once more, ends at once."""
-    rig.load(B, 30)
-    rig.ask(A, purpose=Purpose.LOAD)
-    rig.apply(events.NotLoaded(A, MemoryExhausted("full")))
-    assert rig.resident(A).phase is Phase.ADMITTED
-    assert Left(A) in rig.apply(events.Unload(A, "by hand"))
-    assert rig.machine.residents.find(A) is None
-    assert not rig.machine.waits
-    assert rig.machine.residents.devices[0].held_nbytes == 30
 
 
 @pytest.mark.parametrize(
@@ -361,73 +271,6 @@ def test_a_use_is_counted_once(rig: Rig) -> None:
     assert uses == [0, 1]
 
 
-def test_the_end_of_a_call_lets_a_model_leave_that_others_use(rig: Rig) -> None:
-    """Who waits for the room of a model that a function leased too gets it then."""
-    rig.ask(A, 40)
-    rig.came(A, 40, may_call=True)
-    rig.load(B, 60)
-    residents = rig.machine.residents
-    residents.lease((A, B), 0.0)
-    residents.lease((B,), 0.0)
-    rig.ask(C, 50)
-    assert rig.resident(B).phase is Phase.READY
-    rig.apply(events.Released((A, B)))
-    assert (rig.resident(A).leases, rig.resident(B).phase) == (1, Phase.DRAINING)
-
-
-def test_a_load_that_was_done_before_it_could_be_ended(rig: Rig) -> None:
-    """What it took is closed, and the books have that until then, no longer the estimate."""
-    rig.ask(A, purpose=Purpose.LOAD)
-    rig.apply(events.Unload(A, "by hand"))
-    assert rig.came(A, 40) == [Close(A, 0, 40)]
-    assert rig.machine.residents.devices[0].held_nbytes == 40
-
-
-def test_a_load_that_succeeds_ends_the_pause_after_one_that_failed(rig: Rig) -> None:
-    """Also one for a request that was there before the failure."""
-    rig.apply(events.Requested(100, (A, B)))
-    rig.ask(A)
-    rig.apply(events.NotLoaded(A, LoadFailed("broken")))
-    rig.apply(events.Estimated(100, {A: 60, B: 40}))
-    rig.came(A, 60)
-    rig.apply(events.Unload(A, "by hand"))
-    rig.came(B, 40)
-    rig.apply(events.Released((A, B)))
-    rig.apply(events.Closed(A))
-    assert rig.apply(events.Requested(8, (A,))) == [Estimate(8, (A,))]
-
-
-@pytest.mark.parametrize("purpose", list(Purpose))
-def test_a_model_is_idle_from_the_end_of_its_lease_on(rig: Rig, purpose: Purpose) -> None:
-    """However long its load and the run took, it is kept for the time to keep it after that."""
-    rig.ask(A, purpose=purpose)
-    rig.now_s = 10.0
-    rig.came(A, 60)
-    rig.now_s = 20.0
-    rig.apply(events.Released((A,)))
-    rig.now_s = 24.0
-    assert rig.apply(events.Expire(5.0)) == []
-    rig.now_s = 25.0
-    assert Close(A, 0, 60) in rig.apply(events.Expire(5.0))
-
-
-def test_an_unload_of_a_load_that_nobody_awaits_any_more(rig: Rig) -> None:
-    """It waited for the run that the load was for; once that is given up, it ends the load."""
-    asked = rig.ask(A)
-    assert rig.apply(events.Unload(A, "by hand")) == []
-    left, stop = rig.apply(events.Withdrawn(asked))
-    assert left == Left(A, holds=True)
-    assert isinstance(stop, StopLoad)
-
-
-def test_a_call_of_a_model_that_is_being_closed_waits(rig: Rig) -> None:
-    """No run holds that model any more, as one would whose end the call might wait for."""
-    rig.load(A, 60)
-    rig.apply(events.Unload(A, "by hand"))
-    assert rig.apply(events.Requested(100, (A,), (B,), needs={A: 60})) == []
-    assert Load(A, 0, 60) in rig.apply(events.Closed(A))
-
-
 def test_a_call_that_only_a_waiting_run_could_give_room() -> None:
     """It is refused, also if that run was promised room which is not free yet."""
     rig = Rig()
@@ -448,62 +291,6 @@ def test_a_call_that_only_a_waiting_run_could_give_room() -> None:
     assert isinstance(ask(4, HUGE, 20, 0, B)[-1], Refuse)
 
 
-def test_a_load_that_is_given_up_makes_room(rig: Rig) -> None:
-    """Who waits for the room that it was promised gets it at once."""
-    given_up = rig.ask(A, purpose=Purpose.LOAD)
-    rig.ask(B)
-    rig.apply(events.Withdrawn(given_up))
-    assert rig.resident(B).phase is Phase.ADMITTED
-
-
-def test_a_broken_promise_makes_room(rig: Rig) -> None:
-    """Who waits gets room at once when a promise breaks for which nobody waits any more."""
-    rig.load(A, 10)
-    rig.apply(events.Pin(A, pinned=True))
-    rig.ask(B, 60)
-    rig.came(B, 60)
-    given_up = rig.ask(C, 50)  # b leaves for it once its run has ended
-    rig.apply(events.Withdrawn(given_up))
-    rig.apply(events.Grew(A, 60))
-    rig.ask(D, 10)
-    rig.apply(events.Released((B,)))
-    told = rig.apply(events.Closed(B))
-    assert told[-1] == Load(D, 0, 10)
-
-
-def test_a_broken_promise_is_one_for_all_its_models(rig: Rig) -> None:
-    """Where there is no room for the models of a request together, none of them is loaded."""
-    rig.load(A, 10)
-    rig.apply(events.Pin(A, pinned=True))
-    rig.ask(B, 60)
-    rig.came(B, 60)
-    rig.apply(events.Requested(100, (C, D), needs={C: 25, D: 25}))
-    told = {type(each.event) for each in rig.apply(events.Grew(A, 60)) if isinstance(each, Tell)}
-    assert ModelLoadCancelled not in told  # nobody gave up a load
-    rig.apply(events.Released((B,)))
-    assert isinstance(rig.apply(events.Closed(B))[-1], Tell)  # no load begins
-    assert [resident.id for resident in rig.machine.residents.all()] == [A]
-
-
-def test_another_policy_makes_room() -> None:
-    """Who waits gets the room of models that the policy before kept."""
-    rig = Rig(policy="never")
-    rig.load(B, 50)
-    rig.ask(D)  # which loads
-    rig.ask(A)
-    assert Close(B, 0, 50) in rig.apply(events.PolicyChanged(POLICIES["lru"]))
-
-
-def test_a_promise_that_can_be_kept(rig: Rig) -> None:
-    """It outlasts another budget that it fits into, even if nobody waits for it any more."""
-    rig.ask(B)
-    rig.came(B, 50)
-    rig.apply(events.Withdrawn(rig.ask(A)))  # b leaves for it once its run has ended
-    rig.apply(events.Resized(0, 60))
-    rig.apply(events.Released((B,)))
-    assert rig.apply(events.Closed(B))[-1] == Load(A, 0, 60)
-
-
 def test_a_promise_on_another_device() -> None:
     """What a request was promised elsewhere does not count against a smaller budget."""
     rig = Rig()
@@ -521,21 +308,6 @@ def test_a_promise_on_another_device() -> None:
     assert rig.resident(A).phase is Phase.ADMITTED
 
 
-def test_idle_models_leave_as_soon_as_another_has_grown(rig: Rig) -> None:
-    """Not only once a lease ends, if the models claim more than the budget."""
-    rig.load(A, 60)
-    rig.ask(B, 40)
-    rig.came(B, 40)
-    assert Close(A, 0, 60) in rig.apply(events.Grew(B, 10))
-
-
-def test_what_runs_took_of_a_model_that_loads_anew(rig: Rig) -> None:
-    """It was measured too late, and is gone: the books do not have it."""
-    rig.ask(A)
-    assert rig.apply(events.Grew(A, 10)) == []
-    assert rig.machine.residents.devices[0].held_nbytes == 60
-
-
 def test_what_is_removed_is_forgotten(rig: Rig) -> None:
     """A model that comes by that name later has no uses, and no place."""
     rig.load(A, 60)
@@ -544,6 +316,165 @@ def test_what_is_removed_is_forgotten(rig: Rig) -> None:
     rig.apply(events.Removed("a"))
     residents = rig.machine.residents
     assert (dict(residents.usages), dict(residents.homes)) == ({}, {})
+
+
+# ── what happens, and what follows ──
+
+
+class Steps(Rig):
+    """Plays events in words: ``ask a60 > begin a``; without ``>`` any effects may follow.
+
+    A request is for models, ``a+b``, and may come from a run: ``b>a``. What is loaded as ``a60*``
+    may call others. ``a READY`` is a phase, ``books 60 50`` what is held and what is claimed.
+    """
+
+    def __init__(self, script: str) -> None:
+        policy, _, steps = script.removeprefix("under ").partition("; ")
+        super().__init__(*([policy] if script.startswith("under ") else []))
+        self.names: dict[int, str] = {}
+        for step in (steps if script.startswith("under ") else script).split("; "):
+            words, arrow, effects = step.partition(" >")
+            verb, *rest = words.split()
+            if verb in ("books", "nobody", "leases") or (rest and rest[0] in Phase.__members__):
+                assert self.see(verb, *rest), step
+                continue
+            followed = self.do(verb, *rest)
+            if arrow:
+                assert ", ".join(map(self.word, followed)) == effects.strip(), step
+
+    def see(self, verb: str, *words: str) -> bool:
+        device = self.machine.residents.devices[0]
+        if verb == "nobody":  # waits
+            return not self.machine.waits
+        if verb == "books":
+            return (device.held_nbytes, device.claimed_nbytes) == tuple(map(int, words))
+        if verb == "leases":
+            return self.resident(ModelId(words[0], 1)).leases == int(words[1])
+        found = self.machine.residents.find(ModelId(verb, 1))
+        return (found.phase if found else Phase.ABSENT) is Phase[words[0]]
+
+    def do(self, verb: str, word: str = "", *facts: str) -> list[Effect]:
+        parents, _, asked = word.rpartition(":")
+        sizes = dict(re.findall(r"([a-z]+)(\d*)\*?", asked))
+        models = tuple(ModelId(name, 1) for name in sizes)
+        needs = {ModelId(name, 1): int(size) for name, size in sizes.items() if size}
+        (model, *_), nbytes = models or (A,), sum(needs.values())
+        if verb in ("ask", "hand", "ahead", "want"):
+            number = next(self.numbers)
+            self.names[number] = "+".join(sizes)
+            purpose = {"hand": Purpose.LOAD, "ahead": Purpose.PRELOAD}.get(verb, Purpose.RUN)
+            calling = (ModelId(parents, 1),) if parents else ()
+            return self.apply(events.Requested(number, models, calling, purpose, needs=needs))
+        number = next((n for n, name in self.names.items() if name == "+".join(sizes)), 0)
+        match verb:
+            case "load":
+                self.load(model, nbytes)
+                return []
+            case "lease":
+                self.machine.residents.lease(models, 0.0)
+                return []
+            case "wait":
+                self.now_s += float(word)
+                return []
+            case "came":
+                return self.came(model, nbytes, may_call=word.endswith("*"))
+        return self.apply(
+            {
+                "estimated": lambda: events.Estimated(number, needs),
+                "fails": lambda: events.NotLoaded(model, getattr(errors, facts[0])("scripted")),
+                "closed": lambda: events.Closed(model),
+                "end": lambda: events.Released(models),
+                "withdraw": lambda: events.Withdrawn(number),
+                "unload": lambda: events.Unload(model, "by hand"),
+                "grow": lambda: events.Grew(model, int(facts[0])),
+                "pin": lambda: events.Pin(model, pinned=True),
+                "resize": lambda: events.Resized(0, int(word)),
+                "expire": lambda: events.Expire(float(word)),
+                "follow": lambda: events.PolicyChanged(POLICIES[word]),
+            }[verb]()
+        )
+
+    def word(self, effect: Effect) -> str:
+        match effect:
+            case Load() | Close() | StopLoad() | TellFailed():
+                kinds = {Load: "begin", Close: "close", StopLoad: "stop", TellFailed: "failed"}
+                return f"{kinds[type(effect)]} {effect.model.name}"
+            case Left():
+                return f"{'ends' if effect.holds else 'left'} {effect.model.name}"
+            case Tell():
+                return f"told {effect.event.kind} {effect.event.model.name}"
+            case Estimate() | Grant() | Refuse():
+                return f"{type(effect).__name__.lower()} {self.names[effect.request]}"
+        raise AssertionError(effect)
+
+
+STEPS_AND_EFFECTS = {
+    "an unload ends a load, whose room is promised anew and held until it has ended":
+        "hand a60; unload a > refuse a, ends a, stop a; books 60 0; ask b50; b ADMITTED; fails a"
+        " LoadFailed > told cancelled a, left a, begin b",
+    "what the runs of a model that leaves keep is held":
+        "ask a60; came a60; unload a; grow a 10; books 70 0",
+    "and claimed as long as its claim lasts":
+        "ask a60; came a60*; unload a; grow a 10; books 70 70",
+    "a load is tried again when others have really left":
+        "load b30; ask a60; fails a MemoryExhausted > told unloading b, close b; a ADMITTED;"
+        " closed b > told evict b, begin a",
+    "nobody is promised the room of a function before its run ends":
+        "ask a60; came a60*; unload a; a DRAINING; books 60 60; ask b50 >; b ABSENT; end a; b"
+        " ADMITTED; books 60 50; closed a > left a, told unload a, begin b",
+    "of two that were promised room, the second waits while the first takes what is free":
+        "load a50; load c30; ask b40; ask d40; closed a > told evict a, begin b; closed c > told"
+        " evict c, begin d",
+    "what is free beside the room that one waits for to retry may be taken":
+        "load b30; ask a60; fails a MemoryExhausted; a ADMITTED; ask c40 > begin c; closed b >"
+        " told evict b, begin a",
+    "an unload ends a pin":
+        "load a60; pin a; unload a; closed a; load a60; ask c50 > told unloading a, close a",
+    "a load that waits for others to leave, to begin once more, ends at once":
+        "load b30; hand a60; fails a MemoryExhausted; unload a > told cancelled a, refuse a, left"
+        " a; a ABSENT; nobody waits; books 30 0",
+    "who waits for a model that a function leased too gets its room when the call ends":
+        "ask a40; came a40*; load b60; lease a+b; lease b; ask c50; b READY; end a+b; leases a 1;"
+        " b DRAINING",
+    "a load that was done before it could be ended is closed, and held until then":
+        "hand a60; unload a; came a40 > close a; books 40 0",
+    "a load that succeeds ends the pause after one that failed":
+        "want a+b; ask a60; fails a LoadFailed; estimated a60+b40; came a60; unload a; came b40;"
+        " end a+b; closed a; want a > estimate a",
+    "an unload ends a load once the run that it was for is given up":
+        "ask a60; unload a >; withdraw a > ends a, stop a",
+    "a call of a model that is being closed waits":
+        "load a60; unload a; ask b:a60 >; closed a > left a, told unload a, begin a",
+    "who waits gets the room of a load that is given up at once":
+        "hand a60; ask b50; b ABSENT; withdraw a; b ADMITTED",
+    "who waits gets room when a promise breaks for which nobody waits any more":
+        "load a10; pin a; ask b60; came b60; ask c50; withdraw c; grow a 60; ask d10; end b;"
+        " closed b > told evict b, begin d",
+    "no model of a request is loaded where there is no room for all":
+        "load a10; pin a; ask b60; came b60; ask c25+d25; grow a 60 > told outgrown a, told"
+        " refused c, told refused d, refuse c+d; end b; closed b > told evict b; c ABSENT; d"
+        " ABSENT",
+    "another policy lets models leave for those that wait":
+        "under never; load b50; ask d10; ask a60 >; follow lru > told unloading b, close b",
+    "a promise outlasts a budget that it fits into, even if nobody waits any more":
+        "ask b50; came b50; ask a60; withdraw a; resize 60; end b; closed b > told evict b, begin"
+        " a",
+    "idle models leave as soon as others claim more than the budget":
+        "load a60; ask b40; came b40; grow b 10 > told outgrown b, told unloading a, close a",
+    "what runs took of a model that loads anew is not in the books":
+        "ask a60; grow a 10 >; books 60 60",
+} | {
+    f"a model is kept from the end of its lease on, however long it took ({verb})":
+        f"{verb} a60; wait 10; came a60; wait 10; end a; wait 4; expire 5 >; wait 1;"
+        " expire 5 > told unloading a, close a"
+    for verb in ("ask", "hand", "ahead")
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("script", STEPS_AND_EFFECTS.values(), ids=STEPS_AND_EFFECTS)
+def test_what_follows(script: str) -> None:
+    """Each rule, by its events and the effects that follow from them."""
+    Steps(script)
 
 
 # ── what decisions cost ──

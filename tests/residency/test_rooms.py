@@ -15,52 +15,31 @@ def test_nobody_waits() -> None:
     assert not queue[device].lets_pass(1)
 
 
-@pytest.mark.parametrize(("nbytes", "passes"), [(40, True), (41, False)])
-def test_who_goes_first(nbytes: int, passes: bool) -> None:
-    """A later request may have what those ahead do not need of all that there will be."""
-    ahead = Ahead(passed_nbytes=0)
-    ahead.wait(50, DeviceRoom(100, free_nbytes=10, now_nbytes=0, later_nbytes=90))
-    ahead.wait(10, DeviceRoom(100, free_nbytes=0, now_nbytes=0, later_nbytes=100))
-    assert ahead.lets_pass(nbytes) == passes
+# What models of requests that went first claim; who waits: needs, free now, room that may be made
+# now and later, and what leaves; and the most that a later request may have, -1 if it waits too.
+AHEAD: dict[str, tuple[int, list[tuple[int, ...]], int]] = {
+    "a later request may have what those ahead do not need of all that there will be":
+        (0, [(50, 10, 0, 90), (10, 0, 0, 100)], 40),
+    "those that went first together take no more than that": (15, [(60, 10, 10, 80)], 25),
+    "where more than those that went first is in the way, others still may": (
+        29, [(60, 10, 20, 70)], 11),
+    "where only those that went first are in the way, nobody goes first any more":
+        (30, [(60, 10, 20, 70)], -1),
+    "one in whose way they are is enough": (10, [(30, 10, 10, 80), (40, 10, 10, 80)], -1),
+    "one that waits for free memory alone leaves less than one for which others may leave":
+        (0, [(50, 20), (30, 20, 0, 80)], -1),
+    "models that leave once their runs have ended make room":
+        (0, [(50, 10, 0, 40, 50)], 50),
+}  # fmt: skip
 
 
-def test_who_went_first_is_in_nobodys_way() -> None:
-    """Where only those that went first are in the way, nobody goes first any more."""
-    room = DeviceRoom(100, free_nbytes=10, now_nbytes=20, later_nbytes=70)
-    for passed_nbytes, passes in ((29, True), (30, False)):
-        ahead = Ahead(passed_nbytes)
-        ahead.wait(60, room)
-        assert ahead.lets_pass(10) == passes
-
-
-def test_those_that_went_first_share_what_is_not_needed() -> None:
-    """All of them together take no more than those ahead do not need."""
-    ahead = Ahead(passed_nbytes=15)
-    ahead.wait(60, DeviceRoom(100, free_nbytes=10, now_nbytes=10, later_nbytes=80))
-    assert ahead.lets_pass(25)
-    assert not ahead.lets_pass(26)
-
-
-def test_the_least_that_any_of_them_leaves() -> None:
-    """One that waits for free memory alone leaves less than one for which others may leave."""
-    ahead = Ahead(passed_nbytes=0)
-    ahead.wait(50, DeviceRoom(100, free_nbytes=20))
-    ahead.wait(30, DeviceRoom(100, free_nbytes=20, later_nbytes=80))
-    assert not ahead.lets_pass(1)
-
-
-def test_what_leaves_is_room() -> None:
-    """Models that leave once their runs have ended make room for those that wait."""
-    ahead = Ahead(passed_nbytes=0)
-    ahead.wait(50, DeviceRoom(100, free_nbytes=10, later_nbytes=40, leaving_nbytes=50))
-    assert ahead.lets_pass(50)
-    assert not ahead.lets_pass(51)
-
-
-def test_one_in_whose_way_the_first_are_is_enough() -> None:
-    """Another that waits behind it, for more, lets nobody go first again."""
-    room = DeviceRoom(100, free_nbytes=10, now_nbytes=10, later_nbytes=80)
-    ahead = Ahead(passed_nbytes=10)
-    ahead.wait(30, room)
-    ahead.wait(40, room)
-    assert not ahead.lets_pass(1)
+@pytest.mark.parametrize(("passed_nbytes", "waiting", "most"), AHEAD.values(), ids=AHEAD)
+def test_who_goes_first(passed_nbytes: int, waiting: list[tuple[int, ...]], most: int) -> None:
+    """What a later request may have beside those that wait."""
+    ahead = Ahead(passed_nbytes)
+    for needs, free, *more in waiting:
+        now, later, leaving = [*more, 0, 0, 0][:3]
+        room = DeviceRoom(100, free, now_nbytes=now, later_nbytes=later, leaving_nbytes=leaving)
+        ahead.wait(needs, room)
+    assert ahead.lets_pass(max(most, 0)) == (most >= 0)
+    assert not ahead.lets_pass(most + 1)
