@@ -1,8 +1,6 @@
 """Models whose file does not say how many dimensions a tensor has: any shape goes to the engine."""
 
-import json
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import numpy as np
@@ -36,9 +34,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workbench]:
     )
     (root / "pipe" / "1").mkdir(parents=True)
     (root / "pipe" / "config.pbtxt").write_text(ENSEMBLE)
-    loaded = {"model_name": "any", "url": str(root / "dims" / "1")}
     with Workbench(root, device="cpu", grpc_port=0) as workbench:
-        httpx.post(f"{workbench.url}/models", json=loaded).raise_for_status()
         yield workbench
 
 
@@ -80,19 +76,6 @@ def test_python(server: Workbench, shape: tuple[int, ...]) -> None:
     answer = server.infer("any", numbers(shape))
     assert np.shape(answer) == shape
     np.testing.assert_array_equal(answer, numbers(shape))
-
-
-@pytest.mark.parametrize("given", [[0.5], [[0.5, 1.5]], [[[1.0], [2.0]], [[3.0], [4.0]]]])
-def test_invocations(server: Workbench, given: Any) -> None:
-    """SageMaker's JSON as arrays and as rows, and JSON lines, have the shape that they are of."""
-    for body, answer in ((given, given), ({"instances": given}, {"predictions": given})):
-        for _ in range(3):
-            reply = httpx.post(f"{server.url}/models/any/invoke", json=body)
-            assert (reply.status_code, reply.json()) == (200, answer)
-    lines = "".join(json.dumps(row) + "\n" for row in given)
-    headers = {"content-type": "application/jsonlines", "accept": "application/jsonlines"}
-    reply = httpx.post(f"{server.url}/models/any/invoke", content=lines, headers=headers)
-    assert [json.loads(line) for line in reply.text.splitlines()] == given
 
 
 def test_generate_and_raw(server: Workbench) -> None:

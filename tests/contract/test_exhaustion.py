@@ -54,13 +54,6 @@ def test_over_http(workbench: Workbench, verb: str) -> None:
     assert (reply.status_code, reply.json()) == (507, {"error": TOLD})
 
 
-def test_by_invoke_endpoint(workbench: Workbench) -> None:
-    """It is the platform's error of a model, with the status of the container."""
-    reply = httpx.post(f"{workbench.url}/endpoints/fails/invocations", json=BODY)
-    assert (reply.status_code, reply.json()["OriginalStatusCode"]) == (424, 507)
-    assert TOLD in reply.json()["OriginalMessage"]
-
-
 def test_over_grpc(workbench: Workbench) -> None:
     """It is RESOURCE_EXHAUSTED with the same words."""
     caller = Caller(workbench.grpc_url)

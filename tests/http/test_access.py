@@ -412,51 +412,6 @@ def test_what_becomes_a_function_while_its_request_comes(
     assert calls == []
 
 
-@pytest.mark.parametrize(
-    ("path", "target"),
-    [
-        (INFER, ""),
-        ("/v2/models/double/generate", ""),
-        ("/endpoints/double/invocations", ""),
-        ("/models/code/invoke", ""),
-        ("/invocations", "code"),
-        ("/invocations?model_name=code", ""),
-        ("/invocations", ""),
-        ("/invocations", "artifact"),
-        ("/endpoints/any/invocations", "artifact"),
-    ],
-)
-def test_closed_functions(serve: Serve, tmp_path: Path, path: str, target: str) -> None:
-    """By whichever route they are run, they are refused, with the token too."""
-    code = tmp_path / "artifact" / "code"
-    code.mkdir(parents=True)
-    (code / "inference.py").write_text(
-        "def model_fn(folder):\n    return 2\n\n\ndef predict_fn(x, model):\n    return x * model\n"
-    )
-    workbench = serve(
-        token=TOKEN,
-        restrict="functions",
-        artifact_code=True,
-        artifacts=tmp_path,
-    )
-    load = json.dumps({"model_name": "code", "url": str(code.parent)})
-    assert ask(workbench, "/models", TOKEN, load) == 200
-    bodies = {"infer": BODY, "generate": '{"x": [2]}'}
-    statuses = [
-        httpx.post(
-            workbench.url + path,
-            headers={
-                "Authorization": f"Bearer {token}",
-                "Content-Type": "application/json",
-                **({"X-Amzn-SageMaker-Target-Model": target} if target else {}),
-            },
-            content=bodies.get(path.rpartition("/")[2], "[2.0]"),
-        ).status_code
-        for token in (TOKEN, TOKEN[::-1])
-    ]
-    assert statuses == [403, 401]
-
-
 # ── a socket in the file system ──
 
 

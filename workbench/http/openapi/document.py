@@ -77,11 +77,10 @@ def _document(
     operations: Sequence[tuple[str, Group, Route]],
 ) -> Json:
     paths: Json = {}
-    examples = _examples(shown) if shown else {}
     for path, group, route in operations:
         names = re.findall(r"{(\w+)}", path)
         item = paths.setdefault(path, {"parameters": [*map(_parameter, names)]} if names else {})
-        item[route.method.lower()] = _operation(group, route, path, examples)
+        item[route.method.lower()] = _operation(group, route, path)
     told = {name: each for group in groups for name, each in group.parameters.items()}
     parameters = {
         name: {"name": name, "in": "path", "required": True, "schema": each.schema,
@@ -89,10 +88,12 @@ def _document(
         for name, each in told.items()
         if each.schema is not None
     }  # fmt: skip
+    schemas = SCHEMAS | {name: told for group in groups for name, told in group.schemas.items()}
     if shown is not None:
         parameters["model_name"]["example"] = shown.name
         parameters["model_version"]["example"] = shown.versions[-1]
-    schemas = SCHEMAS | {name: told for group in groups for name, told in group.schemas.items()}
+        for name, example in _examples(shown).items():
+            schemas[name] = schemas[name] | {"example": example}
     return {
         "openapi": "3.0.3",
         "info": {"title": title, "version": __version__, "description": _ABOUT},
@@ -125,7 +126,7 @@ def _parameter(name: str) -> Json:
     return {"$ref": f"#/components/parameters/{name}"}
 
 
-def _operation(group: Group, route: Route, path: str, examples: Json) -> Json:
+def _operation(group: Group, route: Route, path: str) -> Json:
     given = contents(group, route.returns)
     error = {JSON: {"schema": ref(group.errors.schema)}}
     if EVENT_STREAM in given:  # where that of a model is an event
@@ -142,9 +143,6 @@ def _operation(group: Group, route: Route, path: str, examples: Json) -> Json:
     taken = contents(group, route.body)
     if taken:
         operation["requestBody"] = {"required": route.body[0] != "[", "content": taken}
-        example = examples.get(route.body.partition(",")[0])
-        if example is not None:
-            taken[JSON]["example"] = example
     if OCTETS in taken and JSON in taken:
         operation["parameters"] = [_HEADER_LENGTH]
     return operation
