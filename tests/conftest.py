@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import tempfile
-import uuid
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -189,14 +188,3 @@ def client(server: Workbench) -> Iterator[httpx.Client]:
     """An ordinary HTTP client of ``server``."""
     with httpx.Client(base_url=server.url) as client:
         yield client
-
-
-@pytest.fixture
-def region() -> Iterator[tuple[Any, str]]:
-    """128 bytes of shared memory: the handle, and its key."""
-    from tritonclient.utils import shared_memory as shm
-
-    key = f"/workbench_{uuid.uuid4().hex}"
-    handle = shm.create_shared_memory_region("region", key, 128)
-    yield handle, key
-    shm.destroy_shared_memory_region(handle)

@@ -25,10 +25,13 @@ class Turn:
     def __init__(self) -> None:
         self.answer: Future[InferResponse] = Future()
 
+    def waits(self, what: str) -> None:
+        pass
+
     def begun(self) -> None:
         pass
 
-    def done(self, answer: InferResponse | BaseException) -> None:
+    def answered(self, answer: InferResponse | BaseException) -> None:
         if isinstance(answer, InferResponse):
             self.answer.set_result(answer)
         else:

@@ -1,18 +1,23 @@
 """Which inputs take images, in which layout, and what a configuration may change of it."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from workbench.errors import LoadFailed
-from workbench.image_forms import PARAMETERS, image_form, image_forms
+from workbench.image_forms import PARAMETERS, image_forms
 from workbench.model import ImageForm, ModelId, TensorSpec
 from workbench.tensor import DATATYPES
 
-MODEL = ModelId("m", 1)
 SHAPE = (-1, 3, 8, 8)
 
 
 def spec(shape: tuple[int, ...] = SHAPE, datatype: str = "FP32", declared: str = "") -> TensorSpec:
     return TensorSpec("x", datatype, shape, format=declared)
+
+
+def forms(parameters: Mapping[str, str], **inputs: TensorSpec) -> dict[str, ImageForm]:
+    return image_forms(ModelId("m", 1), inputs, parameters)
 
 
 @pytest.mark.parametrize(
@@ -30,46 +35,40 @@ def spec(shape: tuple[int, ...] = SHAPE, datatype: str = "FP32", declared: str =
         ((1, 2, 5, 7), "NHWC"),
     ],
 )
-def test_layout_from_the_channels(shape: tuple[int, ...], layout: str) -> None:
-    """A count of channels, 1, 3 or 4, says the layout: NHWC, unless it is only second."""
-    assert image_form(spec(shape), {}) == ImageForm(layout)
-
-
-@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
-@pytest.mark.parametrize("shape", [(-1, 3, 8, 8), (-1, 8, 8, 3), (-1, -1, -1, -1), (1, 2, 5, 7)])
-def test_the_declared_layout_wins(layout: str, shape: tuple[int, ...]) -> None:
-    """A format in the configuration is the layout, whatever the shape looks like."""
-    assert image_form(spec(shape, declared=f"FORMAT_{layout}"), {}) == ImageForm(layout)
+def test_layouts(shape: tuple[int, ...], layout: str) -> None:
+    """A declared format wins; else a count of channels, 1, 3 or 4, says NHWC, or is only second."""
+    assert forms({}, x=spec(shape)) == {"x": ImageForm(layout)}
+    for declared in ("NHWC", "NCHW"):
+        found = forms({}, x=spec(shape, declared=f"FORMAT_{declared}"))
+        assert found == {"x": ImageForm(declared)}
 
 
 @pytest.mark.parametrize("datatype", DATATYPES)
 def test_datatypes(datatype: str) -> None:
     """Images become floats but BF16, and integers but those of 64 bits and UINT32."""
     taken = {"FP16", "FP32", "FP64", "INT8", "INT16", "INT32", "UINT8", "UINT16"}
-    assert (image_form(spec(datatype=datatype), {}) is not None) == (datatype in taken)
+    assert bool(forms({}, x=spec(datatype=datatype))) == (datatype in taken)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (-1, 3), (3, 8, 8), (1, 1, 3, 8, 8), (-1, 0, 8, 3)])
 def test_four_dimensions(shape: tuple[int, ...]) -> None:
     """An image's input has four dimensions, none of them empty."""
-    assert image_form(spec(shape), {}) is None
-
-
-@pytest.mark.parametrize(("order", "rgb"), [("RGB", True), ("BGR", False)])
-def test_order(order: str, rgb: bool) -> None:
-    """image_order is RGB or BGR, and BGR without it."""
-    assert image_form(spec(), {"image_order": order}) == ImageForm("NCHW", rgb=rgb)
-    assert image_form(spec(), {}) == ImageForm("NCHW", rgb=False)
+    assert forms({}, x=spec(shape)) == {}
 
 
 @pytest.mark.parametrize(
-    ("text", "scale"), [("0.00392156862745098", 1 / 255), ("1", 1.0), ("2e-3", 0.002)]
+    ("parameters", "rgb", "scale"),
+    [
+        ({"image_order": "RGB"}, True, 1.0),
+        ({"image_order": "BGR", "image_scale": "0.00392156862745098"}, False, 1 / 255),
+        ({"image_scale": "2e-3"}, False, 0.002),
+    ],
 )
-def test_scale(text: str, scale: float) -> None:
-    """image_scale is a number above 0, for floats only."""
-    assert image_form(spec(), {"image_scale": text}) == ImageForm("NCHW", scale=scale)
-    whole = spec(datatype="UINT8")
-    assert image_form(whole, {"image_scale": text}) == ImageForm("NCHW", scale=1.0)
+def test_parameters(parameters: dict[str, str], rgb: bool, scale: float) -> None:
+    """The order is that of all inputs that take images, and the scale that of their floats."""
+    found = forms(parameters, x=spec(), mask=spec((-1, 8, 8, 1), "UINT8"), tokens=spec((-1, 9)))
+    assert found == {"x": ImageForm("NCHW", rgb, scale), "mask": ImageForm("NHWC", rgb)}
+    assert set(parameters) <= set(PARAMETERS)
 
 
 @pytest.mark.parametrize(
@@ -86,43 +85,19 @@ def test_scale(text: str, scale: float) -> None:
 def test_bad_values(parameters: dict[str, str], message: str) -> None:
     """A bad value is a failed load that names the parameter and the value."""
     with pytest.raises(LoadFailed) as caught:
-        image_form(spec(), parameters)
+        forms(parameters, x=spec())
     assert str(caught.value).startswith(message)
 
 
-def test_forms_of_a_model() -> None:
-    """Of a model's inputs, those that take images have a form."""
-    inputs = {
-        "image": spec(),
-        "mask": spec((-1, 8, 8, 1), "UINT8"),
-        "tokens": spec((-1, 9), "INT64"),
-    }
-    parameters = {"image_order": "RGB", "image_scale": "0.5"}
-    assert image_forms(MODEL, inputs, parameters) == {
-        "image": ImageForm("NCHW", rgb=True, scale=0.5),
-        "mask": ImageForm("NHWC", rgb=True, scale=1.0),
-    }
-    assert image_forms(MODEL, {"tokens": inputs["tokens"]}, {}) == {}
-
-
 @pytest.mark.parametrize(
-    ("parameters", "inputs", "what"),
+    ("parameters", "taker", "what"),
     [
-        ({"image_order": "RGB"}, {}, "image_order, but no input takes images: "),
-        ({"image_order": "BGR"}, {"x": spec((-1, 3))}, "image_order, but no input takes images: "),
-        ({"image_scale": "2"}, {"x": spec(datatype="UINT8")},
-         "image_scale, but no input takes images as floats: "),
+        ({"image_order": "BGR"}, spec((-1, 3)), "image_order, but no input takes images: "),
+        ({"image_scale": "2"}, spec(datatype="UINT8"), "image_scale, but no input takes images as"),
     ],
-)  # fmt: skip
-def test_options_without_effect(
-    parameters: dict[str, str], inputs: dict[str, TensorSpec], what: str
-) -> None:
+)
+def test_options_without_effect(parameters: dict[str, str], taker: TensorSpec, what: str) -> None:
     """An option that no input can follow is a failed load, not silence."""
     with pytest.raises(LoadFailed) as caught:
-        image_forms(MODEL, inputs, parameters)
+        forms(parameters, x=taker)
     assert str(caught.value).startswith(f"config.pbtxt of m:1 sets {what}")
-
-
-def test_the_known_names() -> None:
-    """There are two parameters, each of which acts."""
-    assert PARAMETERS == ("image_order", "image_scale")

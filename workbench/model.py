@@ -281,7 +281,7 @@ class Step:
 class Ensemble:
     """The *steps* that a request to an ensemble goes through; other models run them.
 
-    A step runs after those whose tensors it takes. No step waits for itself.
+    They are in the order of their runs: each comes after those whose tensors it takes.
     """
 
     steps: tuple[Step, ...]

@@ -4,8 +4,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
-from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -177,49 +175,6 @@ def test_no_request_comes_before_the_core_is_open(
     monkeypatch.setattr(ServerHost, "start", start_and_ask)
     workbench.restart(budget="32MiB")
     assert answered == [200]
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_what_clients_set_stays(
-    sample_models: Path, monkeypatch: pytest.MonkeyPatch, *, fails: bool
-) -> None:
-    """Regions of shared memory stay, also if the restart fails."""
-    memory = SharedMemory(create=True, size=64)
-    region = {"key": f"/{memory.name}", "offset": 0, "byte_size": 64}
-    settings = {"device": "cpu", "shared_memory": "on"}
-    with Workbench(sample_models, port=0, **settings) as workbench, closing(memory):
-        regions = f"{workbench.url}/v2/systemsharedmemory"
-        httpx.post(f"{regions}/region/r/register", json=region).raise_for_status()
-        failures, start = iter([PortInUse("scripted")] * fails), ServerHost.start
-
-        def fail_first(host: ServerHost, given: socket.socket) -> None:
-            for failure in failures:
-                raise failure
-            start(host, given)
-
-        monkeypatch.setattr(ServerHost, "start", fail_first)
-        with pytest.raises(PortInUse) if fails else nullcontext():
-            workbench.restart(budget="32MiB")
-        assert [row["name"] for row in httpx.get(f"{regions}/status").json()] == ["r"]
-        workbench.stop()
-        workbench.start()
-        assert httpx.get(f"{workbench.url}/v2/systemsharedmemory/status").json() == []
-        memory.unlink()
-
-
-def test_a_restart_may_turn_off_what_clients_set(sample_models: Path) -> None:
-    """Without the setting shared_memory the regions end."""
-    memory = SharedMemory(create=True, size=64)
-    region = {"key": f"/{memory.name}", "offset": 0, "byte_size": 64}
-    settings = {"device": "cpu", "shared_memory": "on"}
-    with Workbench(sample_models, port=0, **settings) as workbench, closing(memory):
-        httpx.post(
-            f"{workbench.url}/v2/systemsharedmemory/region/r/register", json=region
-        ).raise_for_status()
-        workbench.restart(shared_memory="off")
-        workbench.restart(shared_memory="on")
-        assert httpx.get(f"{workbench.url}/v2/systemsharedmemory/status").json() == []
-        memory.unlink()
 
 
 def test_a_restart_of_what_does_not_run(sample_models: Path) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from inside import until
 from onnx_models import ENDLESS, identity, loop
-from PIL import Image
 
 from doubles import FakeFiles, FakeLoader
 from workbench import Workbench
@@ -379,23 +378,6 @@ def test_a_load_that_brings_what_cannot_be(
     """What is wrong is said in one line."""
     with Workbench(tmp_path, device="cpu") as wb, pytest.raises(error, match=told):
         wb.load("mine", **arguments)
-
-
-def test_images_from_python(sample_models: Path) -> None:
-    """A model that takes images takes a file: its path, its bytes, Pillow's image, or a list."""
-    path = sample_models / "digit.png"
-    png = path.read_bytes()
-    with Workbench(sample_models, device="cpu") as wb:
-        for given in (png, path, str(path), Image.open(path)):
-            assert wb.infer("digits_reader", given)["label"].tolist() == ["2"]
-        pixels = np.asarray(Image.open(path).convert("L"))  # the rows of a grey image
-        assert pixels.ndim == 2
-        assert wb.infer("digits_reader", pixels)["label"].tolist() == ["2"]
-        assert wb.infer("digits_reader", {"image": [png, png]})["label"].tolist() == ["2"] * 2
-        with pytest.raises(InvalidRequest, match="image 0 cannot be decoded"):
-            wb.infer("digits_reader", b"no picture")
-        with pytest.raises(InvalidRequest, match=r"'nowhere.png': No such file or directory"):
-            wb.infer("digits_reader", "nowhere.png")
 
 
 @pytest.mark.parametrize("batches", [0, 4])

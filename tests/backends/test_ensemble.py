@@ -148,7 +148,7 @@ def test_no_ensemble_is_a_part_of_itself() -> None:
     def look(wanted: Part) -> tuple[ModelSource, Signature]:
         return source(steps[wanted[0]], name=wanted[0]), PLAIN
 
-    with pytest.raises(LoadFailed, match=r"^e:1 is a part of itself: e -> f -> g -> e$"):
+    with pytest.raises(LoadFailed, match=r"^'e' is a part of itself: e -> f -> g -> e$"):
         EnsembleBackend(look).inspect(source(steps["e"]))
 
 
@@ -173,7 +173,7 @@ def test_deep_ensembles(deepest: int) -> None:
 
     top = Step(1, "0", None, {"x": "in"}, {"y": "out"})
     if deepest == 20:
-        with pytest.raises(LoadFailed, match=r"^e:1 is nested deeper than 20: 0 and on$"):
+        with pytest.raises(LoadFailed, match=r"^'e' is nested deeper than 20: 0 and on$"):
             EnsembleBackend(look).inspect(source(top))
         return
     EnsembleBackend(look).inspect(source(top))

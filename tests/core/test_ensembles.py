@@ -19,14 +19,13 @@ from ensemble_texts import declared, ensemble_text
 
 from doubles import FixedPace
 from workbench.core import ServerCore
-from workbench.core.inference.ensembles import Execution
+from workbench.core.inference.call import Call
 from workbench.core.leases import Leases
 from workbench.errors import (
     AccessDenied,
     InvalidRequest,
     LoadFailed,
     MemoryExhausted,
-    ModelNotFound,
     ModelNotReady,
     QueueRefused,
     RequestStopped,
@@ -155,7 +154,7 @@ def leases(core: ServerCore) -> dict[str, int]:
 
 
 def test_a_chain(rig: Rig) -> None:
-    """Each step takes what the one before gave, and the answer is the last one's."""
+    """Each step takes what the one before gave, and the answer is the last one's; each counts."""
     for name in "abc":
         rig.function(name)
     rig.ensemble("e", "c x=u y=out", "a x=in y=t", "b x=t y=u")
@@ -167,22 +166,6 @@ def test_a_chain(rig: Rig) -> None:
     assert rig.ran == ["a", "b", "c"]
     assert submit(core).result(30).outputs["out"].array.tolist() == [4.0, 5.0]
     assert not leases(core)
-
-
-def test_steps_run_in_order(rig: Rig) -> None:
-    """Of steps that do not wait for each other the first one is run first, and then the other."""
-    rig.function("a", gated=True)
-    rig.function("b", gated=True)
-    rig.function("sum", lambda x, z: x + z, inputs=("x", "z"))
-    rig.ensemble("e", "sum x=t z=u y=out", "a x=in y=t", "b x=in y=u")
-    core = rig.open()
-    coming = submit(core)
-    for name in ("a", "b"):
-        rig.entered(name)
-        assert rig.ran[-1] == name
-        rig.gates[name].release()
-    assert coming.result(30).outputs["out"].array.tolist() == [4.0, 6.0]
-    assert rig.ran == ["a", "b", "sum"]
 
 
 def test_only_what_is_wanted_runs(rig: Rig) -> None:
@@ -297,17 +280,6 @@ def test_an_input_that_is_left_out(rig: Rig) -> None:
     both = request(x=X)
     both.inputs["maybe"] = both.inputs["in"]
     assert core.infer(both).outputs["out"].array.tolist() == [2.0, 4.0]
-
-
-def test_what_is_counted(rig: Rig) -> None:
-    """A request counts once of the ensemble, and once of each part that it ran."""
-    rig.function("a")
-    rig.ensemble("e", "a x=in y=t", "a x=t y=out")
-    core = rig.open()
-    ask(core)
-    assert core.status("e").requests.succeeded == 1
-    assert core.status("e").requests.infer_s >= core.status("a").requests.infer_s > 0
-    assert core.status("a").requests.succeeded == 2
 
 
 # ── ensembles of ensembles ──────────────────────────────────────────────────
@@ -684,30 +656,10 @@ def test_a_request_that_is_stopped(rig: Rig) -> None:
     assert not leases(core)
 
 
-def test_a_request_that_is_stopped_while_it_waits_for_a_thread(rig: Rig) -> None:
-    """It leaves the queue for threads at once, and its lease goes back."""
-    rig.function("a", gated=True)
-    rig.ensemble("e", "a x=in y=out")
-    core = rig.open()
-    threads, stop = core._running().running, CancellationToken()
-    running = [submit(core) for _ in range(threads.size)]
-    rig.entered(*["a"] * threads.size)
-    waiting = submit(core, stop=stop)
-    stop.set(RequestStopped("nobody waits"))
-    with pytest.raises(RequestStopped, match="nobody waits"):
-        waiting.result(30)
-    assert core.status("e").leases == threads.size
-    assert not threads._waiting
-    rig.gates["a"].release(threads.size)
-    for each in running:
-        each.result(30)
-    assert not leases(core)
-
-
-def test_a_request_that_is_stopped_just_when_it_needs_a_thread(
+def test_a_lease_that_comes_just_when_nobody_waits(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of its parts is loaded for it."""
+    """A request that is stopped before a thread takes up the lease on its parts gives it back."""
     rig.function("a", nbytes=60)
     rig.function("b", nbytes=60)
     rig.ensemble("e", "a x=in y=out")
@@ -717,7 +669,7 @@ def test_a_request_that_is_stopped_just_when_it_needs_a_thread(
     do = threads.do
 
     def stop_and_do(*job: Any) -> None:
-        if isinstance(job[0].__self__, Execution):
+        if getattr(job[0].__self__, "_next", None) is Call._go_on:
             stop.set(RequestStopped("scripted"))
         do(*job)
 
@@ -725,24 +677,7 @@ def test_a_request_that_is_stopped_just_when_it_needs_a_thread(
     with pytest.raises(RequestStopped, match="scripted"):
         submit(core, stop=stop).result(30)
     inside.until(lambda: not leases(core))
-    assert core.status("a").state is ModelState.UNAVAILABLE
-
-
-def test_a_step_that_is_refused_waits_no_more(rig: Rig) -> None:
-    """It takes no place of those that may wait."""
-    rig.function("a", gated=True, schedule=Schedule(1))
-    rig.ensemble("e", "a x=in y=out")
-    core = rig.open()
-    first = submit(core)
-    rig.entered("a")
-    second = submit(core)
-    inside.until(lambda: inside.queued(core, "a") == 1)
-    core._running().requests.waits.close()
-    with pytest.raises(ServerNotRunning):
-        second.result(30)
-    assert not core._running().requests.waits._waiting
-    rig.gates["a"].release()
-    first.result(30)
+    assert not rig.ran
 
 
 def test_a_request_that_has_ended_leaves_nothing(rig: Rig) -> None:
@@ -798,59 +733,6 @@ def test_the_server_stops(rig: Rig) -> None:
 # ── what an attack found ────────────────────────────────────────────────────
 
 
-def test_a_request_waits_as_for_a_model(rig: Rig) -> None:
-    """A part that is leaving, and in use, is waited for; and so is whoever came first."""
-    rig.function("a", gated=True, nbytes=40)
-    rig.function("big", nbytes=100)
-    rig.ensemble("e", "a x=in y=out")
-    core = rig.open(budget="100B")
-    core.unload("big")
-    core.load("e")
-    running = rig.begin(core.infer, InferRequest("a", {"x": Tensor.of(X)}))
-    rig.entered("a")
-    leaving = rig.begin(core.unload, "a")
-    inside.until(lambda: core.status("a").state is ModelState.UNLOADING)
-    first = inside.asked(core, "big")
-    coming = submit(core)
-    inside.until(lambda: core.status("a").pending > 0)
-    assert not coming.done()
-    rig.gates["a"].release()
-    for each in (running, leaving):
-        each.result(30)
-    first.result(30).release()
-    rig.entered("a")
-    rig.gates["a"].release()
-    assert coming.result(30).outputs["out"].array.tolist() == [2.0, 3.0]
-
-
-def test_two_that_wait_for_each_other(rig: Rig) -> None:
-    """Runs that call models for which each other's memory would be needed: one is refused."""
-    core: ServerCore
-    both = threading.Barrier(2)
-
-    def calls(name: str) -> Function:
-        def call(x: np.ndarray) -> np.ndarray:
-            both.wait(30)
-            return core.infer(InferRequest(name, {"x": Tensor.of(x)})).outputs["y"].array
-
-        return call
-
-    for number in "12":
-        rig.function(f"f{number}", calls(f"m{number}"), nbytes=50)
-        rig.function(f"m{number}", nbytes=50)
-        rig.ensemble(f"e{number}", f"f{number} x=in y=out")
-    core = rig.open(budget="100B")
-    for number in "12":
-        core.unload(f"m{number}")
-        core.load(f"f{number}")
-    asked = [submit(core, f"e{number}") for number in "12"]
-    errors = [each.exception(30) for each in asked]
-    assert sorted(error is None for error in errors) == [False, True]
-    (refused,) = (error for error in errors if error is not None)
-    assert isinstance(refused, MemoryExhausted)
-    assert "raised MemoryExhausted" in str(refused)
-
-
 @pytest.mark.parametrize("verb", ["unload", "register"])
 def test_a_step_that_sends_another_away(rig: Rig, verb: str) -> None:
     """It would wait for its own request: that is refused, and changes nothing."""
@@ -873,52 +755,6 @@ def test_a_step_that_sends_another_away(rig: Rig, verb: str) -> None:
     rig.functions["a"] = replace(rig.functions["a"], function=lambda x: x)
     core.register(ModelId("a", 1), rig.functions["a"])
     assert ask(core).tolist() == [2.0, 3.0]
-
-
-def test_parts_that_come_just_now(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A part that is READY by the time that it is looked for is not missed."""
-    rig.function("a")
-    rig.ensemble("e", "a x=in y=out")
-    core = rig.open("e", load="explicit")
-    residency = core._running().residency
-    monkeypatch.setattr(type(residency), "lease_now", once(None, type(residency).lease_now))
-    assert ask(core).tolist() == [2.0, 3.0]
-
-
-def once(first: object, then: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that gives *first*, and later does as *then*."""
-    calls: list[object] = []
-
-    def call(*args: Any, **more: Any) -> Any:
-        calls.append(args)
-        return first if len(calls) == 1 else then(*args, **more)
-
-    return call
-
-
-@pytest.mark.parametrize("load", ["on-demand", "explicit"])
-def test_parts_that_are_replaced_just_now(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, load: str
-) -> None:
-    """An edition that is gone by the time that it is asked for is not loaded again."""
-    rig.function("a")
-    rig.ensemble("e", "a x=in y=out")
-    rig.ensemble("part", "a x=in y=out")
-    rig.ensemble("e", "part in=in out=out")
-    core = rig.open("e", load=load)
-    rig.ensemble("part", "a x=in y=t", "a x=t y=out")
-    find = type(core._names).find
-    changes = iter([lambda: core.load_all("part")])
-
-    def find_and_change(names: Any, name: str, version: int | None = None) -> ModelId:
-        found = find(names, name, version)
-        if name == "part" and threading.current_thread().name.startswith("workbench-run"):
-            next(changes, lambda: None)()
-        return found
-
-    monkeypatch.setattr(type(core._names), "find", find_and_change)
-    assert ask(core).tolist() == [3.0, 4.0]
-    inside.until(lambda: [model.name for model in editions(core)] == ["a", "e", "part"])
 
 
 def test_an_ensemble_within_is_asked_for_what_is_wanted(rig: Rig) -> None:
@@ -1034,48 +870,6 @@ def test_a_pinned_part_comes_back_pinned(pair: Rig) -> None:
     assert pinned(core) == {"e", "b"}
 
 
-def test_an_edition_that_was_replaced_does_not_come_again(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not by a load that looked for the model before, nor with its pin."""
-    rig.function("a")
-    rig.ensemble("e", "a x=in y=out")
-    core = rig.open("e")
-    rig.ensemble("e", "a x=in y=t", "a x=t y=out")
-    core.load_all("e")
-    for verb in (core.load, core.pin):
-        old = once(ModelId("e", 1), type(core._names).look)
-        with monkeypatch.context() as patch:
-            patch.setattr(type(core._names), "look", old)
-            verb("e")
-        inside.until(lambda: editions(core) == [ModelId("a", 1), ModelId("e", 1, 1)])
-    assert ask(core).tolist() == [3.0, 4.0]
-
-
-def test_a_part_that_is_gone_by_the_time_it_was_asked_for(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The request is refused, and the lease that it asked for goes back when it comes."""
-    rig.function("a")
-    rig.ensemble("e", "a x=in y=out")
-    core = rig.open("e")
-    core.unload("a")
-    find, calls = type(core._names).find, []
-
-    def find_once(names: Any, name: str, version: int | None = None) -> ModelId:
-        calls.append(name)
-        if calls.count("a") == 2:
-            raise ModelNotFound("there is no model 'a'")
-        return find(names, name, version)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(core._names), "find", find_once)
-        with pytest.raises(ModelNotReady, match=r"^e:1 needs its parts: there is no model 'a'$"):
-            ask(core)
-    inside.lease(core, "a").release()
-    assert not leases(core)
-
-
 def test_a_part_named_twice_counts_once(pair: Rig) -> None:
     """Also where one step names its version, and the other takes the latest."""
     pair.ensemble("g", "a x=in y=t", "a x=t y=out")
@@ -1161,12 +955,10 @@ def test_priorities_and_timeouts_go_to_the_parts(rig: Rig) -> None:
 
 @pytest.fixture
 def digits(sample_models: Path) -> Iterator[ServerCore]:
-    """The sample models, whose ensemble ran so often that it is known to be brief."""
+    """The sample models, whose ensemble is known to be brief."""
     with inside.opened(ServerCore(Settings.of(sample_models, environ={}, device="cpu"))) as core:
-        for _ in range(1000):
-            core.infer(picture())
-            if briefly(core, picture()) is not None:
-                break
+        core.infer(picture())
+        inside.set_pace(core, "digits_reader", FixedPace(0.0))
         yield core
 
 
@@ -1200,8 +992,10 @@ def test_what_is_not_brief_is_left_alone(digits: ServerCore) -> None:
     """Pictures in files, parts that are not there, and much at once are not for the spot."""
     png = InferRequest("digits_reader", {"image": Tensor.of(np.array([b"png", b""], object)[:1])})
     assert briefly(digits, png) is None
-    much = np.zeros((1, 3000, 3000, 1), np.uint8)
-    assert briefly(digits, InferRequest("digits_reader", {"image": Tensor.of(much)})) is None
+    inside.set_pace(digits, "digits_reader", FixedPace(1.0))
+    assert briefly(digits, picture()) is None
+    inside.set_pace(digits, "digits_reader", FixedPace(0.0))
+    assert briefly(digits, picture()) is not None
     digits.unload("digits_label")
     assert briefly(digits, picture()) is None
     assert not leases(digits)

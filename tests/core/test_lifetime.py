@@ -44,18 +44,18 @@ def test_a_start_that_is_done_is_not_ended(tmp_path: Path) -> None:
 
 
 def test_a_core_that_is_opened_again(tmp_path: Path) -> None:
-    """It drains no more, and has neither regions nor what loads brought."""
+    """It drains no more, and has neither parts of annexes nor what loads brought."""
     (tmp_path / "models").mkdir()
-    core = fake_core(tmp_path / "models", FakeLoader(dict(SIZES)), shared_memory="on")
+    core = fake_core(tmp_path / "models", FakeLoader(dict(SIZES)))
     closed: list[str] = []
-    for name, owned in (("regions", core.regions), ("repository", core._repository)):
-        owned.close = lambda name=name: closed.append(name)  # type: ignore[union-attr]
+    for name, owned in (("parts", core.parts), ("repository", core._repository)):
+        owned.close = lambda name=name: closed.append(name)  # type: ignore[method-assign]
     core.open()
     core.drain()
     assert core.draining.error is not None
     core.close()
     assert core.draining.error is None
-    assert sorted(closed) == ["regions", "repository"]
+    assert sorted(closed) == ["parts", "repository"]
 
 
 def test_a_share_is_of_each_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from inside import submit
 from doubles import Clock, FakeLoader, FixedPace, fake_core
 from workbench.core import ServerCore
 from workbench.core.inference.call import Call
-from workbench.core.inference.ensembles import Execution
 from workbench.core.inference.waits import Waits
 from workbench.core.lifecycle import loads
 from workbench.core.lifecycle.replacing import Replacing
@@ -294,7 +293,7 @@ def test_an_unload_waits_for_no_load(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     [
         ("slow", 0, "'slow' waited 50 ms for its turn"),
         ("slow", 1, "'slow' waited 50 ms for its turn"),
-        ("e", 1, "e:1 waited 50 ms for a turn of slow:1"),
+        ("e", 1, "'e' waited 50 ms for a turn of slow:1"),
     ],
 )
 def test_who_waits_for_a_turn(rig: Rig, clock: Clock, name: str, instances: int, told: str) -> None:
@@ -316,22 +315,21 @@ def test_who_waits_for_a_turn(rig: Rig, clock: Clock, name: str, instances: int,
     assert running[0].result(30).outputs
 
 
-@pytest.mark.parametrize("kind", [Call, Execution])
+@pytest.mark.parametrize("asked", [request("slow"), to_ensemble("e")])
 def test_a_wait_that_ends_just_in_time(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, kind: type[Any]
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, asked: InferRequest
 ) -> None:
     """A run that began when the wait was overdue, and before that was told, goes on."""
     core = rig.open()
     rig.serve(core, "slow")
     rig.ensemble("e", "slow x=in y=out")
-    begun = kind.begun
+    begun = Call.begun
 
     def late(turn: Any) -> None:
         begun(turn)
         turn.expire(None)
 
-    monkeypatch.setattr(kind, "begun", late)
-    asked = to_ensemble("e") if kind is Execution else request("slow")
+    monkeypatch.setattr(Call, "begun", late)
     answer = inside.submit(core, asked)
     rig.gate.set()
     assert answer.result(30).outputs

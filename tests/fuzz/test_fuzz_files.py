@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from mutations import Edit, deterministic, edited, edits, refused_or
 from PIL import Image
 
+from workbench.annexes.images.decode import decode_images
 from workbench.errors import InvalidRequest, LoadFailed
-from workbench.images.decode import decode_images
 from workbench.model import ImageForm, ModelConfig, TensorSpec
 from workbench.repository.config import read_config
 from workbench.tensor import DATATYPES, Tensor
@@ -54,7 +54,7 @@ IMAGE_LIMIT_NBYTES = 2**20
 def test_images(
     files: list[tuple[bytes, list[Edit]]], shape: tuple[int, ...], layout: str, datatype: str
 ) -> None:
-    """Nearly any PNG or JPEG becomes pixels within the limit, or is refused without a warning."""
+    """Nearly any PNG or JPEG becomes pixels within the limit, or is refused."""
     spec = TensorSpec("x", datatype, shape)
     tensor = Tensor.of([edited(*file) for file in files], "BYTES")
     form = ImageForm(layout)

@@ -40,6 +40,20 @@ def test_steps_are_read(folder: Path) -> None:
     )
 
 
+def test_steps_are_in_the_order_of_their_runs(folder: Path) -> None:
+    """Each comes after those whose tensors it takes; those that are ready, in their own order."""
+    listed = (
+        step("d", "v w", "out"),
+        step("c", "u", "w"),
+        step("b", "t", "v"),
+        step("a", "in", "t u"),
+    )
+    found = read(folder, ensemble(*listed)).ensemble
+    assert found is not None
+    assert [each.model for each in found.steps] == ["a", "c", "b", "d"]
+    assert [each.number for each in found.steps] == [4, 2, 3, 1]
+
+
 def test_the_platform_may_be_left_out(folder: Path) -> None:
     """ensemble_scheduling alone makes an ensemble."""
     text = ensemble(step("a", "in", "out")).removeprefix('platform: "ensemble"')
@@ -65,31 +79,28 @@ def test_the_platform_may_be_left_out(folder: Path) -> None:
         (ensemble(step("a", "in", "out", 'model_version: -1 input_map { key: "z" }')),
          "the input_map of step 1 (a) has a tensor without a name"),
         (ensemble(step("a", "in gone", "out")),
-         "step 1 (a) takes tensor 'gone', which no step gives, and which is no input"),
-        (ensemble(step("a", "in", "t"), step("b", "t", "u")), "no step gives the output 'out'"),
+         "no step gives tensor 'gone', which step 1 (a) takes"),
+        (ensemble(step("a", "in", "t"), step("b", "t", "u")),
+         "no step gives tensor 'out', which the output takes"),
         (ensemble(step("a", "in", "out"), step("b", "in", "out")),
          "tensor 'out' comes from step 1 (a) and step 2 (b)"),
-        (ensemble(step("a", "in", "out out")), "tensor 'out' comes from two outputs of step 1 (a)"),
+        (ensemble(step("a", "in", "out out")),
+         "tensor 'out' comes from step 1 (a) and step 1 (a)"),
         (ensemble(step("a", "in", "out in")),
-         "tensor 'in' is an input, and comes from step 1 (a) too"),
+         "tensor 'in' comes from the input and step 1 (a)"),
         (ensemble(step("a", "in", "out t")),
-         "step 1 (a) gives tensor 't', which no step takes: leave it out"),
+         "no step takes tensor 't' of step 1 (a): leave it out"),
         (
             ensemble(
                 step("a", "in", "out"),
                 ports=PORTS + 'input { name: "other" data_type: TYPE_FP32 dims: [1] }',
             ),
-            "no step takes the input 'other'",
+            "no step takes tensor 'other' of the input: leave it out",
         ),
         (ensemble(step("a", "in out", "out")),
-         "steps wait for each other: step 1 (a) takes 'out', which comes from step 1 (a)"),
-        (
-            ensemble(step("z", "in", "v"), step("a", "u v", "t"), step("b", "t", "u out")),
-            (
-                "steps wait for each other: step 2 (a) takes 'u', step 3 (b) takes 't', "
-                "which comes from step 2 (a)"
-            ),
-        ),
+         "steps wait for each other: step 1 (a)"),
+        (ensemble(step("z", "in", "v"), step("a", "u v", "t"), step("b", "t", "u out")),
+         "steps wait for each other: step 2 (a), step 3 (b)"),
         (
             'platform: "onnxruntime_onnx" '
             + ensemble(step("a", "in", "out")).partition('"e')[2][9:],

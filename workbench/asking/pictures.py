@@ -26,17 +26,15 @@ def image_files(value: object) -> Array | Sequence[bytes] | None:
     """
     if isinstance(value, np.ndarray):
         return value if value.dtype == object else None
-    values = value if isinstance(value, list | tuple) else [value]
-    files = [file for each in values if (file := _file(each)) is not None]
-    return files if files and len(files) == len(values) else None
+    files = [_file(each) for each in _several(value)]
+    return None if None in files or not files else files  # type: ignore[return-value]
 
 
 def are_images(value: object) -> bool:
     """Whether *value* is an image of Pillow, or several."""
     if isinstance(value, np.ndarray):  # as of most requests: the rest takes microseconds
         return False
-    values = value if isinstance(value, list | tuple) else [value]
-    return bool(values) and all(map(_is_image, values))
+    return bool(values := _several(value)) and all(map(_is_image, values))
 
 
 def image_arrays(value: Any, shape: Sequence[int]) -> Array:
@@ -54,6 +52,10 @@ def image_arrays(value: Any, shape: Sequence[int]) -> Array:
     return array[..., None] if array.ndim == 2 and shape[-1] == 1 else array
 
 
+def _several(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else [value]
+
+
 def _is_image(value: object) -> bool:
     return type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "save")
 
@@ -62,23 +64,16 @@ def _file(value: Any) -> bytes | None:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if isinstance(value, str | PathLike):
-        return _read(value)
-    return _png(value) if _is_image(value) else None
-
-
-def _read(path: str | PathLike[str]) -> bytes:
+        try:
+            return Path(value).read_bytes()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or line_of(error)
+            raise ValueError(f"the file {str(value)[:_LONGEST]!r}: {reason}") from None
+    if not _is_image(value):
+        return None
+    file = BytesIO()  # of a PNG, which loses nothing
     try:
-        return Path(path).read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or line_of(error)
-        raise ValueError(f"the file {str(path)[:_LONGEST]!r}: {reason}") from None
-
-
-def _png(image: Any) -> bytes:
-    """The pixels of *image* as PNG, which loses nothing."""
-    file = BytesIO()
-    try:
-        image.save(file, "PNG", compress_level=1)
+        value.save(file, "PNG", compress_level=1)
     except OSError as error:  # of modes that PNG has not, such as CMYK
         raise ValueError(f"{line_of(error)}: pass image.convert('RGB')") from None
     return file.getvalue()

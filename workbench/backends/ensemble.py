@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 
 from workbench.backends.base import Inspection, Session
-from workbench.backends.ensemble_plan import Plan
 from workbench.errors import LoadFailed, ModelNotReady, WorkbenchError
 from workbench.image_forms import image_forms
 from workbench.model import (
@@ -44,7 +44,7 @@ class EnsembleBackend:
 
     def inspect(self, source: ModelSource) -> Inspection:
         """The signature in its configuration, checked against its parts. Raises ``LoadFailed``."""
-        return Inspection(self._looked_at(source)[0], Need(0), source.config)
+        return Inspection(self.load(source).signature, Need(0), source.config)
 
     def load(
         self,
@@ -52,17 +52,13 @@ class EnsembleBackend:
         stop: CancellationToken | None = None,  # noqa: ARG002  # there is nothing to end
     ) -> EnsembleSession:
         """A session that holds nothing; its parts are models of their own."""
-        return EnsembleSession(source, *self._looked_at(source))
-
-    def _looked_at(self, source: ModelSource) -> tuple[Signature, dict[Part, ModelId]]:
-        """The signature of *source*, checked against its parts, and the parts."""
         ensemble, signature = ensemble_of(source), signature_of(source)
-        self._check_not_within_itself(source)
+        self._check_nesting(source, (source.id.name,), {})
         found = {part: self._part(source, part) for part in ensemble.parts}
-        parts = {part: known for part, (_, known) in found.items()}
-        check(source, signature, ensemble.steps, parts)
+        check(source, signature, ensemble.steps, [found[step.part][1] for step in ensemble.steps])
         labels = {name: self._labels(source, signature, name) for name in signature.outputs}
-        return replace(signature, labels=labels), {p: known.id for p, (known, _) in found.items()}
+        parts = {part: known.id for part, (known, _) in found.items()}
+        return EnsembleSession(source, replace(signature, labels=labels), parts)
 
     def _labels(self, source: ModelSource, signature: Signature, output: str) -> tuple[str, ...]:
         """The labels of *output*: those of *source*, else those of the part that computes it."""
@@ -78,28 +74,50 @@ class EnsembleBackend:
             called = shown_name(part[0])
             raise LoadFailed(f"{source.id}: its part {called!r}: {error}") from error
 
-    def _check_not_within_itself(self, source: ModelSource) -> None:
-        """Check that no ensemble contains itself, directly or through other ensembles."""
-        ways: list[tuple[ModelSource, tuple[str, ...]]] = [(source, (source.id.name,))]
-        deepest: dict[Part, int] = {}
-        while ways:
-            within, way = ways.pop()
-            if len(way) > _DEEPEST:
-                raise LoadFailed(f"{source.id} is nested deeper than {_DEEPEST}: {way[1]} and on")
-            for part in ensemble_of(within).parts:
-                if part[0] == source.id.name:
-                    circle = " -> ".join(map(shown_name, (*way, part[0])))
-                    raise LoadFailed(f"{source.id} is a part of itself: {circle}")
-                if deepest.get(part, 0) >= len(way):
-                    continue
+    def _check_nesting(
+        self, source: ModelSource, way: tuple[str, ...], deepest: dict[Part, int]
+    ) -> None:
+        """Check that *source*, reached by *way*, does not contain the first of these.
+
+        *deepest*: how many ensembles each part is within, as far as it was checked.
+        """
+        if len(way) > _DEEPEST:
+            raise LoadFailed(f"{way[0]!r} is nested deeper than {_DEEPEST}: {way[1]} and on")
+        for part in ensemble_of(source).parts:
+            if part[0] == way[0]:
+                circle = " -> ".join(map(shown_name, (*way, part[0])))
+                raise LoadFailed(f"{way[0]!r} is a part of itself: {circle}")
+            if deepest.get(part, 0) < len(way):
                 deepest[part] = len(way)
-                found = self._part(source, part)[0]
+                found, _ = self._part(source, part)
                 if isinstance(found.origin, Ensemble):
-                    ways.append((found, (*way, part[0])))
+                    self._check_nesting(found, (*way, part[0]), deepest)
+
+
+class Plan:
+    """The *steps* of an *ensemble* that compute the *wanted* outputs, in the order of their runs.
+
+    Each comes with the outputs of its model that are used, and the tensors that no later step
+    takes.
+    """
+
+    def __init__(self, ensemble: Ensemble, wanted: tuple[str, ...]) -> None:
+        self.steps: list[tuple[Step, tuple[str, ...], set[str]]] = []
+        self.fitting: Sequence[Signature] = ()  # the parts that were found to fit together
+        needed = set(wanted)
+        for step in reversed(ensemble.steps):
+            outputs = tuple(name for name, tensor in step.outputs.items() if tensor in needed)
+            if outputs:
+                taken = set(step.inputs.values())
+                self.steps.insert(0, (step, outputs, taken - needed))
+                needed |= taken
 
 
 class EnsembleSession(Session):
-    """A loaded ensemble. It holds no models: its parts are loaded and unloaded by themselves."""
+    """A loaded ensemble. It holds no models: its parts are loaded and unloaded by themselves.
+
+    *plan* gives the ``Plan`` for wanted outputs.
+    """
 
     may_call = True
 
@@ -111,35 +129,20 @@ class EnsembleSession(Session):
         self.ensemble = ensemble_of(source)
         self.signature = signature
         self.source = source
-        self._plans: dict[tuple[str, ...], Plan] = {}  # by the wanted outputs
-        # parts that fit together, by the numbers of the steps
-        self._checked: dict[tuple[int, ...], Mapping[Part, Signature]] = {}
+        # any outputs may be wanted, in any order
+        self.plan = lru_cache(_MANY_PLANS)(partial(Plan, self.ensemble))
 
-    def plan(self, wanted: tuple[str, ...]) -> Plan:
-        """The steps that compute the *wanted* outputs."""
-        plan = self._plans.get(wanted)
-        if plan is None:
-            if len(self._plans) >= _MANY_PLANS:  # any outputs may be wanted, in any order
-                self._plans.clear()
-                self._checked.clear()
-            plan = self._plans[wanted] = Plan.of(self.ensemble, wanted)
-        return plan
-
-    def check(self, steps: Sequence[Step], signature: Callable[[Step], Signature]) -> None:
-        """Check that the parts still fit together: their files may have changed.
+    def check(self, plan: Plan, parts: Sequence[Signature]) -> None:
+        """Check that *parts*, one for each step, still fit: their files may have changed.
 
         Raises ``ModelNotReady``.
         """
-        numbers = tuple(step.number for step in steps)
-        checked = self._checked.get(numbers, {})
-        if all(checked.get(step.part) is signature(step) for step in steps):
-            return
-        found = {step.part: signature(step) for step in steps}
-        try:
-            check(self.source, self.signature, steps, found)
-        except LoadFailed as error:
-            raise ModelNotReady(f"{error}; load it again once they fit") from error
-        self._checked[numbers] = found
+        if plan.fitting != parts:
+            try:
+                check(self.source, self.signature, [step for step, *_ in plan.steps], parts)
+            except LoadFailed as error:
+                raise ModelNotReady(f"{error}; load it again once they fit") from error
+            plan.fitting = parts
 
 
 def ensemble_of(source: ModelSource) -> Ensemble:
@@ -161,10 +164,7 @@ def signature_of(source: ModelSource) -> Signature:
 
 
 def check(
-    source: ModelSource,
-    signature: Signature,
-    steps: Sequence[Step],
-    parts: Mapping[Part, Signature],
+    source: ModelSource, signature: Signature, steps: Sequence[Step], parts: Sequence[Signature]
 ) -> None:
     """Check *steps* against the signatures of their *parts*; ``LoadFailed`` names the misfit.
 
@@ -172,41 +172,29 @@ def check(
     batch dimension, as in Triton.
     """
     known: dict[str, tuple[str, TensorSpec, bool]] = {}
-    batched = signature.max_batch_size > 0
+    most = signature.max_batch_size
     for spec in (*signature.inputs.values(), *signature.outputs.values()):
-        known[spec.name] = str(source.id), spec.as_the_model_has_it, batched
-    for step in steps:
-        part = parts[step.part]
-        try:
-            _check_names(step, part)
-            _check_batch(step, part, signature.max_batch_size)
-            for own, specs in ((step.inputs, part.inputs), (step.outputs, part.outputs)):
+        known[spec.name] = str(source.id), spec.as_the_model_has_it, most > 0
+    try:
+        for step, part in zip(steps, parts, strict=True):
+            for own, specs, what in (
+                (step.inputs, part.inputs, "input"),
+                (step.outputs, part.outputs, "output"),
+            ):
                 for name, tensor in own.items():
+                    if name not in specs:
+                        there = ", ".join(map(repr, specs))
+                        raise ValueError(f"{step} has no {what} {name!r}; it has {there}")
                     new = str(step), specs[name], part.max_batch_size > 0
                     _check_same(tensor, known.setdefault(tensor, new), new)
-        except ValueError as error:
-            raise LoadFailed(f"{source.id}: {error}") from None
-
-
-def _check_names(step: Step, part: Signature) -> None:
-    for own, specs, what in (
-        (step.inputs, part.inputs, "input"),
-        (step.outputs, part.outputs, "output"),
-    ):
-        for name in own:
-            if name not in specs:
-                there = ", ".join(map(repr, specs))
-                raise ValueError(f"{step} has no {what} {name!r}; it has {there}")
-    for name, spec in part.inputs.items():
-        if name not in step.inputs and not spec.optional:
-            raise ValueError(f"{step} misses its input {name!r}: no tensor is mapped to it")
-
-
-def _check_batch(step: Step, part: Signature, most: int) -> None:
-    if 0 < part.max_batch_size < most:
-        raise ValueError(
-            f"max_batch_size is {most}, and {step} takes batches of {part.max_batch_size} at most"
-        )
+            for name, spec in part.inputs.items():
+                if name not in step.inputs and not spec.optional:
+                    raise ValueError(f"{step} misses its input {name!r}: no tensor is mapped to it")
+            if 0 < part.max_batch_size < most:
+                batches = f"batches of {part.max_batch_size} at most"
+                raise ValueError(f"max_batch_size is {most}, and {step} takes {batches}")
+    except ValueError as error:
+        raise LoadFailed(f"{source.id}: {error}") from None
 
 
 def _check_same(

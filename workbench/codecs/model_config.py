@@ -151,7 +151,8 @@ def _data_type(given: TensorSpec | WarmUpInput) -> str:
 def _scheduling(source: ModelSource, max_batch_size: int) -> Json:
     origin = source.origin
     if isinstance(origin, Ensemble):
-        return {"ensemble_scheduling": {"step": [_step(step) for step in origin.steps]}}
+        steps = sorted(origin.steps, key=lambda step: step.number)
+        return {"ensemble_scheduling": {"step": [_step(step) for step in steps]}}
     if isinstance(origin, FunctionModel):
         return _batching(origin.schedule.batching if origin.schedule else None, max_batch_size)
     batching, config = source.config.batching, source.config

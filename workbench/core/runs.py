@@ -277,8 +277,8 @@ class Runs:
 
     def _decode(self, names: list[str], signature: Signature, request: InferRequest) -> None:
         decode_images = provided("decode_images")
-        if decode_images is None:
-            raise InvalidRequest(f"input {names[0]!r} takes a tensor here, not an encoded image")
+        if decode_images is None:  # they are refused as BYTES
+            return
         inputs = dict(request.inputs)
         for name in names:
             spec, form = signature.inputs[name], signature.image_forms[name]
@@ -325,6 +325,6 @@ def reason_of(error: BaseException) -> FailureReason:
         return FailureReason.BACKEND
     if isinstance(error, MemoryExhausted | QueueRefused):
         return FailureReason.REJECTED
-    if isinstance(error, RequestStopped):
+    if isinstance(error, RequestStopped | GeneratorExit):  # as the steps of an ensemble end
         return FailureReason.CANCELED
     return FailureReason.OTHER

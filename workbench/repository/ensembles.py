@@ -5,9 +5,7 @@ Checks what needs no models: every tensor has a source and a use, and no steps w
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
+from collections.abc import Collection
 from typing import Any
 
 from workbench.errors import ModelNotFound
@@ -28,11 +26,29 @@ def ensemble_of(message: Any, inputs: Collection[str], outputs: Collection[str])
         raise ValueError(f"ensemble_scheduling has more than {_MOST_STEPS} steps")
     if not inputs or not outputs:
         raise ValueError("an ensemble must say its input and its output: its steps do not")
-    steps = tuple(_step(number, step) for number, step in enumerate(message.step, 1))
-    givers = _givers(steps, inputs)
-    _check_ends(steps, givers, inputs, outputs)
-    _check_order(steps, givers)
-    return Ensemble(steps)
+    steps = [_step(number, step) for number, step in enumerate(message.step, 1)]
+    _check_tensors(steps, inputs, outputs)
+    return Ensemble(_in_order(steps, inputs))
+
+
+def _check_tensors(steps: list[Step], inputs: Collection[str], outputs: Collection[str]) -> None:
+    """Check that every tensor has one source, and a use."""
+    takers = {tensor: step for step in steps for tensor in step.inputs.values()}
+    givers: dict[str, Step] = {}
+    for step in steps:
+        for tensor in step.outputs.values():
+            if tensor in givers or tensor in inputs:
+                first = givers.get(tensor, "the input")
+                raise ValueError(f"tensor {tensor!r} comes from {first} and {step}")
+            givers[tensor] = step
+    for tensor in (*takers, *outputs):
+        if tensor not in givers and (tensor not in inputs or tensor in outputs):
+            taker = takers.get(tensor, "the output")
+            raise ValueError(f"no step gives tensor {tensor!r}, which {taker} takes")
+    for tensor in (*givers, *inputs):
+        if tensor not in takers and tensor not in outputs:
+            giver = givers.get(tensor, "the input")
+            raise ValueError(f"no step takes tensor {tensor!r} of {giver}: leave it out")
 
 
 def _step(number: int, message: Any) -> Step:
@@ -60,59 +76,14 @@ def _step(number: int, message: Any) -> Step:
     return step
 
 
-def _givers(steps: Iterable[Step], inputs: Collection[str]) -> dict[str, Step]:
-    """The step that gives each tensor."""
-    givers: dict[str, Step] = {}
-    for step in steps:
-        for tensor in step.outputs.values():
-            if tensor in inputs:
-                raise ValueError(f"tensor {tensor!r} is an input, and comes from {step} too")
-            if tensor in givers:
-                twice = (
-                    f"{givers[tensor]} and {step}"
-                    if givers[tensor] is not step
-                    else f"two outputs of {step}"
-                )
-                raise ValueError(f"tensor {tensor!r} comes from {twice}")
-            givers[tensor] = step
-    return givers
-
-
-def _check_ends(
-    steps: Iterable[Step],
-    givers: Mapping[str, Step],
-    inputs: Collection[str],
-    outputs: Collection[str],
-) -> None:
-    """Check that every tensor has a source and a use."""
-    for step in steps:
-        for tensor in step.inputs.values():
-            if tensor not in givers and tensor not in inputs:
-                raise ValueError(
-                    f"{step} takes tensor {tensor!r}, which no step gives, and which is no input"
-                )
-    for output in outputs:
-        if output not in givers:
-            raise ValueError(f"no step gives the output {output!r}")
-    taken = {tensor for step in steps for tensor in step.inputs.values()}
-    for tensor in inputs:
-        if tensor not in taken:
-            raise ValueError(f"no step takes the input {tensor!r}")
-    for tensor, step in givers.items():
-        if tensor not in taken and tensor not in outputs:
-            raise ValueError(f"{step} gives tensor {tensor!r}, which no step takes: leave it out")
-
-
-def _check_order(steps: Sequence[Step], givers: Mapping[str, Step]) -> None:
-    """Check that no steps wait for each other."""
-    awaited = {  # by step: the steps that it waits for, and a tensor of each
-        step.number: {givers[t].number: t for t in step.inputs.values() if t in givers}
-        for step in steps
-    }
-    try:
-        TopologicalSorter(awaited).prepare()
-    except CycleError as error:
-        circle: list[int] = error.args[1][::-1]  # each step before one that it waits for
-        told = [f"{steps[n - 1]} takes {awaited[n][giver]!r}" for n, giver in pairwise(circle)]
-        told.append(f"which comes from {steps[circle[-1] - 1]}")
-        raise ValueError(f"steps wait for each other: {', '.join(told)}") from None
+def _in_order(steps: list[Step], inputs: Collection[str]) -> tuple[Step, ...]:
+    """The *steps*, each after those whose tensors it takes, else in the order of their numbers."""
+    there, ordered = set(inputs), []
+    while steps:
+        ready = next((step for step in steps if there.issuperset(step.inputs.values())), None)
+        if ready is None:
+            raise ValueError(f"steps wait for each other: {', '.join(map(str, steps))}")
+        there.update(ready.outputs.values())
+        ordered.append(ready)
+        steps.remove(ready)
+    return tuple(ordered)

@@ -13,6 +13,6 @@ def annex() -> Annex:
 
 
 def _decode_images(*given: Any) -> Any:
-    from workbench.images.decode import decode_images
+    from workbench.annexes.images.decode import decode_images
 
     return decode_images(*given)

@@ -9,7 +9,6 @@ from workbench.annex import Annex, Option
 
 if TYPE_CHECKING:
     from workbench.core import ServerCore
-    from workbench.core.parts import Regions
 
 
 def annex() -> Annex:
@@ -39,23 +38,22 @@ def _options() -> Iterable[Option]:
 
 
 def _part(_: ServerCore) -> Any:
-    from workbench.shared_memory.regions import Regions
+    from workbench.annexes.shared_memory.regions import Regions
 
     return Regions()
 
 
-def _regions(core: ServerCore) -> Regions | None:
-    found: Regions | None = core.parts["shared_memory"] if core.settings["shared_memory"] else None
-    return found
+def _regions(core: ServerCore) -> Any:
+    return core.parts["shared_memory"] if core.settings["shared_memory"] else None
 
 
 def _routes() -> Iterable[Any]:
-    from workbench.http.shared_memory import SHARED_MEMORY
+    from workbench.annexes.shared_memory.http import SHARED_MEMORY
 
     return (SHARED_MEMORY,)
 
 
 def _methods(core: ServerCore) -> Mapping[str, Any]:
-    from workbench.grpc.shared_memory import handlers
+    from workbench.annexes.shared_memory.grpc import handlers
 
     return handlers(core)

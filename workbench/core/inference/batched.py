@@ -423,13 +423,13 @@ class Batched:
 
     def _refuse(self, asked: _Queued, error: WorkbenchError) -> None:
         self._runs.count_failure(self._all.model, error, asked.request.made_s)
-        asked.turn.done(error)
+        asked.turn.answered(error)
 
 
 def _deliver(batch: _Batch) -> None:
     assert batch.answers is not None
     for asked, answer in zip(batch.asked, batch.answers, strict=True):
-        asked.turn.done(answer)
+        asked.turn.answered(answer)
 
 
 def _bypasses_queue(batching: Batching | None) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Generator, Hashable
 from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from workbench.core.inference.runner import Describe, Pending, Read, Runner
+from workbench.core.inference.runner import Describe, Pending, Read, Runner, Steps
 from workbench.core.inference.waits import Waits, stopping
 from workbench.core.leases import Leases
 from workbench.core.names import Names
@@ -131,7 +131,8 @@ class Call(Generic[T]):
         self._within = bool(needs.runs.parents)
         self._outer = stop_of_run() if self._within else None
         self._next: Callable[[Call[T]], object] = Call._acquire  # what a thread will do next
-        self._coming: Future[Lease] | Pending | None = None  # what it waits for
+        self._coming: Future[Any] | Pending | None = None  # what it waits for
+        self._steps: Steps | None = None  # of an ensemble
         self._lease: Lease | None = None
         self._request: InferRequest | None = None  # from its reading to its run
         self._response: InferResponse | None = None  # until a thread writes it
@@ -296,18 +297,52 @@ class Call(Generic[T]):
         if isinstance(answer, InferResponse):
             self._end(answer)
             return
+        if isinstance(answer, Generator):
+            self._steps = answer
+            self._go_on()
+            return
         self._coming = answer
         if self._is_over:  # another thread has already answered it
             self._coming = None
         elif self._stop.error is not None:
             answer.cancel()
 
+    def _go_on(self) -> None:
+        """Do the steps of an ensemble, until one has to wait."""
+        assert self._steps is not None
+        try:
+            while (stopped := self._stop.error) is None:
+                coming = next(self._steps)
+                if not coming.done():
+                    self._coming = coming
+                    coming.add_done_callback(self._came_step)
+                    if self._stop.error is not None:
+                        coming.cancel()
+                    return
+            self._fail(stopped)
+        except StopIteration as ended:
+            self._end(ended.value)
+        except BaseException as error:  # the request is answered with it
+            self._fail(error)
+
+    def _came_step(self, _: Future[Any]) -> None:
+        self._coming = None
+        try:
+            self._in_thread(Call._go_on, self.key)
+        except BaseException as error:  # the request is answered with it
+            self._fail(error)
+
+    def waits(self, what: str) -> None:
+        """See ``Turn``."""
+        self._needs.waits.begin(self.expire)
+        self._waits_for = what
+
     def begun(self) -> None:
         """The wait is over. See ``Turn``."""
         self._waits_for = ""
         self._needs.waits.end(self.expire)
 
-    def done(self, answer: InferResponse | BaseException) -> None:
+    def answered(self, answer: InferResponse | BaseException) -> None:
         """The model's answer, or an error. See ``Turn``."""
         self._coming = None
         if not isinstance(answer, InferResponse):
@@ -347,9 +382,11 @@ class Call(Generic[T]):
         if self._is_over:
             return
         self._is_over = True
-        lease, needs = self._lease, self._needs
-        self._lease = self._coming = self._request = None
+        lease, needs, steps = self._lease, self._needs, self._steps
+        self._lease = self._coming = self._request = self._steps = None
         needs.under_way.pop(self, None)
+        if steps is not None:
+            steps.close()
         if lease is not None:
             lease.release()
         if self._waits_for:

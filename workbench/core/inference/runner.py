@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 from workbench.inference import InferRequest, InferResponse
@@ -35,14 +36,22 @@ Soon = Callable[[Callable[[], object]], object]
 """Has work done soon in the thread that gives this, by any thread. Raises ``RuntimeError``."""
 
 
+Steps = Generator[Future[Any], None, InferResponse]
+"""A request to an ensemble: each future that it waits for, and what is done once that is there."""
+
+
 class Turn(Protocol):
-    """The callbacks of a request that may wait in a queue; each is called once, by any thread."""
+    """The callbacks of a request that may wait in a queue; they are called by any thread."""
+
+    def waits(self, what: str) -> object:
+        """The request waits again, for *what*; raises as ``Waits.begin``."""
+        ...
 
     def begun(self) -> object:
         """The wait is over: the request runs."""
         ...
 
-    def done(self, answer: InferResponse | BaseException) -> object:
+    def answered(self, answer: InferResponse | BaseException) -> object:
         """The request is answered, or failed."""
         ...
 
@@ -83,8 +92,8 @@ class Runner(Protocol):
         """
         ...
 
-    def start(self, request: InferRequest, turn: Turn) -> InferResponse | Pending:
-        """The answer; or the pending request, of which *turn* will get the answer.
+    def start(self, request: InferRequest, turn: Turn) -> InferResponse | Pending | Steps:
+        """The answer; or the pending request, of which *turn* will get the answer; or the steps.
 
         Raises as ``ServerCore.infer`` does.
         """

@@ -85,8 +85,8 @@ class Statuses:
         if not isinstance(session, EnsembleSession) or len(there) < len(sessions):
             return ""  # a part was unloaded just now
         try:
-            steps = session.ensemble.steps
-            session.check(steps, lambda step: there[step.part].signature)
+            plan = session.plan(tuple(session.signature.outputs))
+            session.check(plan, [there[step.part].signature for step, *_ in plan.steps])
         except ModelNotReady as error:
             return str(error)
         return ""

@@ -5,16 +5,13 @@ A path without a region means all of them. Registering may take long: it reserve
 
 from __future__ import annotations
 
-from typing import Any
-
-from workbench.codecs import v2_json
+from workbench.annexes.shared_memory.regions import regions_of
 from workbench.core import ServerCore
-from workbench.errors import InvalidRequest, RegionNotFound
+from workbench.errors import RegionNotFound
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, PathParameter, Route
 from workbench.http.shapes import COUNT, TEXT, Json, answer, body, done, listed, maybe, obj, ref
-from workbench.shared_memory.regions import regions_of
 
 
 def _region(call: HttpCall) -> str | None:
@@ -26,38 +23,15 @@ def _status(core: ServerCore, call: HttpCall) -> list[Json]:
 
 
 def _register(core: ServerCore, call: HttpCall) -> None:
-    """Register what ``{"key", "offset", "byte_size"}`` names; without an offset it is 0.
-
-    Raises as ``Regions.register`` does.
-    """
+    """Register what ``{"key", "offset", "byte_size"}`` names; without an offset it is 0."""
     asked = call.message("key", "offset", "byte_size")
-    key = _text(asked, "key")
-    offset = _whole(asked, "offset", 0)
-    regions_of(core).register(call.parameters["region"], key, offset, _whole(asked, "byte_size"))
+    offset = 0 if asked.get("offset") is None else asked["offset"]
+    name, key = call.parameters["region"], asked.get("key")
+    regions_of(core).register(name, key, offset, asked.get("byte_size"))
 
 
 def _unregister(core: ServerCore, call: HttpCall) -> None:
     regions_of(core).unregister(_region(call))
-
-
-def _text(asked: Json, key: str) -> str:
-    value = asked.get(key)
-    if not isinstance(value, str):
-        raise InvalidRequest(f"{key!r} must be a string, not {_shown(value)}")
-    return value
-
-
-def _whole(asked: Json, key: str, default: int | None = None) -> int:
-    value = asked.get(key)
-    if value is None and default is not None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InvalidRequest(f"{key!r} must be a whole number, not {_shown(value)}")
-    return value
-
-
-def _shown(value: Any) -> str:
-    return "missing" if value is None else v2_json.shown(value)
 
 
 _NBYTES: Json = {**COUNT, "minimum": 1}

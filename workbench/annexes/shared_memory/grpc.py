@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.annexes.shared_memory.regions import regions_of
 from workbench.core import ServerCore
 from workbench.grpc.service import Handler, Rpc
 from workbench.protos import message_class
-from workbench.shared_memory.regions import regions_of
 
 METHODS = tuple(f"SystemSharedMemory{verb}" for verb in ("Status", "Register", "Unregister"))
 

@@ -1,4 +1,4 @@
-"""OpenVINO Model Server's dialect over HTTP: image files as the input of a model."""
+"""Image files as inputs, over HTTP as OpenVINO Model Server takes them, and from Python."""
 
 import io
 import json
@@ -16,6 +16,7 @@ from onnx_models import identity
 from PIL import Image
 
 from workbench import Workbench
+from workbench.errors import InvalidRequest
 
 MODELS: dict[str, tuple[Any, ...]] = {
     "nhwc": (1, 2, 4, 3),
@@ -80,7 +81,7 @@ def test_tensors_as_ever(client: httpx.Client) -> None:
     [
         ("nhwc", [b"no image"], 400, "neither PNG nor JPEG"),
         ("nhwc", [png(), png()], 400, "'x'"),
-        ("nhwc", [png()[:40]], 400, "image 0 cannot be decoded: it ends before its pixels"),
+        ("nhwc", [png()[:40]], 400, "image 0 cannot be decoded: broken PNG file"),
         ("nhwc", [png(PIXELS[:, :, 0])], 400, "3 channels, image 0 has 1"),
         ("any_size", [png(np.zeros((9999, 9999, 3), np.uint8))], 413, "more than 256.0 MiB"),
         ("flat", [png()], 400, "takes FP32, got BYTES"),
@@ -106,3 +107,20 @@ def test_a_resize_without_opencv(client: httpx.Client, monkeypatch: pytest.Monke
     assert refused.status_code == 501
     assert error_of(refused).endswith("pip install 'serving-workbench[images]'")
     assert np.array_equal(pixels_of(send(client, "nhwc", png())), PIXELS[None, :, :, ::-1])
+
+
+def test_images_from_python(sample_models: Path) -> None:
+    """A model that takes images takes a file: its path, its bytes, Pillow's image, or a list."""
+    path = sample_models / "digit.png"
+    file = path.read_bytes()
+    with Workbench(sample_models, device="cpu") as wb:
+        for given in (file, path, str(path), Image.open(path)):
+            assert wb.infer("digits_reader", given)["label"].tolist() == ["2"]
+        pixels = np.asarray(Image.open(path).convert("L"))  # the rows of a grey image
+        assert pixels.ndim == 2
+        assert wb.infer("digits_reader", pixels)["label"].tolist() == ["2"]
+        assert wb.infer("digits_reader", {"image": [file, file]})["label"].tolist() == ["2"] * 2
+        with pytest.raises(InvalidRequest, match="image 0 cannot be decoded"):
+            wb.infer("digits_reader", b"no picture")
+        with pytest.raises(InvalidRequest, match=r"'nowhere.png': No such file or directory"):
+            wb.infer("digits_reader", "nowhere.png")

@@ -1,1 +1,0 @@
-"""Decodes images to tensors by the rules of OpenVINO Model Server."""

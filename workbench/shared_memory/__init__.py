@@ -1,1 +1,0 @@
-"""Memory that clients share with the server, by name: tensors that never cross the wire."""
