@@ -12,7 +12,7 @@ loaded for that. At last the first of the same requests are put to a server.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,12 +23,14 @@ import psutil
 import report
 from quick import processor
 
+from workbench.annexes.planner.costs import ModelCost, measured
+from workbench.annexes.planner.replay import Outcome, replay
+from workbench.annexes.planner.trace import Trace, TraceRequest
 from workbench.core import ServerCore
 from workbench.events import ModelEvicted, ModelLoaded
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
-from workbench.planner import ModelCost, Outcome, TraceRequest, measured, replay
 from workbench.samples import write_models
 from workbench.settings import Settings
 
@@ -70,11 +72,12 @@ def measure_costs(models: Path) -> dict[ModelId, ModelCost]:
         return measured(core.events.since(begin))
 
 
-def make_trace() -> list[TraceRequest]:
+def make_trace() -> Trace:
     """Requests one after the other."""
     shares = 1 / np.arange(1, N_MODELS + 1)
     asked = np.random.default_rng(0).choice(N_MODELS, N_REQUESTS, p=shares / shares.sum())
-    return [TraceRequest(i * APART_S, ModelId(f"m{rank}", 1)) for i, rank in enumerate(asked)]
+    ids = [ModelId(f"m{rank}", 1) for rank in asked]
+    return Trace.of(TraceRequest(i * APART_S, model) for i, model in enumerate(ids))
 
 
 class Served(NamedTuple):
@@ -85,7 +88,7 @@ class Served(NamedTuple):
     evictions: int
 
 
-def live(models: Path, trace: list[TraceRequest], budget_nbytes: int, policy: str) -> Served:
+def live(models: Path, trace: Iterable[TraceRequest], budget_nbytes: int, policy: str) -> Served:
     """What the requests of *trace* meet at a server."""
     with serving(models, budget=budget_nbytes, evict=policy) as core:
         began = core.events.since()[-1].number
@@ -109,7 +112,7 @@ def section(models: Path) -> str:
     heads = ["policy", "waited", "of LRU's", "loads", "evictions"]
     lines = [_line(name, came, replayed["lru"]) for name, came in replayed.items()]
     both = [[*heads, "the server waited", "of LRU's", "loads", "evictions"]]
-    first = trace[:N_LIVE]
+    first = Trace(trace[:N_LIVE])
     planned = {name: replay(first, costs, budget_nbytes, POLICIES[name]) for name in LIVE}
     served = {name: live(models, first, budget_nbytes, name) for name in LIVE}
     both += [

@@ -11,9 +11,11 @@ import time
 
 import numpy as np
 
+from workbench.annexes.planner.costs import ModelCost
+from workbench.annexes.planner.replay import replay
+from workbench.annexes.planner.trace import Trace, TraceRequest
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.planner import ModelCost, Trace, replay
 
 MODELS = 1000
 MIB = 2**20
@@ -25,9 +27,8 @@ def made(requests: int) -> tuple[Trace, dict[ModelId, ModelCost]]:
     popular = 1 / np.arange(1, MODELS + 1)
     which = random.choice(MODELS, requests, p=popular / popular.sum())
     ids = tuple(ModelId(f"m{number}", 1) for number in range(MODELS))
-    at_s = np.cumsum(random.exponential(0.1, requests))
-    unknown = np.full(requests, np.nan)
-    trace = Trace(ids, at_s, which.astype(np.int32), unknown)
+    at_s = np.cumsum(random.exponential(0.1, requests)).tolist()
+    trace = Trace(map(TraceRequest, at_s, map(ids.__getitem__, which.tolist())))
     costs = {
         model: ModelCost(int(random.integers(1, 100)) * MIB, random.random() / 10, run_s=0.001)
         for model in ids

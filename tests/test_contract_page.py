@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from workbench.annexes.modelmesh.environment import Environment
+from workbench.annexes.modelmesh.runtime import ModelMesh
 from workbench.codecs import v2, v2_parameters
 from workbench.codecs.payloads import formats, media
 from workbench.contracts.sagemaker import refusals as container_refusals
@@ -22,7 +24,6 @@ from workbench.contracts.sagemaker.endpoint import refusals as endpoint_refusals
 from workbench.core import ServerCore
 from workbench.grpc import convert
 from workbench.grpc import status as grpc_status
-from workbench.grpc.modelmesh import Environment, ModelMesh
 from workbench.grpc.service import Service
 from workbench.grpc.standard import health, reflection
 from workbench.grpc.v2 import V2

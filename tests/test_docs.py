@@ -252,5 +252,5 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "index.html").exists()
     api = (tmp_path / "api.html").read_text("utf-8")
-    assert all(f"workbench.Workbench.{verb}" in api for verb in ("start", "ainfer", "plan"))
+    assert all(f"workbench.Workbench.{verb}" in api for verb in ("start", "ainfer"))
     assert "https://fonts" not in (tmp_path / "index.html").read_text("utf-8")

@@ -9,7 +9,7 @@ from IPython.core.error import UsageError as IPythonUsageError
 
 import workbench
 from workbench import Int64, Workbench, removed
-from workbench.asking.connection import Connection
+from workbench.annexes.connect.connection import Connection
 from workbench.commands.cli import main
 from workbench.errors import UsageError
 from workbench.notebook import magics

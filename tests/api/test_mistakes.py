@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import workbench
 from workbench import Workbench
 from workbench.errors import AttributeUnknown, UsageError, WorkbenchError
 
@@ -17,30 +16,7 @@ def served(sample_models: Path) -> Iterator[Any]:
         yield wb
 
 
-def connected(wb: Workbench) -> Any:
-    """A connection to *wb*, closed already."""
-    with workbench.connect(wb.url) as connection:
-        return connection
-
-
-def planned(wb: Workbench) -> Any:
-    """A plan for a request."""
-    wb.infer("wine", [[0.0] * 13])
-    return wb.plan()
-
-
 MISTAKES: list[tuple[Callable[[Any], object], str]] = [
-    (lambda wb: wb.bench("digits", client=[1]), "no argument 'client'; did you mean 'clients'?"),
-    (lambda wb: wb.bench("digits", clients=[1.5]), "clients: [1.5] is not a list such as 1,2,4"),
-    (lambda wb: wb.bench("digits", clients=None), "clients: None is not a list such as 1,2,4"),
-    (lambda wb: wb.bench("digits", batches=[None]), "batches: [None] is not a list such as 1,2,4"),
-    (lambda wb: wb.bench(5), "the name of a model is a str, such as 'digits', not int"),
-    (lambda wb: wb.bench("digits", seconds="x"), "seconds: 'x' is not a span of time"),
-    (lambda wb: wb.bench("digts"), "there is no model 'digts'; did you mean 'digits'?"),
-    (lambda wb: wb.plan(warmth=0.9), "no argument 'warmth'; did you mean 'warm'?"),
-    (lambda wb: wb.plan(5), "trace: 5 is not a path"),
-    (lambda wb: wb.plan(evict=5), "evict: 5 is none of lru, lfu"),
-    (lambda wb: planned(wb).what_if(polcy="lru"), "no argument 'polcy'; did you mean 'policy'?"),
     (lambda wb: wb.serve(len, "f", exmple=[1]), "no argument 'exmple'; did you mean 'example'?"),
     (lambda wb: wb.load(5), "the name of a model is a str, such as 'digits', not int"),
     (lambda wb: wb.load(["digits"]), "the name of a model is a str, such as 'digits', not list"),
@@ -58,7 +34,6 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda wb: wb.infer("wine", [[0.0] * 13], version="1"), "the version of a model is an int"),
     (lambda wb: wb.stop("soon"), "timeout_s is 'soon': it must be seconds, 0 or more"),
     (lambda wb: wb.stop(-1), "timeout_s is -1: it must be seconds, 0 or more"),
-    (lambda wb: wb.trace.save(5), "path: 5 is not a path"),
     (lambda wb: wb.dashbord(), "a workbench has no attribute 'dashbord'; did you mean 'dashboard'"),
     (lambda wb: wb.connect, "a workbench has no attribute 'connect'"),
     (lambda wb: wb.wine, "a workbench has no attribute 'wine': write wb['wine']"),
@@ -73,9 +48,6 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda wb: wb["wine"].infer, "a model has no attribute 'infer': write wb.infer('wine')"),
     (lambda wb: wb["wine"].state, "no attribute 'state': write wb['wine'].status.state"),
     (lambda wb: wb["wine"].exmple, "no attribute 'exmple'; did you mean 'example'?"),
-    (lambda wb: workbench.connect(wb.url, tokn="x"), "connect: there is no argument 'tokn'; did"),
-    (lambda wb: connected(wb).lod("x"), "has no 'lod' to use or set; did you mean 'load'?"),
-    (lambda wb: connected(wb).serve(len), "has no 'serve' to use or set: serving, pinning"),
 ]  # fmt: skip
 
 
@@ -95,7 +67,6 @@ def test_a_mistake_is_one_line(served: Any, call: Callable[[Any], object], told:
     [
         lambda wb, path: wb.save("wine", path),
         lambda wb, path: wb.save("wine", path / "model.tar.gz"),
-        lambda wb, path: wb.trace.save(path / "trace.npz"),
     ],
 )
 def test_a_file_that_cannot_be_written(
@@ -110,15 +81,13 @@ def test_a_file_that_cannot_be_written(
 
 
 def test_what_people_try_first(served: Any) -> None:
-    """Models are found by their names, and models and events are tables, here and elsewhere."""
-    with workbench.connect(served.url) as away:
-        for wb in (served, away):
-            assert "wine" in wb.models
-            assert wb.models[0] in wb.models
-            assert "vine" not in wb.models
-            assert (wb.models["wine"].name, wb.models["wine"].version) == ("wine", 1)
-            assert wb.events.df().kind.tolist() == [entry.event.kind for entry in wb.events]
-            assert list(wb.events[:1].df()) == ["number", "at_s", "kind", "model", "text"]
+    """Models are found by their names, and models and events are tables."""
+    assert "wine" in served.models
+    assert served.models[0] in served.models
+    assert "vine" not in served.models
+    assert (served.models["wine"].name, served.models["wine"].version) == ("wine", 1)
+    assert served.events.df().kind.tolist() == [entry.event.kind for entry in served.events]
+    assert list(served.events[:1].df()) == ["number", "at_s", "kind", "model", "text"]
 
 
 def test_errors_of_properties_are_kept() -> None:

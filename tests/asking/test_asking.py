@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from onnx_models import ENDLESS, loop
 
-from workbench import Workbench, connect
+from workbench import Workbench
 from workbench.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -362,13 +362,18 @@ def test_what_is_waited_for_no_longer_ends(tmp_path: Any) -> None:
     ids=["infer", "ainfer", "load"],
 )
 def test_a_misspelt_model(wb: Workbench, ask: Callable[[Any], object]) -> None:
-    """The name that was meant is told, by a connection too; without one, the names that exist."""
-    with connect(wb.url) as away:
-        for either in (wb, away):
-            with pytest.raises(ModelNotFound, match=MATRX):
-                ask(either)
-            with pytest.raises(ModelNotFound, match=r"'nobody'; available: bf16, matrix, odd"):
-                either.infer("nobody", ROWS)
+    """The name that was meant is told; without one, the names that exist."""
+    with pytest.raises(ModelNotFound, match=MATRX):
+        ask(wb)
+    with pytest.raises(ModelNotFound, match=r"'nobody'; available: bf16, matrix, odd"):
+        wb.infer("nobody", ROWS)
+
+
+@pytest.mark.parametrize("timeout_s", ["1s", 0, -1.0, float("nan"), float("inf")])
+def test_timeouts_that_are_none(wb: Workbench, timeout_s: Any) -> None:
+    """What is no time to wait is refused."""
+    with pytest.raises(UsageError, match=r"timeout_s is .*: it must be seconds, above 0"):
+        wb.infer("matrix", ROWS, timeout_s=timeout_s)
 
 
 @pytest.mark.parametrize(

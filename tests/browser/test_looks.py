@@ -13,9 +13,8 @@ import pytest
 from browser.chromium import FONTS, MARKS, patient
 from browser.looks import CONTRAST, CUT, take_picture
 from workbench import Workbench
-from workbench.bench.client import Load
-from workbench.bench.point import Point
-from workbench.bench.report import Bench
+from workbench.annexes.bench.client import Point
+from workbench.annexes.bench.report import Bench
 from workbench.core.status.snapshot import DeviceStatus, Snapshot
 from workbench.errors import WorkbenchError
 from workbench.memory.device import Device, GpuReading, MemoryReading
@@ -104,16 +103,12 @@ def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapp
 
 def points() -> tuple[Point, ...]:
     """What a benchmark may measure."""
-    load = Load(
-        12_345,
-        rate=12_345.0,
-        failure="503: too many wait",
-        p50_s=0.0123,
-        p90_s=0.0234,
-        p99_s=0.0345,
-    )
+    figures = {
+        "answers": 12_345, "rate": 12_345.0, "failure": "503: too many wait",
+        "p50_s": 0.0123, "p90_s": 0.0234, "p99_s": 0.0345,
+    }  # fmt: skip
     return tuple(
-        Point(batch, clients, replace(load, failed=500 * (batch > 1)))
+        Point(batch, clients, failed=500 * (batch > 1), **figures)
         for batch in (1, 64)
         for clients in (1, 64)
     )

@@ -371,4 +371,4 @@ with Workbench(grpc_port={f"unix:{tmp_path}/s"!r}) as workbench:
 def test_the_command_line() -> None:
     """``workbench serve`` takes the address for gRPC."""
     told = CliRunner().invoke(main, ["serve", "--help"]).output
-    assert all(flag in told for flag in ("--grpc-port", "--modelmesh"))
+    assert "--grpc-port" in told

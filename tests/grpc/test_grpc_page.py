@@ -6,9 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from workbench.grpc.modelmesh import Environment
-from workbench.settings import declared
-
 ROOT = Path(__file__).parent.parent.parent
 PAGE = (ROOT / "docs" / "grpc.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
@@ -41,17 +38,6 @@ def test_the_command_runs() -> None:
         process.terminate()
         process.communicate(timeout=60)
     assert process.returncode == 0
-
-
-def test_the_settings_are_ours() -> None:
-    """Every setting that the table names is one, and every variable is read."""
-    table = PAGE[PAGE.index("| setting or variable |") :].split("\n\n")[0]
-    names = {option.name for option in declared()}
-    assert {"modelmesh", "grpc_port", "budget"} <= names
-    assert set(re.findall(r"`([a-z_]+)[`=]", table)) <= names
-    environ = dict.fromkeys(re.findall(r"`([A-Z_]+_REQ_BYTES)`", table), "300")
-    read = [Environment.of({name: environ[name], "MEM_BUFFER_BYTES": "100"}) for name in environ]
-    assert [(each.memory_nbytes, each.buffer_nbytes) for each in read] == [(300, 100)] * 2
 
 
 def test_it_is_short() -> None:

@@ -103,33 +103,6 @@ def test_grpcs_own_services(file: str, service: str) -> None:
     assert told(file_pool(file), service) == told(descriptor_pool.Default(), service)
 
 
-def test_modelmeshs_service() -> None:
-    """ModelMesh's methods and fields have the published names and numbers."""
-    ours = told(file_pool("model_runtime"), "mmesh.ModelRuntime")
-    methods = ["runtimeStatus", "predictModelSize", "loadModel", "modelSize", "unloadModel"]
-    assert list(ours["methods"]) == methods
-    numbers = {
-        name.removeprefix("mmesh."): {key: field[0] for key, field in fields.items()}
-        for name, fields in ours["messages"].items()
-    }
-    assert numbers["RuntimeStatusResponse"] == {
-        "status": 1,
-        "capacityInBytes": 2,
-        "maxLoadingConcurrency": 3,
-        "modelLoadingTimeoutMs": 4,
-        "defaultModelSizeInBytes": 5,
-        "runtimeVersion": 6,
-        "numericRuntimeVersion": 7,
-        "methodInfos": 8,
-        "limitModelConcurrency": 9,
-        "allowAnyMethod": 10,
-    }
-    asked = {"modelId": 1, "modelType": 2, "modelPath": 3, "modelKey": 4}
-    assert numbers["LoadModelRequest"] == numbers["PredictModelSizeRequest"] == asked
-    assert numbers["LoadModelResponse"] == {"sizeInBytes": 1, "maxConcurrency": 2}
-    assert numbers["RuntimeStatusResponse.MethodInfo"] == {"idInjectionPath": 1}
-
-
 @pytest.fixture
 def channel(server: Workbench) -> Any:
     with grpc.insecure_channel(server.grpc_url) as channel:

@@ -14,6 +14,9 @@ from workbench.views.text import event_row
 
 path_option = partial(click.option, type=click.Path(path_type=Path))
 url_option = click.option("--url", show_default="the only one on this machine", help="the server")
+token_option = click.option(
+    "--token", show_default="that of your own server", help="what the server asks for"
+)
 
 
 def event_line(entry: Any) -> str:

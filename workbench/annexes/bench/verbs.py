@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.api.workbench import Workbench, example_of
+from workbench.api.workbench import Workbench, example_of, serving_of
 from workbench.asking.given import check_model
 from workbench.views.progress import Progress
 
 if TYPE_CHECKING:
-    from workbench.bench.benchmark import Several
-    from workbench.bench.report import Bench
+    from workbench.annexes.bench.benchmark import Several
+    from workbench.annexes.bench.report import Bench
 
 
 def bench(
@@ -30,17 +30,20 @@ def bench(
 
     Raises ``ModelNotFound``, ``ServerNotRunning``, ``UsageError``, and as ``load`` does.
     """
-    from workbench.asking.connection import connect  # httpx takes its time
-    from workbench.bench.benchmark import bench
+    from workbench.annexes.bench import benchmark
+    from workbench.annexes.bench.target import Target
+    from workbench.asking.card import check_known
 
     check_model(model)
-    with connect(self.url, token=self.token) as connection, Progress() as progress:
-        return bench(
-            connection,
-            model,
-            example_of(self, model) if inputs is None else inputs,
-            clients=clients,
-            batches=batches,
-            seconds=seconds,
+    loads, core = benchmark.Loads.of(clients, batches, seconds), serving_of(self).core
+    target, name = Target(self.url, self.token), check_known(model, self.names)
+    given = example_of(self, model) if inputs is None else inputs
+    with Progress() as progress:
+        return benchmark.bench(
+            target,
+            name,
+            given,
+            loads,
+            signature=core.call(core.signature, name),
             told=lambda point, share: progress.show(share, point.asked),
         )

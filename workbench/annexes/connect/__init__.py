@@ -15,14 +15,14 @@ def annex() -> Annex:
     """What it brings to the house."""
     return Annex(
         name="connect",
-        names={"connect": "workbench.asking.connection"},
+        names={"connect": "workbench.annexes.connect.connection"},
         commands=_commands,
         calls=_calls,
     )
 
 
 def _commands() -> Iterable[Any]:
-    from workbench.commands.client import COMMANDS
+    from workbench.annexes.connect.commands import COMMANDS
 
     return COMMANDS
 

@@ -43,17 +43,18 @@ def _serves(given: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str
 def _adapt(settings: Settings) -> Settings:
     from dataclasses import replace
 
-    if not settings["modelmesh"]:
-        return replace(settings, placed=False)
-    from workbench.grpc.modelmesh import settings_of
+    from workbench.annexes.modelmesh.environment import settings_of
 
-    return settings_of(settings, os.environ)
+    if settings["modelmesh"]:
+        return settings_of(settings, os.environ)
+    return replace(settings, placed=False)
 
 
 def _services(core: ServerCore) -> Mapping[str, Any]:
     if not core.settings["modelmesh"]:
         return {}
-    from workbench.grpc.modelmesh import Environment, ModelMesh
+    from workbench.annexes.modelmesh.environment import Environment
+    from workbench.annexes.modelmesh.runtime import ModelMesh
 
     mesh = ModelMesh(core, Environment.of(os.environ))
     return {core.settings["modelmesh"]: mesh.service()}

@@ -14,8 +14,8 @@ from workbench.errors import UsageError
 from workbench.views.progress import Progress
 
 if TYPE_CHECKING:
-    from workbench.api.memory_plan import MemoryPlan
-    from workbench.planner import Trace
+    from workbench.annexes.planner.plan import Plan
+    from workbench.annexes.planner.trace import Trace
 
 
 def _trace(self: Workbench) -> Trace:
@@ -23,9 +23,12 @@ def _trace(self: Workbench) -> Trace:
 
     ``wb.trace.save("trace.csv")`` keeps them for ``wb.plan("trace.csv")``.
     """
-    from workbench.api.memory_plan import recorded
+    from workbench.annexes.planner.trace import Trace, TraceRequest
 
-    return recorded(serving_of(self).core)
+    return Trace.of(
+        TraceRequest(at_s - seconds, model, seconds)
+        for at_s, model, _nbytes, seconds in serving_of(self).core.trace()
+    )
 
 
 trace = property(_trace)
@@ -37,7 +40,7 @@ def plan(
     *,
     warm: float | str = 0.99,
     evict: Sequence[str] | str = ("cost",),
-) -> MemoryPlan:
+) -> Plan:
     """How much memory the requests of *trace* need, by the server's own rules.
 
     No model is loaded or run. *trace* are this server's last requests, or those of a file,
@@ -46,21 +49,23 @@ def plan(
 
     Raises ``UsageError`` for a trace without requests for known models, and ``SettingError``.
     """
-    from workbench.api.memory_plan import MemoryPlan, costs_of, pinned_of
-    from workbench.planner import Trace, read_csv
+    from workbench.annexes.planner.costs import costs_of, pinned_of
+    from workbench.annexes.planner.plan import Plan
+    from workbench.annexes.planner.trace import Trace
 
+    serving = serving_of(self)
     listed = evict.split(",") if isinstance(evict, str) else evict
     policies = tuple(listed) if isinstance(listed, Iterable) else (listed,)
     asked = _trace(self) if trace is None else trace
     if not isinstance(asked, Trace):
-        asked = read_csv(path_of("trace", asked))
-    costs = serving_of(self).core.call(costs_of, serving_of(self).core, asked)
-    known = asked.only(costs)
+        asked = Trace.read(path_of("trace", asked))
+    costs = serving.core.call(costs_of, serving.core, asked)
+    known = Trace.of(request for request in asked if request.model in costs)
     with Progress() as progress:
-        return MemoryPlan(
+        return Plan(
             known,
             costs,
-            serving_of(self).budget_nbytes,
+            serving.budget_nbytes,
             self.settings.evict,
             policies,
             _share(warm),
@@ -68,7 +73,7 @@ def plan(
             keep_alive_s=math.inf if self.keep_alive is None else self.keep_alive,
             wait_s=self.settings.wait,
             max_waiting=self.settings.max_waiting,
-            pinned=pinned_of(serving_of(self).core, costs) if self.is_running else (),
+            pinned=pinned_of(serving.core, costs) if self.is_running else (),
             unknown=len(asked) - len(known),
             progress=progress.show,
             set_budget=partial(setattr, self, "budget"),
