@@ -94,6 +94,7 @@ class Scene(Rig):
     call others: ``f60*``. A request is for models, ``a+b``, and may come from a run: ``f>a``;
     ``a'`` is another one for the same. Steps end with all work done, but those with a bar: then
     jobs of the loading thread are done by number, in ``ask a | 0 1`` two and in ``ask a |`` none.
+    The words are in ``DOES``, what happens, and in ``SEES``, what is seen then.
     """
 
     def __init__(self, script: str) -> None:
@@ -114,17 +115,17 @@ class Scene(Rig):
     def step(self, step: str) -> None:
         act, bar, jobs = step.partition("|")
         verb, *words = act.split()
-        if hasattr(self, f"see_{verb}"):
-            getattr(self, f"see_{verb}")(*words)
+        if verb in SEES:
+            assert SEES[verb](self, *words)
             return
-        getattr(self, f"do_{verb}")(*words)
+        DOES[verb](self, *words)
         if not bar:
             self.jobs.run_all()
         for job in jobs.split():
             self.jobs.run_one(int(job))
 
     def model(self, word: str) -> ModelId:
-        found = re.fullmatch(r"([a-z]+)(\d*)(\*?)(?:/(\d))?", word)
+        found = re.fullmatch(r"([a-z]+)(\d*)(\*?)(?:/(\d))?'*", word)
         assert found is not None, word
         name, size, calls, version = found.groups()
         for loader in self.loaders:
@@ -142,172 +143,121 @@ class Scene(Rig):
         calling = tuple(map(self.model, parents.split("+"))) if parents else ()
         return name, [self.model(each) for each in models.split("+")], calling
 
-    # ── what happens ──
-
-    def do_ask(self, word: str, purpose: Purpose = Purpose.RUN) -> None:
+    def ask(self, word: str, purpose: Purpose = Purpose.RUN) -> None:
         name, models, parents = self.request(word)
         self.asked[name] = self.residency.acquire(*models, parents=parents, purpose=purpose)
 
-    def do_hand(self, word: str) -> None:
-        """Load it by hand."""
-        self.do_ask(word, Purpose.LOAD)
-
-    def do_ahead(self, word: str) -> None:
-        """Load it ahead of its use, where nobody must leave."""
-        self.do_ask(word, Purpose.PRELOAD)
-
-    def do_run(self, *words: str) -> None:
-        """Ask for each, and get it."""
+    def run(self, *words: str) -> None:
         for word in words:
-            self.do_ask(word)
+            self.ask(word)
             self.jobs.run_all()
-            self.see_got(word)
+            assert self.has(word)
 
-    def do_load(self, *words: str) -> None:
-        """Run each, which ends."""
+    def load_each(self, *words: str) -> None:
         for word in words:
-            self.do_run(word)
+            self.run(word)
             self.give_back(self.asked.pop(self.request(word)[0]).result(0))
 
-    def do_lease(self, word: str) -> None:
-        """Lease at once what is loaded."""
+    def lease_now(self, word: str) -> None:
         name, models, _ = self.request(word)
         self.asked[name] = Future()
         self.asked[name].set_result(self.lease(*models))
 
-    def do_end(self, *words: str) -> None:
+    def end(self, *words: str) -> None:
         for word in words:
             self.asked.pop(word).result(0).release()
 
-    def do_abandon(self, word: str) -> None:
-        abandon(self.asked[word])
-
-    def do_unload(self, *words: str) -> None:
-        for word in words:
-            self.unloads[word] = self.residency.unload(self.model(word.rstrip("'")))
-
-    def do_pin(self, word: str) -> None:
-        self.residency.pin(self.model(word))
-
-    def do_unpin(self, word: str) -> None:
-        self.residency.pin(self.model(word), pinned=False)
-
-    def do_renew(self, word: str) -> None:
-        self.residency.renew(self.model(word))
-
-    def do_grow(self, word: str, nbytes: str) -> None:
-        self.residency.grow(self.model(word), int(nbytes))
-
-    def do_resize(self, nbytes: str, device: str = "0") -> None:
-        self.residency.resize(int(nbytes), int(device))
-
-    def do_room(self, word: str, nbytes: str, leaving: str = "0") -> None:
-        """A run needs memory, for which so many are *leaving*."""
-        assert len(self.residency.make_room(self.model(word), int(nbytes))) == int(leaving)
-
-    def do_work(self) -> None:
-        """All that is to be done is done."""
-
-    def do_free(self, *nbytes: str) -> None:
-        """So much is free on each device, by the system."""
-        self.system = [None if each == "?" else int(each) for each in nbytes]
-
-    def do_wait(self, seconds: str) -> None:
-        self.now_s += float(seconds)
-
-    def do_expire(self, keep_alive_s: str, next_s: str) -> None:
-        assert self.residency.expire(float(keep_alive_s)) == float(next_s)
-
-    def do_size(self, *words: str) -> None:
-        """Files change."""
-        self.models(*words)
-
-    def do_takes(self, word: str, nbytes: str) -> None:
-        """What it takes once loaded is less than it claims."""
-        self.loader.footprints[word] = Footprint(other_nbytes=int(nbytes))
-
-    def do_breaks(self, word: str, error: str) -> None:
+    def fail(self, word: str, error: str = "") -> None:
         for loader in self.loaders:
-            loader.failures[word] = getattr(errors, error, ZeroDivisionError)("scripted")
+            loader.failures.pop(word, None)
+            if error:
+                kind = getattr(errors, error, ZeroDivisionError)
+                loader.failures[word] = kind("scripted")
 
-    def do_mends(self, word: str) -> None:
-        for loader in self.loaders:
-            del loader.failures[word]
+    def has(self, *words: str) -> bool:
+        requests = [self.request(word) for word in words]
+        return all(
+            set(self.asked[name].result(0).sessions) == set(models) for name, models, _ in requests
+        )
 
-    # ── what follows ──
-
-    def see_loaded(self, *words: str) -> None:
-        assert self.loaded() == self.models(*words)
-
-    def see_here(self, *words: str) -> None:
-        """They are loaded, come or go."""
-        assert self.here() == self.models(*words)
-
-    def see_on(self, device: str, *words: str) -> None:
-        assert self.on(int(device)) == self.models(*words)
-
-    def see_got(self, *words: str) -> None:
-        for word in words:
-            name, models, _ = self.request(word)
-            assert set(self.asked[name].result(0).sessions) == set(models)
-
-    def see_waits(self, *words: str) -> None:
-        for word in words:
-            assert not self.asked[self.request(word)[0]].done()
-
-    def see_cancelled(self, *words: str) -> None:
-        assert all(self.asked[word].cancelled() for word in words)
-
-    def see_gone(self, *words: str) -> None:
-        """They were unloaded."""
-        for word in words:
-            assert self.unloads[word].result(0) is None
-
-    def see_stays(self, word: str) -> None:
-        """Its unload is not done."""
-        assert not self.unloads[word].done()
-
-    def see_fails(self, word: str, *text: str) -> None:
+    def refused(self, word: str, *text: str) -> bool:
         error = self.asked.pop(word).exception(0)
         told = f"{type(error).__name__} {error}"
         assert re.search(f"^{' '.join(text)}", told), told
+        return True
 
-    def see_is(self, word: str, state: str) -> None:
-        assert self.state(self.model(word)) is ModelState[state]
-
-    def see_books(self, held: str, claimed: str = "") -> None:
-        assert self.device.held_nbytes == int(held)
-        assert self.device.claimed_nbytes == int(claimed or held)
-
-    def see_budget(self, *nbytes: str) -> None:
-        budgets = [self.residency.books(n).budget_nbytes for n in range(len(self.loaders))]
-        assert budgets == [int(each) for each in nbytes]
-
-    def see_passed(self, *words: str) -> None:
-        """Their requests went before others."""
-        assert {each.id for each in self.device.passed} == self.models(*words)
-
-    def see_pending(self, word: str, count: str) -> None:
-        assert self.residency.snapshot().pending == {self.model(word): int(count)}
-
-    def see_no(self, word: str) -> None:
-        """There is no lease on all of them at once."""
-        assert self.residency.lease_now(*self.request(word)[1]) is None
-
-    def see_leases(self, count: str) -> None:
-        assert self.leases() == int(count)
-
-    def see_loads(self, *words: str) -> None:
-        """These were begun, in this order."""
-        assert self.loader.loads == [self.model(word) for word in words]
-
-    def see_told(self, kind: str, *text: str) -> None:
-        told = [str(each.event) for each in self.log.since() if each.event.kind == kind]
-        assert " ".join(text) in told
-
-    def see_untold(self, kind: str) -> None:
-        assert all(each.event.kind != kind for each in self.log.since())
-
-    def see_absent(self, word: str, *why: str) -> None:
+    def why(self, word: str) -> str:
         absence = self.residency.absence(self.model(word))
-        assert (absence.reason if absence else "") == " ".join(why)
+        return f"{'broken ' * absence.failed}{absence.reason}" if absence else ""
+
+    def books(self) -> list[int]:
+        return [self.device.held_nbytes, self.device.claimed_nbytes]
+
+    def events(self, kind: str) -> list[str]:
+        return [str(each.event) for each in self.log.since() if each.event.kind == kind]
+
+    def now_or_none(self, word: str) -> Lease | None:
+        return self.residency.lease_now(*self.request(word)[1])
+
+
+DOES: dict[str, Callable[..., object]] = {
+    "ask": Scene.ask,
+    "hand": lambda s, word: s.ask(word, Purpose.LOAD),  # load it by hand
+    "ahead": lambda s, word: s.ask(word, Purpose.PRELOAD),  # of its use, where nobody must leave
+    "run": Scene.run,  # ask for each, and get it
+    "load": Scene.load_each,  # run each, which ends
+    "lease": Scene.lease_now,  # at once, what is loaded
+    "end": Scene.end,
+    "abandon": lambda s, word: abandon(s.asked[word]),
+    "unload": lambda s, *words: s.unloads.update(
+        {word: s.residency.unload(s.model(word)) for word in words}
+    ),
+    "pin": lambda s, word: s.residency.pin(s.model(word)),
+    "unpin": lambda s, word: s.residency.pin(s.model(word), pinned=False),
+    "renew": lambda s, word: s.residency.renew(s.model(word)),
+    "grow": lambda s, word, nbytes: s.residency.grow(s.model(word), int(nbytes)),
+    "resize": lambda s, nbytes, device="0": s.residency.resize(int(nbytes), int(device)),
+    # so much is free on each device, by the system
+    "free": lambda s, *nbytes: s.system.__setitem__(
+        slice(None), [None if each == "?" else int(each) for each in nbytes]
+    ),
+    "wait": lambda s, seconds: setattr(s, "now_s", s.now_s + float(seconds)),
+    "size": Scene.models,  # files change
+    # what it takes once loaded is less than it claims
+    "takes": lambda s, word, nbytes: s.loader.footprints.update(
+        {word: Footprint(other_nbytes=int(nbytes))}
+    ),
+    "breaks": Scene.fail,
+    "mends": Scene.fail,
+    "work": lambda s: None,  # all that is to be done is done
+}
+SEES: dict[str, Callable[..., bool]] = {
+    "loaded": lambda s, *words: s.loaded() == s.models(*words),
+    "here": lambda s, *words: s.here() == s.models(*words),  # loaded, coming or going
+    "on": lambda s, device, *words: s.on(int(device)) == s.models(*words),
+    "got": Scene.has,
+    "waits": lambda s, *words: not any(s.asked[s.request(word)[0]].done() for word in words),
+    "cancelled": lambda s, *words: all(s.asked[word].cancelled() for word in words),
+    "fails": Scene.refused,
+    "no": lambda s, word: s.now_or_none(word) is None,  # lease on all of them at once
+    "gone": lambda s, *words: all(s.unloads[word].result(0) is None for word in words),
+    "stays": lambda s, word: not s.unloads[word].done(),
+    "is": lambda s, word, state: s.state(s.model(word)) is ModelState[state],
+    # what is held, and claimed if that is another
+    "books": lambda s, held, claimed="": s.books() == [int(held), int(claimed or held)],
+    "budget": lambda s, *nbytes: (
+        [str(s.residency.books(n).budget_nbytes) for n in range(len(s.loaders))] == [*nbytes]
+    ),
+    "passed": lambda s, *words: {each.id for each in s.device.passed} == s.models(*words),
+    "pending": lambda s, word, count: s.residency.snapshot().pending == {s.model(word): int(count)},
+    "leases": lambda s, count: s.leases() == int(count),
+    "loads": lambda s, *words: s.loader.loads == [s.model(word) for word in words],  # in this order
+    "told": lambda s, kind, *text: " ".join(text) in s.events(kind),
+    "absent": lambda s, word, *why: s.why(word) == " ".join(why),
+    # models are kept for so long, and looked at again in so many seconds
+    "expire": lambda s, keep_s, next_s: s.residency.expire(float(keep_s)) == float(next_s),
+    # a run needs memory, for which so many are leaving
+    "room": lambda s, word, nbytes, leaving: (
+        len(s.residency.make_room(s.model(word), int(nbytes))) == int(leaving)
+    ),
+}

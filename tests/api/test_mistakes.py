@@ -1,5 +1,6 @@
 """Plausible mistakes in calls of a workbench: each is one line."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,15 @@ def served(sample_models: Path) -> Iterator[Any]:
 
 
 MISTAKES: list[tuple[Callable[[Any], object], str]] = [
+    (lambda wb: wb.infer("digts", [1.0]), "there is no model 'digts'; did you mean 'digits'?"),
+    (lambda wb: asyncio.run(wb.ainfer("digts", [1.0])), "'digts'; did you mean 'digits'?"),
+    (lambda wb: wb.infer("nobody", [1.0]), "there is no model 'nobody'; available: diabetes, "),
+    (lambda wb: wb.load("digts"), "there is no model 'digts'; did you mean 'digits'?"),
+    (lambda wb: wb.load("digts", config={}), "there is no model 'digts'; did you mean 'digits'?"),
+    (lambda wb: wb.unload("digts"), "there is no model 'digts'; did you mean 'digits'?"),
+    (lambda wb: wb.pin("digts"), "there is no model 'digts'; did you mean 'digits'?"),
+    (lambda wb: wb.unpin("digts"), "there is no model 'digts'; did you mean 'digits'?"),
+    (lambda wb: wb.save("digts", "to"), "there is no model 'digts'; did you mean 'digits'?"),
     (lambda wb: wb.serve(len, "f", exmple=[1]), "no argument 'exmple'; did you mean 'example'?"),
     (lambda wb: wb.load(5), "the name of a model is a str, such as 'digits', not int"),
     (lambda wb: wb.load(["digits"]), "the name of a model is a str, such as 'digits', not list"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,14 +15,12 @@ from workbench import Workbench
 from workbench.errors import (
     DeadlineExceeded,
     InvalidRequest,
-    ModelNotFound,
     RequestStopped,
     UsageError,
 )
 
 ROWS = [[1.0, 2.0], [3.0, 4.0]]
 MISSING = "it has missing values, which {} cannot say: fill them in"
-MATRX = r"^there is no model 'matrx'; did you mean 'matrix'\?$"
 WITH_FLOATS = "the model with an example that has floats there"
 PEOPLE: Any = {
     "inputs": {"age": ("INT64", [-1]), "city": ("BYTES", [-1])}, "outputs": {"y": ("INT64", [-1])}
@@ -352,42 +350,8 @@ def test_what_is_waited_for_no_longer_ends(tmp_path: Any) -> None:
         wb.unload("endless")  # returns once its runs have ended
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda wb: wb.infer("matrx", ROWS),
-        lambda wb: asyncio.run(wb.ainfer("matrx", ROWS)),
-        lambda wb: wb.load("matrx"),
-    ],
-    ids=["infer", "ainfer", "load"],
-)
-def test_a_misspelt_model(wb: Workbench, ask: Callable[[Any], object]) -> None:
-    """The name that was meant is told; without one, the names that exist."""
-    with pytest.raises(ModelNotFound, match=MATRX):
-        ask(wb)
-    with pytest.raises(ModelNotFound, match=r"'nobody'; available: bf16, matrix, odd"):
-        wb.infer("nobody", ROWS)
-
-
 @pytest.mark.parametrize("timeout_s", ["1s", 0, -1.0, float("nan"), float("inf")])
 def test_timeouts_that_are_none(wb: Workbench, timeout_s: Any) -> None:
     """What is no time to wait is refused."""
     with pytest.raises(UsageError, match=r"timeout_s is .*: it must be seconds, above 0"):
         wb.infer("matrix", ROWS, timeout_s=timeout_s)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda wb: wb.load("matrx", config={}),
-        lambda wb: wb.pin("matrx"),
-        lambda wb: wb.unpin("matrx"),
-        lambda wb: wb.unload("matrx"),
-        lambda wb: wb.save("matrx", "folder"),
-    ],
-    ids=["load", "pin", "unpin", "unload", "save"],
-)
-def test_a_misspelt_model_is_changed(wb: Workbench, change: Callable[[Workbench], object]) -> None:
-    """Each verb of a workbench about one model tells the name that was meant."""
-    with pytest.raises(ModelNotFound, match=MATRX):
-        change(wb)

@@ -167,6 +167,22 @@ def test_what_a_brief_run_gets() -> None:
     assert rig.given == [into, stop]
 
 
+@pytest.mark.parametrize("expected_s", [BRIEF_S, None])
+def test_a_run_that_fails(expected_s: float | None) -> None:
+    """It is counted as the model's, whichever way it ran."""
+    rig = Rig()
+    if expected_s is not None:
+        rig.learned.pace.observe(8, expected_s)
+
+    def run(_: Tensor) -> Tensor:
+        raise RunFailed("on purpose")
+
+    rig.run = run
+    with pytest.raises(RunFailed, match="on purpose"):
+        rig.direct.run(asked())
+    assert rig.counts.failures == {FailureReason.BACKEND: 1}
+
+
 def test_a_run_that_outlives_its_request() -> None:
     """If it could not be ended, its request is counted as cancelled."""
     rig = Rig()

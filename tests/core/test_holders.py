@@ -1,64 +1,45 @@
 """Who holds the memory that somebody waits for, in one line."""
 
 import pytest
-from residency_rig import Rig
+from residency_rig import Scene
 
-from doubles import FakeLoader
 from workbench.core.lifecycle.loaded import holders
-from workbench.model import ModelId
 
-A, B, C, F = (ModelId(name, 1) for name in "abcf")
-
-
-@pytest.fixture
-def rig() -> Rig:
-    """A residency of 4 KiB."""
-    return Rig(FakeLoader({"f": 2048, "a": 1024, "b": 512, "c": 256}), budgets=(4096,))
-
-
-def test_nobody_holds_anything_up(rig: Rig) -> None:
-    """Idle models leave for others, and are not named."""
-    rig.acquire(A).result(0).release()
-    assert holders(rig.residency) == ""
-
-
-def test_a_run_that_lasts(rig: Rig) -> None:
-    """Its length is told, from the first of the runs that overlap; the largest model first."""
-    rig.acquire(A).result(0)
-    rig.now_s = 2.0
-    rig.acquire(A).result(0)
-    rig.acquire(F).result(0)
-    rig.now_s = 5.04
-    assert holders(rig.residency) == (
-        "f:1 holds 2.0 KiB in a run that has lasted 3 s, "
-        "a:1 holds 1.0 KiB in a run that has lasted 5 s"
-    )
-
-
-def test_a_run_after_a_pause(rig: Rig) -> None:
-    """Its own beginning counts, though a request that waits for another model came before it."""
-    rig.acquire(A).result(0).release()
-    rig.residency.acquire(A, B)
-    rig.jobs.run_one()
-    assert "a:1 holds 1.0 KiB and waits for another model" in holders(rig.residency)
-    rig.now_s = 5.0
-    rig.acquire(A).result(0)
-    rig.now_s = 6.0
-    assert "a:1 holds 1.0 KiB in a run that has lasted 1 s" in holders(rig.residency)
+HELD = {
+    "idle models leave for others, and are not named": ("load a1024", ""),
+    "the length of a run is told, from the first of those that overlap; the largest model first": (
+        "run a1024; wait 2; run a'; run f2048; wait 3.04",
+        (
+            "f:1 holds 2.0 KiB in a run that has lasted 3 s, "
+            "a:1 holds 1.0 KiB in a run that has lasted 5 s"
+        ),
+    ),
+    "who waits for another model is no run": (
+        "load a1024; ask a+b512 | 0",
+        "a:1 holds 1.0 KiB and waits for another model, b:1 holds 512 B and is loading",
+    ),
+    "a run's own beginning counts, though a request came before it": (
+        "load a1024; ask a+b512 | 0; wait 5 |; run a'; wait 1; end a+b",
+        "a:1 holds 1.0 KiB in a run that has lasted 1 s",
+    ),
+    "models that are pinned, come or go are named": (
+        "load a1024; pin a; load f2048; unload f |; ask b512 | 1",
+        (
+            "f:1 holds 2.0 KiB and is unloading, a:1 holds 1.0 KiB and is pinned, "
+            "b:1 holds 512 B and is loading"
+        ),
+    ),
+    "the largest few": (
+        "load a1024; pin a; load f2048; unload f |; ask b512 | 1; ask c256 | -1",
+        (
+            "f:1 holds 2.0 KiB and is unloading, a:1 holds 1.0 KiB and is pinned, "
+            "b:1 holds 512 B and is loading, ..."
+        ),
+    ),
+}
 
 
-def test_others_that_do_not_leave(rig: Rig) -> None:
-    """Models that are pinned, come or go are named, the largest few."""
-    rig.acquire(A).result(0).release()
-    rig.residency.pin(A)
-    rig.acquire(F).result(0).release()
-    rig.residency.unload(F)
-    rig.residency.acquire(B)
-    rig.jobs.run_one(1)
-    assert holders(rig.residency) == (
-        "f:1 holds 2.0 KiB and is unloading, a:1 holds 1.0 KiB and is pinned, "
-        "b:1 holds 512 B and is loading"
-    )
-    rig.residency.acquire(C)
-    rig.jobs.run_one(-1)
-    assert holders(rig.residency).endswith("b:1 holds 512 B and is loading, ...")
+@pytest.mark.parametrize(("script", "told"), HELD.values(), ids=HELD)
+def test_who_holds_it(script: str, told: str) -> None:
+    """What a residency of 4 KiB says of its models."""
+    assert holders(Scene(f"budgets 4096; {script}").residency) == told

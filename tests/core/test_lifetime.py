@@ -10,6 +10,7 @@ from inside import opened
 from doubles import FakeFiles, FakeLoader, FakeMeter, fake_core
 from workbench.core import ServerCore, lifetime
 from workbench.core.placement import Placement
+from workbench.errors import SettingError
 from workbench.memory.device import Device, MemoryReading
 from workbench.model import ModelId
 from workbench.settings import Settings, Share
@@ -86,6 +87,19 @@ def test_devices_are_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         core.choose_devices()
         with opened(core):
             assert len(chosen) == count
+
+
+def test_a_device_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever opens the core is told, and it is not open."""
+
+    def refuse(_: Settings) -> tuple[Placement, ...]:
+        raise SettingError("there is none")
+
+    monkeypatch.setattr(lifetime, "place", refuse)
+    core = fake_core(tmp_path, FakeLoader(dict(SIZES)))
+    with pytest.raises(SettingError, match="there is none"):
+        core.open()
+    assert not core.is_open
 
 
 def test_calls_of_the_main_thread_are_done_in_another(tmp_path: Path) -> None:

@@ -35,9 +35,11 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 @pytest.fixture
 def core(tmp_path: Path) -> Iterator[ServerCore]:
-    """Serves the file *a*, the function *f*, and the ensemble *e* of both."""
-    (tmp_path / "e").mkdir()
-    (tmp_path / "e" / "config.pbtxt").write_text(ensemble_text("a x=in y=t", "f x=t y=out"))
+    """Serves the file *a*, the function *f*, the ensemble *e* of both, *o* of it, *oo* of *o*."""
+    steps = {"e": ("a x=in y=t", "f x=t y=out"), "o": ("e in=in out=out",)}
+    for name, parts in (steps | {"oo": ("o in=in out=out",)}).items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.pbtxt").write_text(ensemble_text(*parts))
     core = fake_core(tmp_path, FakeLoader({"a": 40}))
     given, taken = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
     core.register(ModelId("f", 1), FunctionModel(lambda x: x, (given,), (taken,), 0, 0, None))
@@ -45,31 +47,55 @@ def core(tmp_path: Path) -> Iterator[ServerCore]:
         yield core
 
 
-GOOD = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
+def asking(model: str, name: str = "x") -> InferRequest:
+    """A request to *model*, with an input of that *name*."""
+    return InferRequest(model, {name: Tensor.of(np.ones(1, np.float32))})
 
 
-def ask(core: ServerCore, model: str, name: str = "x") -> None:
-    """Ask *model*, with an input of that *name*."""
-    core.infer(InferRequest(model, {name: Tensor.of(np.ones(1, np.float32))}))
+GOOD = asking("a")
 
 
-def test_a_request_is_one_use(core: ServerCore, uses: Counter[str]) -> None:
-    """Whether its model has to be loaded, runs in a thread, or runs on the spot."""
-    ask(core, "a")
-    assert uses == {"a": 1}
-    ask(core, "a")
-    read = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))})
-    assert core.infer_now("a", None, lambda _: read) is not None
-    ask(core, "f")
-    assert uses == {"a": 3, "f": 1}
+# What is done with which model, and the uses then.
+USES = {
+    "a request is one, whether its model has to be loaded, runs in a thread, or on the spot":
+        ("ask a, ask a, now a, ask f", "a 3 f 1"),
+    "a request that cannot be answered on the spot has used no model yet": ("now f", ""),
+    "one that fails on the spot is one, as one that fails in a thread": ("ask a, wrong a", "a 2"),
+    "one to an ensemble is one of each part too, also where it is first attempted":
+        ("load e, ask e, ask e, ask e", "e 4 a 4 f 4"),
+    "so it is of what parts consist of, though this is known only later":
+        ("ask oo", "oo 1 o 1 e 1 a 1 f 1"),
+    "and once they are loaded": ("ask oo, ask oo", "oo 2 o 2 e 2 a 2 f 2"),
+    "a load by hand is one, also of what is loaded": ("load a, load a", "a 2"),
+    "a load of an ensemble is one of each part": ("load a, load e", "e 1 a 2 f 1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("done", "told"), USES.values(), ids=USES)
+def test_what_is_a_use(core: ServerCore, uses: Counter[str], done: str, told: str) -> None:
+    """Each request and each load by hand is one use of each model that it takes."""
+    for each in done.split(", "):
+        verb, name = each.split()
+        match verb:
+            case "ask":
+                core.infer(asking(name, "x" if name in "af" else "in"))
+            case "wrong":
+                with pytest.raises(InvalidRequest):
+                    core.infer(asking(name, "unknown"))
+            case "now":
+                answer = core.infer_now(name, None, lambda _, name=name: asking(name))
+                assert (answer is None) == (name == "f")
+            case "load":
+                core.load(name)
+    words = told.split()
+    assert uses == dict(zip(words[::2], map(int, words[1::2]), strict=True))
 
 
 def test_requests_that_run_together(core: ServerCore, uses: Counter[str]) -> None:
     """Each is one use but for those that are not answered on the spot; an error is one too."""
-    ask(core, "a")
+    core.infer(GOOD)
     uses.clear()
-    bad = InferRequest("a", {"unknown": Tensor.of(np.ones(1, np.float32))})
-    unreadable = InvalidRequest("not JSON")
+    bad, unreadable = asking("a", "unknown"), InvalidRequest("not JSON")
 
     def read(_: Describe) -> list[AnyRequest]:
         return [GOOD, bad, unreadable, GOOD]
@@ -97,7 +123,7 @@ def test_uses_together_weigh_as_one_by_one(tmp_path: Path) -> None:
     weights = []
     for requests in ([[GOOD]] * 4, [[GOOD] * 4]):
         with opened(fake_core(tmp_path, FakeLoader({"a": 40}))) as core:
-            ask(core, "a")
+            core.infer(GOOD)
             for each in requests:
                 answers = core.infer_all_now("a", None, lambda _, each=each: each)
                 assert answers is not None
@@ -108,50 +134,3 @@ def test_uses_together_weigh_as_one_by_one(tmp_path: Path) -> None:
             weights.append((usage.then, usage.last_use, resident.place, residents.last_use))
     assert weights[0] == weights[1]
     assert weights[0][0] > 4.9
-
-
-def test_an_attempt_is_no_use(core: ServerCore, uses: Counter[str]) -> None:
-    """A request that cannot be answered on the spot has used no model yet."""
-    request = InferRequest("f", {"x": Tensor.of(np.ones(1, np.float32))})
-    assert core.infer_now("f", None, lambda _: request) is None
-    assert uses == {}
-
-
-def test_a_request_that_fails_on_the_spot_is_a_use(core: ServerCore, uses: Counter[str]) -> None:
-    """As one that fails in a thread is."""
-    ask(core, "a")
-    with pytest.raises(InvalidRequest):
-        ask(core, "a", "unknown")
-    assert uses == {"a": 2}
-
-
-def test_a_request_to_an_ensemble(core: ServerCore, uses: Counter[str]) -> None:
-    """It is one use of the ensemble and of each of its parts, also where it is first attempted."""
-    core.load("e")
-    uses.clear()
-    for _ in range(3):
-        ask(core, "e", "in")
-    assert uses == {"e": 3, "a": 3, "f": 3}
-
-
-def test_a_request_to_an_ensemble_of_ensembles(
-    core: ServerCore, uses: Counter[str], tmp_path: Path
-) -> None:
-    """It is one use of each part, loaded or not, though the inner parts are known only later."""
-    for name, part in (("o", "e"), ("oo", "o")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.pbtxt").write_text(ensemble_text(f"{part} in=in out=out"))
-    for _ in range(2):
-        uses.clear()
-        ask(core, "oo", "in")
-        assert uses == dict.fromkeys(("oo", "o", "e", "a", "f"), 1)
-
-
-def test_a_load_by_hand_is_one_use(core: ServerCore, uses: Counter[str]) -> None:
-    """Also of what is loaded already, and of each part of an ensemble."""
-    core.load("a")
-    core.load("a")
-    assert uses == {"a": 2}
-    uses.clear()
-    core.load("e")
-    assert uses == {"e": 1, "a": 1, "f": 1}

@@ -2,8 +2,6 @@
 
 import os
 import socket
-import subprocess
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -341,31 +339,6 @@ def test_without_grpc() -> None:
     """A server that was not asked for gRPC has no address for it."""
     with Workbench() as workbench, pytest.raises(ServerNotRunning, match="grpc_port"):
         _ = workbench.grpc_url
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_fork(tmp_path: Path) -> None:
-    """A forked child has no server, and ends without the parent's; the parent goes on."""
-    ask = f"""
-import os
-from workbench import Workbench
-with Workbench(grpc_port={f"unix:{tmp_path}/s"!r}) as workbench:
-    if not os.fork():
-        assert not workbench.is_running
-        workbench.stop()
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.wait()[1]) == 0
-    import grpc
-    with grpc.insecure_channel(workbench.grpc_url) as channel:
-        live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
-        print(live(b"", timeout=30))
-"""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", ask],
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert done.stdout == "b'\\x08\\x01'\n", done.stderr[-2000:]
 
 
 def test_the_command_line() -> None:

@@ -18,15 +18,21 @@ with Workbench(grpc_port=0) as wb:
         grpc.channel_ready_future(channel).result(60)
         child = os.fork()
         if not child:
-            os._exit(0)
-        os.waitpid(child, 0)
+            wb.stop()
+            os._exit(wb.is_running)
+        assert os.waitpid(child, 0)[1] == 0
+        live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+        assert live(b"", timeout=60) == b"\\x08\\x01"
 print(os.environ.get({VARIABLE!r}))
 """
 
 
 @pytest.mark.parametrize("given", [None, "0"])
 def test_a_fork_prints_nothing(given: str | None) -> None:
-    """A fork, as of a command in a notebook, prints nothing; child processes get no variable."""
+    """A fork, as of a command in a notebook, prints nothing; child processes get no variable.
+
+    The child has no server, and ends without the parent's, which goes on.
+    """
     environ = {name: value for name, value in os.environ.items() if name != VARIABLE}
     if given is not None:
         environ[VARIABLE] = given

@@ -49,70 +49,57 @@ def round_(cut: Cut) -> Round:
     return Round(cut, Linger(), lambda: 0.0)  # type: ignore[arg-type]
 
 
-def test_all_connections(cut: Cut, round_: Round) -> None:
-    """Once all connections have a request, all are answered at once, and none before."""
-    connections = [Asking(round_, 3) for _ in range(3)]
-
-    async def ask() -> None:
-        for turn in range(2):
-            for number, connection in enumerate(connections):
-                assert connections[0].transport.text == b"0" * turn
-                connection.ask(b"%d" % number)
-
-    asyncio.run(ask())
-    assert cut.passes == [[b"0", b"1", b"2"]] * 2
-    assert [each.transport.written for each in connections] == [[b"0"] * 2, [b"1"] * 2, [b"2"] * 2]
-
-
-def test_passes(cut: Cut, round_: Round) -> None:
-    """A round goes on while passes of the event loop bring requests, and ends with the next one."""
-    connections = [Asking(round_, 9) for _ in range(9)]
-
-    async def ask() -> None:
-        for connection in connections[:4]:
-            connection.ask(b"1")
-            assert cut.passes == []
-            await passes(1)
-        await passes()
-        assert cut.passes == [[b"1"] * 4]
-        connections[4].ask(b"2")
-        await passes()
-
-    asyncio.run(ask())
-    assert cut.passes == [[b"1"] * 4, [b"2"]]
+# Of so many connections some ask: "ask 0 1" connections 0 and 1, "ask 0-3" each of four, "alone"
+# with a pass after each. "pass 3" is of the event loop, "later 2" ms. "done 2 1" is how many
+# requests were answered at a time so far.
+ROUNDS = {
+    "once all connections have a request, all are answered at once, and none before":
+        (3, "ask 0 1; done; ask 2; done 3; ask 0-2; done 3 3"),
+    "a round goes on while passes of the event loop bring requests, and ends with the next one":
+        (9, "alone 0-3; done; pass 3; done 4; ask 4; pass 3; done 4 1"),
+    "a round ends when its first request came 2 ms ago, even if passes go on to bring requests":
+        (20, "alone 0-19 later 0.6; done 5 5 5 5"),
+    "where something follows on a connection the round ends at once; what comes then is kept":
+        (2, "ask 0; end; done 1; ask 0; done 1; pass 3; done 1 1"),
+    "at most 64 requests are held at a time": (200, "ask 0-149; pass 3; done 64 64 22"),
+    "the reply to a connection that closed is dropped, those of the others are sent":
+        (3, "ask 0 1; close 0; pass 3; done 2"),
+}  # fmt: skip
 
 
-def test_a_round_that_lasts(cut: Cut) -> None:
-    """A round ends when its first request came 2 ms ago, even if passes go on to bring requests."""
+@pytest.mark.parametrize(("count", "script"), ROUNDS.values(), ids=ROUNDS)
+def test_rounds(cut: Cut, count: int, script: str) -> None:
+    """When requests are answered, and how many at a time; each connection gets its own replies."""
     now_s = [10.0]
     round_ = Round(cut, Linger(), lambda: now_s[0])  # type: ignore[arg-type]
-    connections = [Asking(round_, 20) for _ in range(20)]
+    connections = [Asking(round_, count) for _ in range(count)]
+    asked = [0] * count
 
-    async def ask() -> None:
-        for connection in connections:
-            connection.ask(b"1", now_s[0])
-            await passes(1)
-            now_s[0] += 0.0006
+    async def play() -> None:
+        for step in script.split("; "):
+            verb, *words = step.split()
+            first, _, last = (words or ["0"])[0].partition("-")
+            match verb:
+                case "ask" | "alone":
+                    numbers = range(int(first), int(last) + 1) if last else map(int, words)
+                    for number in numbers:
+                        connections[number].ask(b"%d" % number, now_s[0])
+                        asked[number] += 1
+                        await passes(verb == "alone")
+                        now_s[0] += 0.0006 * ("later" in words)
+                case "pass":
+                    await passes(int(first))
+                case "end":
+                    round_.end()
+                case "close":
+                    connections[int(first)].transport.close()
+                    asked[int(first)] = 0
+                case "done":
+                    assert [len(each) for each in cut.passes] == [int(word) for word in words]
 
-    asyncio.run(ask())
-    assert [len(bodies) for bodies in cut.passes] == [5, 5, 5, 5]
-
-
-def test_an_early_end(cut: Cut, round_: Round) -> None:
-    """Where something follows on a connection the round ends at once; what comes then is kept."""
-    connection = Asking(round_, 2)
-
-    async def ask() -> None:
-        connection.ask(b"1")
-        round_.end()
-        assert connection.transport.text == b"1"
-        connection.ask(b"2")
-        assert connection.transport.text == b"1"
-        await passes()
-
-    asyncio.run(ask())
-    assert cut.passes == [[b"1"], [b"2"]]
-    assert connection.transport.text == b"12"
+    asyncio.run(play())
+    for number, connection in enumerate(connections):
+        assert connection.transport.text == b"%d" % number * asked[number]
 
 
 @pytest.mark.parametrize("is_brief", [True, False])
@@ -132,31 +119,3 @@ def test_when_the_loop_stays_awake(is_brief: bool, cut: Cut) -> None:
 
     asyncio.run(ask())
     assert len(told) == is_brief
-
-
-def test_how_many_are_held(cut: Cut, round_: Round) -> None:
-    """At most 64 requests are held at a time."""
-    connections = [Asking(round_, 200) for _ in range(150)]
-
-    async def ask() -> None:
-        for connection in connections:
-            connection.ask(b"1")
-        await passes()
-
-    asyncio.run(ask())
-    assert [len(bodies) for bodies in cut.passes] == [64, 64, 22]
-    assert all(each.transport.text == b"1" for each in connections)
-
-
-def test_a_connection_that_closed(round_: Round) -> None:
-    """Its reply is dropped, those of the others are sent."""
-    closed, kept = Asking(round_, 3), Asking(round_, 3)
-
-    async def ask() -> None:
-        closed.ask(b"1")
-        kept.ask(b"2")
-        closed.transport.close()
-        await passes()
-
-    asyncio.run(ask())
-    assert (closed.transport.text, kept.transport.text) == (b"", b"2")

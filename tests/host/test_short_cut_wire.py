@@ -4,6 +4,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -107,3 +108,15 @@ def test_a_slow_reader(served: Workbench) -> None:
         sending.start()
         assert ids(rest_of(connection)) == names
         sending.join(30)
+
+
+def test_many_clients_at_once(served: Workbench) -> None:
+    """Each of many clients that ask at the same time gets its own answers."""
+
+    def ask(client: int) -> list[str]:
+        requests = [request(message(1, id=f"{client} {n}"), ECHO) for n in range(30)]
+        return ids(talk(served, *requests, CLOSE))
+
+    with ThreadPoolExecutor(12) as clients:
+        told = list(clients.map(ask, range(12)))
+    assert told == [[f"{client} {n}" for n in range(30)] for client in range(12)]

@@ -33,7 +33,7 @@ LEARNED = {
     "from a small run nobody can tell what one on more than 64 times as much will take":
         "saw 100 5000; expects 6400 320000; expects 6401 ?",
     "empty inputs can be measured too, and less than nothing is nothing":
-        "saw 0 -5; expects 0 0; expects 65 ?",
+        "saw 0 -5; expects 0 0; expects 65 ?; most 0",
 }  # fmt: skip
 
 

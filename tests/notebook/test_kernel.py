@@ -196,24 +196,6 @@ def test_logging_is_left_alone(kernel: Kernel) -> None:
     assert kernel.run(look) == before
 
 
-def test_subprocesses_and_forks(kernel: Kernel) -> None:
-    """Subprocesses and forked children leave the server as it is, and do not have it."""
-    url = kernel.start()
-    kernel.run("import subprocess; subprocess.run(['true'], check=True)")
-    told = kernel.run(
-        "import os, warnings\n"
-        "warnings.simplefilter('ignore')\n"
-        "readable, writable = os.pipe()\n"
-        "child = os.fork()\n"
-        "if child == 0:\n"
-        "    os.write(writable, str(wb.is_running).encode())\n"
-        "    os._exit(0)\n"
-        "print(os.read(readable, 100).decode(), os.waitpid(child, 0)[1])"
-    )
-    assert told == "False 0\n"
-    assert is_live(url)
-
-
 def test_kernel_restart_frees_the_port(own_kernel: Kernel) -> None:
     """After a restart of the kernel the port is free, and a server starts again."""
     url = own_kernel.start()
@@ -331,25 +313,3 @@ def test_a_snapshot_is_a_picture_for_files(kernel: Kernel) -> None:
     texts = [m["content"]["text"] for m in heard if m["msg_type"] == "stream"]
     assert texts == ["the dashboard is a picture now: %workbench dashboard shows a live one\n"]
     assert kernel.run("print(wb.is_running)").strip() == "True"
-
-
-def test_the_dashboard_lives_and_becomes_a_picture(kernel: Kernel) -> None:
-    """Its output has three forms, its thread draws, and a stop leaves a picture of it."""
-    kernel.start()
-    bundles: list[dict[str, Any]] = []
-
-    def hear(message: dict[str, Any]) -> None:
-        if message["msg_type"] in ("display_data", "update_display_data"):
-            bundles.append(message["content"]["data"])
-
-    ask = kernel.client.execute_interactive
-    ask("board = wb.dashboard(); board", output_hook=hear, timeout=120)
-    assert set(bundles[0]) >= {
-        "application/vnd.jupyter.widget-view+json", "text/html", "text/plain",
-    }  # fmt: skip
-    assert kernel.run("print(board._feed._thread.is_alive())").strip() == "True"
-    ask("%workbench stop", output_hook=hear, timeout=120)
-    assert set(bundles[-1]) == {"text/html", "text/plain"}
-    assert "data:image/svg+xml;base64," in bundles[-1]["text/html"]
-    assert "stopped at " in bundles[-1]["text/html"]
-    assert kernel.run("print(board._feed._thread.is_alive(), wb.logs)").split()[0] == "False"

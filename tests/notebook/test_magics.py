@@ -101,19 +101,6 @@ def test_every_verb_has_help(shell: Any, capsys: pytest.CaptureFixture[str]) -> 
         assert told.count("%workbench") == 1
 
 
-def test_options_are_completed(shell: Any) -> None:
-    """Behind a verb come its models, and behind a dash its options."""
-    run(shell, "start sample_models")
-    for line, offered in (
-        ("%workbench bench --c", "--clients"),
-        ("%workbench evict co", "cost"),
-        ("%%workbench infer wi", "wine"),
-    ):
-        with provisionalcompleter():
-            found = {each.text for each in shell.Completer.completions(line, len(line))}
-        assert offered in found, line
-
-
 def test_loading_starts_nothing(shell: Any) -> None:
     """The extension registers the magic, and no server."""
     assert "workbench" in shell.magics_manager.magics["line"]
@@ -375,21 +362,15 @@ def start_beside(shell: Any, port: str) -> None:
         shell._workbench = server
 
 
-def test_usage_errors_have_no_traceback(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a cell, a mistake prints its one line and no traceback."""
-    shell.run_cell("%workbench start nowhere")
-    told = "".join(capsys.readouterr())
-    assert "does not exist" in told
-    assert "Traceback" not in told
-
-
 @pytest.mark.parametrize(
-    "code", ["Workbench('nowhere')", "wb.infer('nobody', [1.0])", "wb.infer('digits', [1.0])"]
-)
-def test_errors_in_python_have_no_traceback(
+    "code",
+    ["%workbench load nobody", "Workbench('nowhere')", "wb.infer('nobody', [1.0])",
+     "wb.infer('digits', [1.0])"],
+)  # fmt: skip
+def test_mistakes_have_no_traceback(
     shell: Any, capsys: pytest.CaptureFixture[str], code: str
 ) -> None:
-    """In a cell, a mistake with the Python object prints its one line too."""
+    """In a cell, a mistake with the magic or the Python object prints its one line."""
     shell.run_cell("from workbench import Workbench\nwb = %workbench start sample_models")
     capsys.readouterr()
     shell.run_cell(code)
@@ -450,6 +431,9 @@ def test_completion(shell: Any) -> None:
     assert completed("%workbench keep-alive ") == ["1h", "1min", "5min", "off"]
     assert "and" not in completed("%workbench budget ")  # nor other words of Python
     assert "--clients" in completed("%workbench bench digits ")
+    assert "--clients" in completed("%workbench bench --c")
+    assert "cost" in completed("%workbench evict co")
+    assert "wine" in completed("%%workbench infer wi")
     assert "sample_models/" in completed("%workbench start sample_m")
 
 

@@ -402,35 +402,3 @@ def _storm(residency: Residency, names: list[str]) -> int:
     with ThreadPoolExecutor(16) as clients:
         list(clients.map(client, range(16)))
     return sum(answered)
-
-
-def test_a_big_model_is_served_under_a_storm() -> None:
-    """While 15 threads ask for small models without end, one that needs all the room gets it."""
-    loader = FakeLoader({"big": 100, **{f"s{n}": 30 for n in range(6)}})
-    with ThreadPoolExecutor(4) as loading, ThreadPoolExecutor(15) as clients:
-        residency = Residency(
-            [OnDevice(100, threaded(loader, loading.submit))],
-            POLICIES["lru"],
-            Telemetry(EventLog()),
-        )
-        served = threading.Event()
-        storm = threading.Barrier(16)
-
-        def small(number: int) -> None:
-            dice = random.Random(number)
-            storm.wait()
-            while not served.is_set():
-                with residency.acquire(ModelId(f"s{dice.randrange(6)}", 1)).result():
-                    pass
-
-        storms = [clients.submit(small, number) for number in range(15)]
-        storm.wait()
-        try:
-            with residency.acquire(ModelId("big", 1)).result():
-                served.set()
-        finally:
-            served.set()
-        for client in storms:
-            client.result(60)
-        assert residency.close(60)
-    assert loader.peak_nbytes <= 100

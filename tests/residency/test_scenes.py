@@ -32,8 +32,8 @@ LOADS = {
         " fails big MemoryExhausted; end a",
     "a load that fails tells all who wait, and the reason, until it succeeds":
         "breaks a LoadFailed; ask a40 |; ask a' |; ask a''; fails a LoadFailed scripted;"
-        " fails a' LoadFailed scripted; fails a'' LoadFailed scripted; books 0; absent a scripted;"
-        " mends a; wait 1; load a; absent a",
+        " fails a' LoadFailed scripted; fails a'' LoadFailed scripted; books 0;"
+        " absent a broken scripted; mends a; wait 1; load a; absent a",
     "after a failed load requests fail for a moment, but who loads by hand gets a try":
         "breaks a LoadFailed; ask a40; ask a'; fails a' LoadFailed scripted .it is not tried; loads"
         " a; hand a''; fails a'' LoadFailed scripted$; mends a; hand a'''; got a'''; loads a a a",
@@ -90,13 +90,13 @@ UNLOADS = {
     "a request for a model whose load is being ended loads it anew":
         "hand a40 | 0; unload a |; ask a'; end a'; loaded a",
     "who was not used for long enough leaves, but for pinned and used ones":
-        "load a40 d20; pin d; wait 100; run b40; expire 300 200; wait 200; expire 300 300;"
+        "load a40 d20; pin d; wait 100; run b40; expire 300 200; wait 200; expire 300 300; work;"
         " loaded b d; told expire a:1, 40 B freed: not used for 5 min; wait 700; end b |;"
-        " expire 300 300; loaded b d",
+        " expire 300 300; work; loaded b d",
     "one that was used later stays until its own time has come":
-        "load a40; wait 100; load b40; wait 200; expire 300 100; loaded b",
+        "load a40; wait 100; load b40; wait 200; expire 300 100; work; loaded b",
     "idle models leave for the memory of a run, in the policy's order":
-        "load d20 a40 b40; pin a; room b 15 1; loaded a b; room b 15 0",
+        "load d20 a40 b40; pin a; room b 15 1; work; loaded a b; room b 15 0",
     "a renewed model is asked for all the time, keeps its pin, and is loaded anew":
         "run a40; pin a; renew a |; pending a 1; work; end a |; pending a 1; work; loads a a;"
         " renew b40; loaded a; ask big100; fails big MemoryExhausted",
@@ -262,9 +262,9 @@ BUDGETS = {
         " ask big40; load a/2; waits big; end b; got big",
     "what never fits any more is refused, though it is not its turn":
         "run f60*; ask big50; ask a20+c40; unload f; ask f'; resize 45 |; fails big MemoryExhausted"
-        " big:1 needs 50 B, the budget is 45 B. a budget of 50B would do$; fails a+c MemoryExhausted"
-        " a:1 and c:1 together need 60 B, the budget is 45 B. a budget of 60B would do$; fails f'"
-        " MemoryExhausted f:1 needs 60 B, the budget is 45 B; end f; gone f",
+        " big:1 needs 50 B, the budget is 45 B. a budget of 50B would do$;"
+        " fails a+c MemoryExhausted a:1 and c:1 together need 60 B, the budget is 45 B."
+        " a budget of 60B would do$; fails f' MemoryExhausted f:1 needs 60 B, the budget is 45 B; end f; gone f",
     "who was promised room that is gone is refused, and no others":
         "load a20 b30 c40; ask big50 | -1; ask a/2 | -1; ask big' |; ask b/2 | -1; abandon b/2 |;"
         " resize 45 |; fails big MemoryExhausted big:1 needs 50 B, the budget is 45 B;"

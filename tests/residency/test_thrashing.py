@@ -1,5 +1,7 @@
 """When loads and evictions are thrashing."""
 
+import re
+
 import pytest
 
 from workbench.events import Thrashing
@@ -9,20 +11,42 @@ from workbench.residency.telemetry import ThrashWatch
 MODELS = [ModelId(name, 1) for name in "abc"]
 
 
-def rounds(watch: ThrashWatch, count: int, begin_s: float = 0.0, apart_s: float = 1.0) -> list[int]:
-    """Let three models push each other out, *count* loads; the numbers of those that told."""
-    told = []
-    for number in range(count):
-        model, now_s = MODELS[number % 3], begin_s + number * apart_s
-        if watch.loaded(model, 40, 20, now_s):
-            told.append(number)
-        watch.evicted(model, 40, now_s + apart_s / 2)
-    return told
+# What is loaded, a second apart if no other time is said, each pushed out by the next one:
+# "abc 12" are twelve loads of three models in turn, "new 12" of models that were never there,
+# and "drop a 12" of one that is not served any more each time. Behind "=" are the loads at
+# which it is told.
+LOADS = {
+    "when nine of the last loads brought back what had left, it is told, and only once":
+        "abc 100 = 11",
+    "after a calm it is told again": "abc 30 = 11; new 12 every 9 =; abc 30 = 11",
+    "when only six did it is over, and then nine are told again":
+        "abc 12 = 11; new 6 =; abc 12 = 8",
+    "with seven it is not": "abc 12 = 11; new 5 =; abc 12 =",
+    "a model that comes back after a minute was not pushed out too early": "abc 60 every 24 =",
+    "one that comes back before was": "abc 60 every 23 = 11",
+    "a model of the same name as one that is not served any more is another": "drop a 50 =",
+    "models that come for the first time say nothing, however many leave for them": "new 50 =",
+}  # fmt: skip
 
 
-def test_told_once() -> None:
-    """It is told when nine of the last loads brought back what had left, and only once."""
-    assert rounds(ThrashWatch(), 100) == [11]
+@pytest.mark.parametrize("script", LOADS.values(), ids=LOADS)
+def test_when_it_is_told(script: str) -> None:
+    """Each rule, by what is loaded and leaves."""
+    watch, now_s = ThrashWatch(), 0.0
+    for step in script.split("; "):
+        found = re.fullmatch(r"(drop )?(\w+) (\d+)(?: every (\d+))? =(.*)", step)
+        assert found is not None
+        apart_s, told = float(found[4] or 1), []
+        for number in range(int(found[3])):
+            name = f"new{now_s}" if found[2] == "new" else found[2][number % len(found[2])]
+            model = ModelId(name, 1)
+            if watch.loaded(model, 40, 20, now_s):
+                told.append(number)
+            watch.evicted(model, 40, now_s + apart_s / 2)
+            if found[1]:
+                watch.drop(name)
+            now_s += apart_s
+        assert told == [int(each) for each in found[5].split()], step
 
 
 def test_who_is_told_of() -> None:
@@ -39,30 +63,6 @@ def test_who_is_told_of() -> None:
     assert (told.nbytes, told.room_nbytes) == (130, 120)
 
 
-def test_told_again() -> None:
-    """After a calm it is told again."""
-    watch = ThrashWatch()
-    assert rounds(watch, 30) == [11]
-    for number in range(12):
-        assert watch.loaded(ModelId(f"new{number}", 1), 1, 100, 50.0) is None
-    assert rounds(watch, 30, 100.0) == [11]
-
-
-@pytest.mark.parametrize(("apart_s", "told"), [(23.0, [11]), (24.0, [])])
-def test_what_left_long_ago_does_not_count(apart_s: float, told: list[int]) -> None:
-    """A model that comes back after a minute was not pushed out too early."""
-    assert rounds(ThrashWatch(), 60, apart_s=apart_s) == told
-
-
-def test_when_it_is_over() -> None:
-    """When only six of the last loads brought back what had left; then nine are told again."""
-    watch = ThrashWatch()
-    assert rounds(watch, 12) == [11]
-    for number in range(6):
-        assert watch.loaded(ModelId(f"new{number}", 1), 1, 100, 12.0) is None
-    assert rounds(watch, 12, 12.0) == [8]
-
-
 def test_what_left_long_ago_is_not_told() -> None:
     """Who is told of are the models that take turns now."""
     watch = ThrashWatch()
@@ -72,23 +72,6 @@ def test_what_left_long_ago_is_not_told() -> None:
         watch.evicted(MODELS[number % 3], 40, number)
     assert told is not None
     assert set(told.models) == set(MODELS)
-
-
-def test_what_is_not_served_any_more_is_forgotten() -> None:
-    """A model of the same name that comes later is another."""
-    watch = ThrashWatch()
-    for number in range(50):
-        assert watch.loaded(MODELS[0], 40, 20, number) is None
-        watch.evicted(MODELS[0], 40, number)
-        watch.drop("a")
-
-
-def test_first_loads_are_no_thrashing() -> None:
-    """Models that come for the first time say nothing, however many leave for them."""
-    watch = ThrashWatch()
-    for number in range(50):
-        assert watch.loaded(ModelId(str(number), 1), 1, 10, number) is None
-        watch.evicted(ModelId(str(number), 1), 1, number)
 
 
 def test_what_is_told() -> None:

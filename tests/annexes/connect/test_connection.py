@@ -343,16 +343,18 @@ def test_after_an_error_the_model_is_looked_at_anew(way: str) -> None:
         (httpx.ConnectError("[Errno 111] refused"), ServerNotRunning,
          "^no server answers at http://elsewhere: refused$"),
         (httpx.ReadTimeout("slow"), DeadlineExceeded, "^http://elsewhere did not answer in time$"),
+        (httpx.RemoteProtocolError("it went away"), ServerNotRunning, "it went away$"),
     ],
-    ids=["refused", "slow"],
+    ids=["refused", "slow", "broken"],
 )  # fmt: skip
 def test_a_server_that_does_not_answer(
     way: str, broken: Exception, error: type[Exception], told: str
 ) -> None:
-    """That is said in one line, however the model is asked."""
+    """That is said in one line; it is not asked again: a function would be called twice."""
     server = Elsewhere(infer=broken)
     with answered_by(server) as wb, pytest.raises(error, match=told):
         ways(wb)[way]()
+    assert server.asked("/infer") == 1
 
 
 def test_how_long_an_answer_may_take() -> None:
@@ -392,6 +394,9 @@ def test_statistics_that_a_server_lacks() -> None:
         with answered_by(server) as wb:
             assert [model.id.name for model in wb.models] == ["m"]
         assert server.asked("/stats") == bool(extensions)
+    unlike = Elsewhere(v2=about, index=rows, stats={"model_stats": [{"name": "m"}]})
+    with answered_by(unlike) as wb, pytest.raises(NotSupported, match="instead of statistics of"):
+        assert wb.models
 
 
 def test_versions_have_signatures_of_their_own() -> None:
