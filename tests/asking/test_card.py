@@ -41,7 +41,7 @@ def test_what_a_card_shows(wb: Workbench) -> None:
     assert text[1].split() == ["takes", "features", "FP32", "[-1,", "10]"]
     assert text[2].split() == ["gives", "progression", "FP32", "[-1,", "1]"]
     assert any(line.startswith("memory") and "once it is loaded" in line for line in text)
-    assert "code     calls[...] for Python, tritonclient, requests, curl, boto3" in text
+    assert "code     calls[...] for Python, boto3, tritonclient, requests, curl" in text
     assert f"docs     {wb.url}/v2/models/diabetes/docs" in text
     html = card._repr_mimebundle_()["text/html"]
     for part in ("not loaded", "features", "<details>", "Configuration", "onnxruntime_onnx"):

@@ -264,7 +264,8 @@ BUDGETS = {
         "run f60*; ask big50; ask a20+c40; unload f; ask f'; resize 45 |; fails big MemoryExhausted"
         " big:1 needs 50 B, the budget is 45 B. a budget of 50B would do$;"
         " fails a+c MemoryExhausted a:1 and c:1 together need 60 B, the budget is 45 B."
-        " a budget of 60B would do$; fails f' MemoryExhausted f:1 needs 60 B, the budget is 45 B; end f; gone f",
+        " a budget of 60B would do$; fails f' MemoryExhausted f:1 needs 60 B,"
+        " the budget is 45 B; end f; gone f",
     "who was promised room that is gone is refused, and no others":
         "load a20 b30 c40; ask big50 | -1; ask a/2 | -1; ask big' |; ask b/2 | -1; abandon b/2 |;"
         " resize 45 |; fails big MemoryExhausted big:1 needs 50 B, the budget is 45 B;"
