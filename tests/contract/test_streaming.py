@@ -6,7 +6,7 @@ L0_decoupled, L0_http's generate_endpoint_test.py, L0_parameters.
 import json
 import queue
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -332,26 +332,6 @@ def test_a_generator_runs_alone() -> None:
     for function in (generate, takes):
         with pytest.raises(UsageError, match="each request alone: no batch="):
             Workbench(device="cpu").register(function, batch=4, **ports)
-
-
-def test_generators_by_type_hints(rig: Rig) -> None:
-    """What a generator yields is declared by its hints; an ``async`` one runs on a loop."""
-
-    async def words(text: str, parameters: dict[str, Any]) -> AsyncIterator[str]:
-        for word in text.split():
-            yield word
-
-    def letters(text: str) -> Iterator[str]:
-        yield from text
-
-    for function in (words, letters):
-        rig.workbench.register(function)
-    assert [y.tolist() for y in rig.workbench.stream("words", ["a bc"])] == [["a"], ["bc"]]
-    assert [y.tolist() for y in rig.workbench.stream("letters", ["ab"])] == [["a"], ["b"]]
-    answers = rig.workbench.stream("words", ["a b c"])
-    next(answers)
-    answers.close()  # type: ignore[attr-defined]
-    rig.until_idle()
 
 
 # ── parameters ──

@@ -159,21 +159,6 @@ def test_failures_have_reasons(core: ServerCore) -> None:
     assert told["workbench_model_refused_requests_total"] == 1
 
 
-def test_the_histogram_counts_every_request(core: ServerCore) -> None:
-    """The histogram's highest bucket and its count are the requests that were answered."""
-    ask(core, "a", 7)
-    text = text_of(core)
-    told = of_model(text, "a")
-    assert told[f'{HISTOGRAM}_bucket{{le="+Inf"}}'] == told[f"{HISTOGRAM}_count"] == 7
-    assert told[f"{HISTOGRAM}_sum"] == core.status("a").requests.total_s
-    (family,) = [f for f in text_string_to_metric_families(text) if f.name == HISTOGRAM]
-    assert family.type == "histogram"
-    bounds = [sample for sample in family.samples if sample.name.endswith("_bucket")]
-    assert [sample.value for sample in bounds] == sorted(sample.value for sample in bounds)
-    limits = [float(sample.labels["le"]) for sample in bounds]
-    assert limits == sorted(set(limits))
-
-
 def test_the_histogram_is_exact() -> None:
     """A bucket holds the requests that took its bound or less, and no other."""
     statistics = RequestStatistics()

@@ -24,12 +24,12 @@ def _names(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize(("adapter", "count"), [(workbench.http, 20), (workbench.grpc, 10)])
-def test_no_adapter_sees_how_the_core_works(adapter: ModuleType, count: int) -> None:
+@pytest.mark.parametrize("adapter", [workbench.http, workbench.grpc])
+def test_no_adapter_sees_how_the_core_works(adapter: ModuleType) -> None:
     """No module of an adapter names a lease, a session, a schedule or a thread pool."""
     assert adapter.__file__
     modules = list(Path(adapter.__file__).parent.rglob("*.py"))
-    assert len(modules) > count
+    assert len(modules) > 5
     for module in modules:
         named = set(_names(ast.parse(module.read_text())))
         assert not named & _HIDDEN, module

@@ -160,19 +160,6 @@ def test_a_chart_changes_when_that_is_seen(second: dict[str, int], changed: bool
     assert add(1299.5, **second) is changed
 
 
-def test_a_model_that_comes_is_seen_at_once() -> None:
-    """A chart has it from the next snapshot on, also within a second of the sample before."""
-    status = DeviceStatus(CPU, "a reason", 10 * MIB)
-    with_a = (replace(status, held_nbytes=MIB),)
-    history = History()
-    history.add(Snapshot(1000.0, (status,), ()))
-    history.add(Snapshot(1000.2, (replace(status, base_nbytes=MIB),), ()))
-    history.add(Snapshot(1000.5, with_a, (ready("a"),)))
-    history.add(Snapshot(1000.9, with_a, (ready("a"),)))
-    seen_at = [(sample.at_s, sample.models_nbytes) for sample in history.samples("cpu")]
-    assert seen_at == [(1000.0, 0), (1000.5, MIB)]
-
-
 def test_everything_is_escaped() -> None:
     """A name with a script is text in all parts, and is cut in a table."""
     model = replace(ready(NASTY), reason=NASTY)
@@ -287,21 +274,6 @@ def test_the_legend_names_the_area_of_all_others() -> None:
     assert "the other models" not in legend(seen(some), some)
     assert "the other models" in legend(History(), many)
     assert "the other models" in legend(seen(some, replace(others, at_s=1001.0)), others)
-
-
-def test_memory_of_no_model_does_not_look_like_that_of_models() -> None:
-    """It is faint, as it may reach above the line of the budget, which is labelled as theirs."""
-    now = snapshot(ready("a"))
-    devices = (replace(now.devices[0], base_nbytes=30 * MIB),)
-    now = replace(now, devices=devices)
-    chart = memory_chart(seen(now), now.devices[0], [], now.at_s)
-    rest, model = (
-        next(path for path in chart.split("<path ") if title in path)
-        for title in ("now 30.0 MiB", "a:1, now")
-    )
-    assert 'fill-opacity="0.2"' in rest
-    assert "opacity" not in model
-    assert ">budget for models 10.0 MiB" in chart
 
 
 def test_the_page_has_the_columns_of_the_dashboard() -> None:
@@ -527,14 +499,6 @@ def test_a_thousand_models_stay_readable() -> None:
     assert "970 more models" in table
     assert "<b>940 of 1000</b>" in board.head(now, NO_TRAFFIC, names=1000, link="", title="")
     assert len(table) < 40_000
-
-
-def test_a_column_has_one_unit() -> None:
-    """It is in the head; what is too small for it is not shown as nothing."""
-    now = snapshot(ready("a", 2048 * MIB), ready("b", 512 * MIB), ready("c", 100))
-    table = board.models_table(now, seen(now))
-    assert '<th class="n">memory, GiB</th>' in table
-    assert all(f'<td class="n">{cell}<div' in table for cell in ("2.000", "0.500", "~0"))
 
 
 def test_reasons_stand_below_the_table() -> None:
