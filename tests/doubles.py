@@ -369,39 +369,6 @@ class ScriptedNvml:
         ]
 
 
-FIRST_CONTEXT = 1000  # of GPU 0; the next has the next
-
-
-class FakeContexts:
-    """The driver's contexts, of which a thread has one as its own; *fails* has codes by call."""
-
-    def __init__(self) -> None:
-        self.fails: dict[str, int] = {}
-        self.current: list[int] = [7]  # the context that its owner set
-        self.retained = 0
-
-    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> int:
-        if "cuDevicePrimaryCtxRetain" in self.fails:
-            return self.fails["cuDevicePrimaryCtxRetain"]
-        self.retained += 1
-        context._obj.value = FIRST_CONTEXT + device.value
-        return 0
-
-    def cuDevicePrimaryCtxRelease_v2(self, device: Any) -> int:
-        self.retained -= 1
-        return 0
-
-    def cuCtxPushCurrent_v2(self, context: Any) -> int:
-        if "cuCtxPushCurrent_v2" in self.fails:
-            return self.fails["cuCtxPushCurrent_v2"]
-        self.current.append(context.value)
-        return 0
-
-    def cuCtxPopCurrent_v2(self, context: Any) -> int:
-        context._obj.value = self.current.pop()
-        return 0
-
-
 class FixedPace:
     """The pace of a model whose runs are expected to take *seconds*, whatever they took."""
 

@@ -23,29 +23,23 @@ def report() -> Any:
 
 
 @pytest.fixture
-def rate(report: Any) -> Any:
-    targets = (
-        report.Target("≥ 10× Peer", 10, "peer"),
-        report.Target("≥ 2× Other", 2, "other"),
-        report.Target("≥ 900/s", 900),
-    )
-    return report.Row("requests/s", report.RATE, targets)
+def rows(report: Any) -> dict[str, Any]:
+    rates = (("≥ 10× Peer", 10, "peer"), ("≥ 2× Other", 2, "other"), ("≥ 900/s", 900))
+    times = (("≤ 0.5× Peer", 2, "peer"), ("≤ 5 ms", 5e-3))
+    rate, latency = (tuple(report.Target(*each) for each in told) for told in (rates, times))
+    return {
+        "rate": report.Row("requests/s", report.RATE, rate),
+        "latency": report.Row("p50", report.LATENCY, latency),
+    }
 
 
-@pytest.fixture
-def latency(report: Any) -> Any:
-    targets = (report.Target("≤ 0.5× Peer", 2, "peer"), report.Target("≤ 5 ms", 5e-3))
-    return report.Row("p50", report.LATENCY, targets)
-
-
-def test_table(report: Any, rate: Any, latency: Any) -> None:
+def test_table(report: Any, rows: dict[str, Any]) -> None:
     """A line has medians, how many times better ours is, and which targets were met."""
     titles = {"workbench": "Ours", "peer": "Peer", "other": "Other"}
     measured = {
         "rate": {"workbench": [1000, 9000, 500], "peer": [100, 90, 3000], "other": []},
         "latency": {"workbench": [0.0005, 0.0004], "peer": [0.0008, 0.0009], "other": [0.0009]},
     }
-    rows = {"rate": rate, "latency": latency}
     _, _, *lines = report.table(rows, titles, measured).splitlines()
     assert lines == [
         (
@@ -57,31 +51,22 @@ def test_table(report: Any, rate: Any, latency: Any) -> None:
             "| ≤ 0.5× Peer: **missed**<br>≤ 5 ms: met |"
         ),
     ]
-
-
-def test_spreads(report: Any, latency: Any) -> None:
-    """The second table has the least and the greatest figure of each."""
-    measured = {"latency": {"workbench": [0.5, 0.25, 0.3], "peer": []}}
-    titles = {"workbench": "Ours", "peer": "Peer"}
-    assert report.spreads({"latency": latency}, titles, measured).splitlines() == [
-        "| case | Ours | Peer |",
-        "| --- | --- | --- |",
-        "| p50 | 250.00 ms – 500.00 ms | – |",
+    least = {"latency": {"workbench": [0.5, 0.25, 0.3], "peer": []}}
+    assert report.spreads({"latency": rows["latency"]}, titles, least).splitlines() == [
+        "| case | Ours | Peer | Other |",
+        "| --- | --- | --- | --- |",
+        "| p50 | 250.00 ms – 500.00 ms | – | – |",
     ]
 
 
 @pytest.mark.parametrize(
-    ("ours", "met"), [([0.004], True), ([0.005], True), ([0.006], False), ([], None)]
+    ("ours", "told"),
+    [([0.004], "met"), ([0.005], "met"), ([0.006], "**missed**"), ([], "not measured")],
 )
-def test_bounds(report: Any, latency: Any, ours: list[float], met: bool | None) -> None:
+def test_bounds(report: Any, rows: dict[str, Any], ours: list[float], told: str) -> None:
     """A bound itself is enough, and of what was not measured nothing is claimed."""
-    words = {True: "met", False: "**missed**", None: "not measured"}
-    target = latency.targets[1]
-    assert report.verdict(latency, target, {"workbench": ours}) == f"≤ 5 ms: {words[met]}"
-
-
-def test_without_ours(report: Any, rate: Any) -> None:
-    """Peers measured alone have no ratio."""
+    latency, rate = rows["latency"], rows["rate"]
+    assert report.verdict(latency, latency.targets[1], {"workbench": ours}) == f"≤ 5 ms: {told}"
     assert report.cell(rate, {"peer": [100]}, "peer") == "100/s"
     assert report.verdict(rate, rate.targets[0], {"peer": [100]}) == "≥ 10× Peer: not measured"
 
@@ -102,23 +87,12 @@ def test_put(report: Any) -> None:
 
 def test_page(report: Any) -> None:
     """The page says how it was made, where, with what, and who was left out."""
+    versions = ["Ours: " + report.versions({"ours": "1", "numpy": "2"})]
     page = report.section(
-        title="Our server beside its peers",
-        made="`make`, 2026-01-01",
-        machine="a machine",
-        versions=["Ours: " + report.versions({"ours": "1", "numpy": "2"})],
-        table="| a |",
-        spreads="| b |",
-        left_out=["Left out: Peer: not ready"],
-    )
-    assert page.splitlines()[:7] == [
-        "## Our server beside its peers",
-        "",
-        "Made by `make`, 2026-01-01.",
-        "",
-        "a machine.",
-        "",
-        "- Ours: ours 1, numpy 2",
-    ]
+        title="Ours beside peers", made="`make`, 2026-01-01", machine="a machine",
+        versions=versions, table="| a |", spreads="| b |", left_out=["Left out: Peer: not ready"],
+    )  # fmt: skip
+    head = "## Ours beside peers\n\nMade by `make`, 2026-01-01.\n\na machine.\n\n"
+    assert page.startswith(f"{head}- Ours: ours 1, numpy 2\n")
     assert page.index("| a |") < page.index("- Left out: Peer: not ready") < page.index("| b |")
     assert page.endswith("| b |\n")

@@ -30,32 +30,44 @@ def indices(told: list[bytes]) -> list[int]:
     return [int(text.split(b":")[1]) for text in told]
 
 
-def test_the_form() -> None:
-    """A class is its value with six decimals, its index, and its label where it has one."""
-    assert best([0.25, 3, -1.5], 3, "cat", "dog") == [
-        b"3.000000:1:dog",
-        b"0.250000:0:cat",
-        b"-1.500000:2",
-    ]
+@pytest.mark.parametrize(
+    ("values", "count", "labels", "told"),
+    [
+        ([0.25, 3, -1.5], 3, ("cat", "dog"), ["3.000000:1:dog", "0.250000:0:cat", "-1.500000:2"]),
+        ([2, 1, 0], 3, ("a:b", "größe", ""), ["2.000000:0:a:b", "1.000000:1:größe", "0.000000:2:"]),
+        ([-0.0, 0.0], 2, (), ["-0.000000:0", "0.000000:1"]),
+        ([[1, 2], [4, 3]], 2, (), ["4.000000:2", "3.000000:3"]),
+    ],
+)
+def test_the_form(values: Any, count: int, labels: tuple[str, ...], told: list[str]) -> None:
+    """A class is its value with six decimals, its index, and its label, any text, if it has one.
+
+    Of equal values, as are the two zeros, the first is the better class; without a batch all
+    elements are the classes of one.
+    """
+    assert best(values, count, *labels) == [each.encode() for each in told]
 
 
-def test_a_label_is_any_text() -> None:
-    """A label may hold colons and any letters, and be empty."""
-    assert best([2, 1, 0], 3, "a:b", "größe", "") == [
-        b"2.000000:0:a:b", "1.000000:1:größe".encode(), b"0.000000:2:",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("values", "count", "wanted"),
+    [
+        ([1, 3, 2], 1, [1]),
+        ([1, 3, 2], 2, [1, 2]),
+        ([1, 3, 2], 3, [1, 2, 0]),
+        ([1, 3, 2], 4, [1, 2, 0]),
+        ([1, 3, 2], 2**62, [1, 2, 0]),
+        ([1, 2, 1, 2, 1], 5, [1, 3, 0, 2, 4]),
+    ],
+)
+def test_as_many_as_there_are(values: list[float], count: int, wanted: list[int]) -> None:
+    """There are as many classes as are wanted, or as there are, in the order of equal ones."""
+    assert indices(best(values, count)) == wanted
 
 
-@pytest.mark.parametrize(("count", "given_"), [(1, 1), (2, 2), (3, 3), (4, 3), (2**62, 3)])
-def test_as_many_as_there_are(count: int, given_: int) -> None:
-    """There are as many classes as are wanted, or as there are."""
-    assert indices(best([1, 3, 2], count)) == [1, 2, 0][:given_]
-
-
-def test_equal_values() -> None:
-    """Of equal values the one that comes first is the better class; the two zeros are equal."""
-    assert indices(best([1, 2, 1, 2, 1], 5)) == [1, 3, 0, 2, 4]
-    assert best([-0.0, 0.0], 2) == [b"-0.000000:0", b"0.000000:1"]
+def test_a_batch() -> None:
+    """Each element of a batch has its own classes, whatever its other dimensions are."""
+    told = best([[[1, 2], [4, 3]], [[8, 7], [6, 5]]], 2, "a", "b", "c", batched=True)
+    assert told == [[b"4.000000:2:c", b"3.000000:3"], [b"8.000000:0:a", b"7.000000:1:b"]]
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
@@ -67,15 +79,19 @@ def test_nan_comes_last(datatype: str) -> None:
     assert best([nan, nan], 1, datatype=datatype) == [b"nan:0"]
 
 
-def test_a_batch() -> None:
-    """Each element of a batch has its own classes, whatever its other dimensions are."""
-    told = best([[[1, 2], [4, 3]], [[8, 7], [6, 5]]], 2, "a", "b", "c", batched=True)
-    assert told == [[b"4.000000:2:c", b"3.000000:3"], [b"8.000000:0:a", b"7.000000:1:b"]]
+@pytest.mark.parametrize("datatype", INTEGERS)
+def test_integers(datatype: str) -> None:
+    """Integers are ranked exactly, up to both ends of their type, and told without decimals."""
+    limits = np.iinfo(DATATYPES[datatype].dtype)
+    low, high = int(limits.min), int(limits.max)
+    told = best([high - 1, low, high, 3], 4, datatype=datatype)
+    assert told == [f"{high}:2".encode(), f"{high - 1}:0".encode(), b"3:3", f"{low}:1".encode()]
 
 
-def test_no_batch() -> None:
-    """Without a batch all elements are the classes of one."""
-    assert best([[1, 2], [4, 3]], 2, batched=False) == [b"4.000000:2", b"3.000000:3"]
+def test_bf16() -> None:
+    """BF16 is ranked and told by the numbers that its bits are."""
+    told = best([0x3F80, 0xC000, 0x4049], 3, datatype="BF16")
+    assert told == [b"3.140625:2", b"1.000000:0", b"-2.000000:1"]
 
 
 @pytest.mark.parametrize(
@@ -104,24 +120,6 @@ def test_shapes(shape: tuple[int, ...], batched: bool, count: int, wanted: tuple
     assert all(isinstance(text, bytes) for text in told.array.reshape(-1))
 
 
-@pytest.mark.parametrize("datatype", INTEGERS)
-def test_integers(datatype: str) -> None:
-    """Integers are ranked exactly, up to both ends of their type, and told without decimals."""
-    limits = np.iinfo(DATATYPES[datatype].dtype)
-    low, high = int(limits.min), int(limits.max)
-    told = best([high - 1, low, high, 3], 4, datatype=datatype)
-    assert told == [
-        f"{value}:{at}".encode() for value, at in ((high, 2), (high - 1, 0), (3, 3), (low, 1))
-    ]
-
-
-def test_bf16() -> None:
-    """BF16 is ranked and told by the numbers that its bits are."""
-    assert best([0x3F80, 0xC000, 0x4049], 3, datatype="BF16") == [
-        b"3.140625:2", b"1.000000:0", b"-2.000000:1",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
 @pytest.mark.parametrize("value", [0.1, 1e-9, 123456.789, 6e4, -1 / 3])
 def test_six_decimals(datatype: str, value: float) -> None:
@@ -138,19 +136,19 @@ def test_views_of_other_arrays() -> None:
     assert told.array.tolist() == [[b"8:1"], [b"9:0"], [b"7:1"]]
 
 
-@pytest.mark.parametrize(("datatype", "value"), [("BYTES", b"a"), ("BOOL", True)])
-def test_what_has_no_order(datatype: str, value: object) -> None:
-    """Text and booleans have no best classes."""
+@pytest.mark.parametrize(
+    ("value", "count", "told"),
+    [
+        (b"a", 1, "output 'y' is BYTES, which has no best classes"),
+        (True, 1, "output 'y' is BOOL, which has no best classes"),
+        (1.0, 0, "'classification' of output 'y' must be 1 or more"),
+    ],
+)
+def test_what_is_refused(value: object, count: int, told: str) -> None:
+    """Text and booleans have no best classes; to ask for no classes is refused."""
     with pytest.raises(InvalidRequest) as caught:
-        classify("y", Tensor.of([value]), 1, (), batched=False)
-    assert str(caught.value) == f"output 'y' is {datatype}, which has no best classes"
-
-
-def test_no_classes_at_all() -> None:
-    """To ask for no classes is refused."""
-    with pytest.raises(InvalidRequest) as caught:
-        best([1.0], 0)
-    assert str(caught.value) == "'classification' of output 'y' must be 1 or more"
+        classify("y", Tensor.of([value]), count, (), batched=False)
+    assert str(caught.value) == told
 
 
 @deterministic

@@ -16,6 +16,7 @@ import httpx
 import pytest
 import yaml
 from modelmesh_driver import ModelMesh
+from other_process import ran
 
 from workbench.settings import declared, variable_name
 
@@ -100,31 +101,42 @@ def test_what_the_published_schema_refuses(runtime: Any) -> None:
         check_published(runtime, "ClusterServingRuntime")
 
 
+def take(code: str, given: Any) -> None:
+    """Have the classes of the package kserve take what is *given*, as *code* says."""
+    if not CLIENTS.exists():
+        pytest.skip("there is no .venv-clients: make clients makes it")
+    assert ran(CLIENTS, "-W", "ignore", "-c", KSERVE + code, json.dumps(given)).stdout == "taken\n"
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_kserves_own_models(name: str) -> None:
     """The classes of the package kserve take each runtime, field by field."""
-    if not CLIENTS.exists():
-        pytest.skip("there is no .venv-clients: make clients makes it")
-    command = [CLIENTS, "-W", "ignore", "-c", MODELS, json.dumps(RUNTIMES[name])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == "taken\n", done.stderr[-2000:]
+    take(RUNTIME, RUNTIMES[name])
 
 
-MODELS = """
+KSERVE = """
 import json, sys
-from kserve.models import V1alpha1ClusterServingRuntime as Runtime
-from kserve.models import V1alpha1ServingRuntimeSpec as Spec
-from kserve.models import V1alpha1SupportedModelFormat as Format
-from kubernetes.client import V1Container
+from kserve import models
+from kubernetes.client import V1Container, V1EnvVar
 def made(kind, given):
     names = {told: name for name, told in kind.attribute_map.items()}
     return kind(**{names[told]: value for told, value in given.items()})
 given = json.loads(sys.argv[1])
+"""
+RUNTIME = """
 spec = given.pop("spec")
-spec["containers"] = [made(V1Container, each) for each in spec["containers"]]
-spec["supportedModelFormats"] = [made(Format, each) for each in spec["supportedModelFormats"]]
-runtime = made(Runtime, given | {"spec": made(Spec, spec)})
+formats = [made(models.V1alpha1SupportedModelFormat, e) for e in spec["supportedModelFormats"]]
+spec |= {"containers": [made(V1Container, e) for e in spec["containers"]]}
+spec |= {"supportedModelFormats": formats}
+spec = made(models.V1alpha1ServingRuntimeSpec, spec)
+runtime = made(models.V1alpha1ClusterServingRuntime, given | {"spec": spec})
 assert runtime.to_dict()["spec"]["containers"]
+print("taken")
+"""
+SERVICE = """
+given["modelFormat"] = made(models.V1beta1ModelFormat, given["modelFormat"])
+given["env"] = [made(V1EnvVar, each) for each in given["env"]]
+assert made(models.V1beta1ModelSpec, given).to_dict()["storage_uri"]
 print("taken")
 """
 
@@ -146,24 +158,7 @@ def test_the_service_in_the_readme() -> None:
     formats = {each["name"] for each in runtime["spec"]["supportedModelFormats"]}
     assert model["modelFormat"]["name"] in formats
     assert {each["name"] for each in model["env"]} <= {variable_name(o.name) for o in declared()}
-    if not CLIENTS.exists():
-        pytest.skip("there is no .venv-clients: make clients makes it")
-    command = [CLIENTS, "-W", "ignore", "-c", SERVICE, json.dumps(model)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout == "taken\n", done.stderr[-2000:]
-
-
-SERVICE = """
-import json, sys
-from kserve.models import V1beta1ModelFormat as Format, V1beta1ModelSpec as Spec
-from kubernetes.client import V1EnvVar
-given = json.loads(sys.argv[1])
-names = {told: name for name, told in Spec.attribute_map.items()}
-given["modelFormat"] = Format(**given["modelFormat"])
-given["env"] = [V1EnvVar(**each) for each in given["env"]]
-assert Spec(**{names[told]: value for told, value in given.items()}).to_dict()["storage_uri"]
-print("taken")
-"""
+    take(SERVICE, model)
 
 
 def test_kserves_priority() -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.machinery import PathFinder
@@ -16,6 +15,7 @@ import click
 import pytest
 from msgspec import Struct
 from msgspec.structs import fields
+from other_process import ran
 
 from workbench import errors, events
 from workbench.commands.cli import main
@@ -193,11 +193,7 @@ def failures(
         if not missing(page):
             pages[page.stem] = [page.stem, python, page.stem.startswith(ONE_STORY)]
     (root / "pages.json").write_text(json.dumps(pages), "utf-8")
-    done = subprocess.run(
-        [sys.executable, "-c", RUN_PAGES, *CLIENTS],
-        cwd=root, capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    ran(sys.executable, "-c", RUN_PAGES, *CLIENTS, cwd=root)
     found: dict[str, str] = json.loads((root / "failures.json").read_text("utf-8"))
     return found
 
@@ -220,10 +216,8 @@ def test_make_says_what_is_missing() -> None:
         if script:
             python.write_text(script)
             python.chmod(0o755)
-        done = subprocess.run(
-            ["make", "-B", "setup", f"PYTHON={python}", "VENV=build/no-venv"],
-            cwd=ROOT, capture_output=True, text=True, check=False, env=OUTSIDE_MAKE,
-        )  # fmt: skip
+        command = "make", "-B", "setup", f"PYTHON={python}", "VENV=build/no-venv"
+        done = ran(*command, check=False, cwd=ROOT, env=OUTSIDE_MAKE)
         assert done.returncode != 0
         assert message in done.stdout
         assert len(done.stdout.splitlines()) == 1
@@ -235,21 +229,14 @@ def test_make_installs_once() -> None:
     stamp = ROOT / ".venv" / "installed"
     if not stamp.exists():
         pytest.skip("this environment was not made by make")
-    done = subprocess.run(
-        ["make", "-n", "setup"], cwd=ROOT, env=OUTSIDE_MAKE, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
-    assert "pip install" not in done.stdout
+    told = ran("make", "-n", "setup", cwd=ROOT, env=OUTSIDE_MAKE).stdout
+    assert "pip install" not in told
 
 
 def test_the_site_builds(tmp_path: Path) -> None:
     """The pages make a site, without a warning: no page or link is missing."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    build = sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", tmp_path
+    ran(*build, cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"})
     assert (tmp_path / "index.html").exists()
     api = (tmp_path / "api.html").read_text("utf-8")
     assert all(f"workbench.Workbench.{verb}" in api for verb in ("start", "ainfer"))

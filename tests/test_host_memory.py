@@ -76,31 +76,26 @@ def test_a_slice_has_less_memory(tmp_path: Path, kind: str, unlimited: object) -
 
 @pytest.mark.parametrize("kind", LIMITS)
 @pytest.mark.parametrize(
-    ("path", "root"),
+    ("path", "root", "own"),
     [
-        ("/docker/12ab", "/docker/12ab"),  # the group that it sees as the root is its own
-        ("/docker/12ab", "/"),  # or its path is that on the host, where there is no such folder
-        ("/", "/"),  # in a name space of its own
-        ("/../34cd", "/"),  # out of its name space
-        ("/34cd", "/docker/12ab"),
+        ("/docker/12ab", "/docker/12ab", ""),  # the group that it sees as the root is its own
+        ("/docker/12ab", "/", ""),  # or its path is that on the host, where no such folder is
+        ("/", "/", ""),  # in a name space of its own
+        ("/../34cd", "/", ""),  # out of its name space
+        ("/34cd", "/docker/12ab", ""),
+        ("/docker/12ab/worker", "/docker/12ab", "worker"),  # a path on the host, from the root on
     ],
 )
-def test_a_container_has_less_memory(tmp_path: Path, kind: str, path: str, root: str) -> None:
-    """A container may see its group at the root: its limit counts."""
+def test_a_container_has_less_memory(
+    tmp_path: Path, kind: str, path: str, root: str, own: str
+) -> None:
+    """A container may see its group at the root: its limit counts, and that of a group within."""
     process = placed(tmp_path, kind, path, root)
-    limit(tmp_path, kind, 1000, 10)
+    limit(tmp_path, kind, 2000, 10)
+    limit(tmp_path / own, kind, 1000, 10)
     assert (total_nbytes(process), available_nbytes(process)) == (1000, 990)
     limit(tmp_path / "34cd", kind, 500, 10)  # which another container is in
     assert total_nbytes(process) == 1000
-
-
-@pytest.mark.parametrize("kind", LIMITS)
-def test_a_group_within_a_container(tmp_path: Path, kind: str) -> None:
-    """A path on the host is read from the group on that the container sees as the root."""
-    process = placed(tmp_path, kind, "/docker/12ab/worker", "/docker/12ab")
-    limit(tmp_path, kind, 1000, 10)
-    limit(tmp_path / "worker", kind, 500, 10)
-    assert (total_nbytes(process), available_nbytes(process)) == (500, 490)
 
 
 @pytest.mark.parametrize("read", [anonymous_nbytes, counted_nbytes])

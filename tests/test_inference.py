@@ -55,9 +55,18 @@ def batch(**sizes: int) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("inputs", [{"a": A, "b": B}, {"b": B, "a": A}, {"c": C, "a": A, "b": B}])
+LONG = Tensor("FP32", np.zeros((1000, 3), np.float32))
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [{"a": A, "b": B}, {"b": B, "a": A}, {"c": C, "a": A, "b": B}, {"a": LONG, "b": B}],
+)
 def test_a_fitting_request(inputs: dict[str, Tensor]) -> None:
-    """Inputs fit in any order, with or without the optional ones."""
+    """Inputs fit in any order, with or without the optional ones, and give all outputs.
+
+    Without max_batch_size the first dimension is one like any other.
+    """
     assert ask(inputs) == ("y", "z", "w")
 
 
@@ -71,12 +80,7 @@ def test_any_rank() -> None:
     assert zeros(signature) is None
 
 
-def test_no_outputs_are_all() -> None:
-    """A request that names no outputs gets all of them, in the model's order."""
-    assert ask({"a": A, "b": B}) == ("y", "z", "w")
-
-
-@pytest.mark.parametrize("wanted", [("z",), ("w", "y"), ("w", "z", "y")])
+@pytest.mark.parametrize("wanted", [("y", "z", "w"), ("z",), ("w", "y"), ("w", "z", "y")])
 def test_wanted_outputs(wanted: tuple[str, ...]) -> None:
     """A request that names outputs gets just those, in its own order."""
     assert ask({"a": A, "b": B}, *wanted) == wanted
@@ -160,23 +164,13 @@ def test_bad_batches(inputs: dict[str, Tensor], message: str) -> None:
     assert str(caught.value) == message
 
 
-def test_no_batching_has_no_limit() -> None:
-    """Without max_batch_size the first dimension is one like any other."""
-    inputs = {"a": Tensor("FP32", np.zeros((1000, 3), np.float32)), "b": B}
-    assert ask(inputs) == ("y", "z", "w")
-
-
-def test_requests_share_nothing() -> None:
-    """Two requests do not share their parameters, nor their classes."""
-    assert InferRequest("m", {}).parameters is not InferRequest("m", {}).parameters
-    assert InferRequest("m", {}).classes is not InferRequest("m", {}).classes
-
-
-def test_when_a_request_was_made() -> None:
-    """A request knows when it was made."""
+def test_a_request_of_its_own() -> None:
+    """Requests share neither parameters nor classes, and each knows when it was made."""
     before_s = time.perf_counter()
     early, late = InferRequest("m", {}), InferRequest("m", {})
     assert before_s <= early.made_s <= late.made_s <= time.perf_counter()
+    assert early.parameters is not late.parameters
+    assert early.classes is not late.classes
 
 
 def test_nbytes() -> None:
@@ -186,8 +180,8 @@ def test_nbytes() -> None:
     assert InferRequest("m", {"c": Tensor.of(["x" * 1000])}).nbytes == C.array.itemsize
 
 
-def test_a_request_crosses_processes() -> None:
-    """It is a value: what it asks is pickled, what belongs to its process is not."""
+def test_requests_and_responses_cross_processes() -> None:
+    """They are values: what is asked is pickled, what belongs to a process is not."""
     request = InferRequest(
         "m", MappingProxyType({"a": A, "c": C}), 2, ("y",), "7", {"priority": 1}, {"y": 2}
     )
@@ -195,22 +189,16 @@ def test_a_request_crosses_processes() -> None:
     request.fit = Fit(SIGNATURE, ("y",))
     request.functions, request.scalars_of_one = False, True
     again = pickle.loads(pickle.dumps(request))
-    assert (again.model, again.version, again.outputs, again.id) == ("m", 2, ("y",), "7")
-    assert (again.parameters, again.classes) == ({"priority": 1}, {"y": 2})
+    for name in ("model", "version", "outputs", "id", "parameters", "classes"):
+        assert getattr(again, name) == getattr(request, name)
     assert (again.functions, again.scalars_of_one) == (False, True)
     assert (again.stop, again.fit, again.into) == (None, None, None)
-    assert {n: t.array.tolist() for n, t in again.inputs.items()} == {
-        "a": A.array.tolist(),
-        "c": [b"text"],
-    }
-
-
-def test_a_response_crosses_processes() -> None:
-    """It is a value too."""
+    arrays = {name: tensor.array.tolist() for name, tensor in again.inputs.items()}
+    assert arrays == {"a": A.array.tolist(), "c": [b"text"]}
     response = InferResponse(MODEL, {"y": B}, "7", {"sequence_id": 0})
-    again = pickle.loads(pickle.dumps(response))
-    assert (again.model, again.id, again.parameters) == (MODEL, "7", {"sequence_id": 0})
-    assert np.array_equal(again.outputs["y"].array, B.array)
+    told = pickle.loads(pickle.dumps(response))
+    assert (told.model, told.id, told.parameters) == (MODEL, "7", {"sequence_id": 0})
+    assert np.array_equal(told.outputs["y"].array, B.array)
 
 
 @pytest.mark.parametrize(

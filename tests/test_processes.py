@@ -1,11 +1,11 @@
 """Interrupts, forks and exits: what only a process of its own can show."""
 
 import json
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
+
+from other_process import python
 
 SAMPLES = Path(__file__).parent.parent / "sample_models"
 
@@ -19,15 +19,10 @@ image = np.zeros((1, 64), np.float32)
 """
 
 
-def run(code: str, *, status: int = 0) -> list[dict[str, Any]]:
-    """What a script told, line by line; it must end with *status*."""
+def run(code: str) -> list[dict[str, Any]]:
+    """What a script told, line by line; it must end well."""
     script = BEGIN + textwrap.dedent(code)
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(SAMPLES)],
-        capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
-    assert done.returncode == status, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in python(script, SAMPLES).stdout.splitlines()]
 
 
 def test_interrupts_leave_no_lease() -> None:

@@ -2,8 +2,6 @@
 
 import gc
 import json
-import subprocess
-import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.descriptor import Descriptor, EnumDescriptor
+from other_process import python
 
 import workbench.protos
 from workbench.protos import file_pool, message_class
@@ -81,14 +80,8 @@ def theirs() -> dict[str, Any]:
     """What tritonclient declares under the names of our messages and enums."""
     messages, enums = every(descriptor())
     wanted = json.dumps({"messages": list(messages), "enums": list(enums)})
-    run = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _THEIRS, wanted],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    run = python(_THEIRS, wanted, check=False, PYTHONWARNINGS="ignore")
     if run.returncode == 3:
-        print(f"tritonclient.grpc cannot be imported here: {run.stdout.strip()}")  # noqa: T201
         pytest.skip(f"tritonclient.grpc cannot be imported here: {run.stdout.strip()}")
     assert run.returncode == 0, run.stderr
     found: dict[str, Any] = json.loads(run.stdout)
@@ -151,10 +144,7 @@ print(read[0].DESCRIPTOR.name)
 
 def test_a_message_that_is_read_during_a_garbage_collection() -> None:
     """A message that is read while the garbage collector runs is whole afterwards."""
-    run = subprocess.run(
-        [sys.executable, "-c", _READ_IN_A_COLLECTION], capture_output=True, text=True, check=False
-    )
-    assert (run.returncode, run.stdout) == (0, "ModelQueuePolicy\n"), run.stderr
+    assert python(_READ_IN_A_COLLECTION).stdout == "ModelQueuePolicy\n"
 
 
 @pytest.mark.parametrize("file", FILES)

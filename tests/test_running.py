@@ -23,10 +23,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return platformdirs.user_cache_path("workbench")
 
 
-def test_only_the_user_can_read_the_file() -> None:
+@pytest.fixture
+def path() -> Path:
+    """The file of a server that runs."""
+    announced = announce(URL, OWN)
+    assert announced is not None
+    return announced
+
+
+def test_only_the_user_can_read_the_file(path: Path) -> None:
     """The file, and the folder that is made for it, are the user's alone."""
-    path = announce(URL, OWN)
-    assert path is not None
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     assert find_token(URL) == OWN
@@ -50,10 +56,8 @@ def test_those_that_run_are_known() -> None:
     assert {server.pid for server in servers.values()} == {psutil.Process().pid}
 
 
-def test_a_file_that_others_could_read_or_write_is_not_believed() -> None:
+def test_a_file_that_others_could_read_or_write_is_not_believed(path: Path) -> None:
     """A token that somebody else may have put there is none."""
-    path = announce(URL, OWN)
-    assert path is not None
     content = path.read_text()
     path.chmod(0o644)
     assert find_token(URL) == ""
@@ -67,19 +71,15 @@ def test_a_file_that_others_could_read_or_write_is_not_believed() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "two\nlines of text here", "\xff" * 20, "a\nb\nc\n"])
-def test_a_broken_file(text: str) -> None:
+def test_a_broken_file(path: Path, text: str) -> None:
     """What is no such file holds no server."""
-    path = announce(URL, OWN)
-    assert path is not None
     path.write_text(text)
     assert find_token(URL) == ""
     assert running_servers() == ()
 
 
-def test_a_server_that_was_killed_is_none() -> None:
+def test_a_server_that_was_killed_is_none(path: Path) -> None:
     """Its file stays, but its port may be another program's by now."""
-    path = announce(URL, OWN)
-    assert path is not None
     token, writer, url, _ = path.read_text().split("\n")
     pid, created = writer.split()
     for ended in (f"{2**22 + 1} {created}", f"{pid} 1.0", pid, ""):
@@ -99,10 +99,8 @@ def test_the_systems_clock_may_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [server.url for server in running_servers()] == [URL]
 
 
-def test_only_its_own_file_is_removed(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_its_own_file_is_removed(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A server that stops leaves the file of one that has its port by now."""
-    path = announce(URL, OWN)
-    assert path is not None
     withdraw(path, "another-token-0123456")
     assert find_token(URL) == OWN
     withdraw(path, OWN)

@@ -3,6 +3,7 @@
 import math
 import threading
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -63,50 +64,55 @@ def test_counts() -> None:
     assert (counts.total_s, counts.queue_s, counts.failed_runs_s) == (2.0, 1.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("requests", "batches", "executed"),
+    [
+        ((), (), (0, 0)),
+        (
+            ((9.0, 0.25, 1.0, 0.5, 4), (9.0, 0.5, 2.0, 0.5, 1), (9.0, 0.25, 3.0, 0.0, 4)),
+            (BatchCounts(1, 1, 0.5, 2.0, 0.5), BatchCounts(4, 2, 0.5, 4.0, 0.5)),
+            (9, 3),
+        ),
+        (
+            ((1.0, 0.25, 2.0, 0.5, 3), (2.0, 0.25, 2.0, 0.5, -1)),
+            (BatchCounts(3, 1, 0.25, 2.0, 0.5),),
+            (3, 1),
+        ),
+    ],
+)
+def test_batches(requests: Any, batches: Any, executed: tuple[int, int]) -> None:
+    """Each batch size has its own executions and seconds, and the sizes are in order.
+
+    Requests that ran together are one execution, and each has the seconds it saw.
+    """
+    statistics = RequestStatistics()
+    for request in requests:
+        statistics.succeeded(*request)
+    counts = statistics.read()
+    assert (counts.succeeded, counts.batches) == (len(requests), batches)
+    assert (counts.inferences, counts.executions) == executed
+    sums = counts.queue_s, counts.input_s, counts.infer_s, counts.output_s
+    assert sums == tuple(sum(request[part] for request in requests) for part in range(4))
+
+
 def test_failures() -> None:
-    """Failures are counted by their reason; those of runs, which last, apart from refusals."""
+    """Failures are counted by their reason; those of runs, which last, apart from refusals.
+
+    What was read does not change with the requests that come after.
+    """
     statistics = RequestStatistics()
     statistics.succeeded(0.0, 0.0, 1.0, 0.0)
     statistics.failed(FailureReason.BACKEND, 0.25)
     statistics.failed(FailureReason.OTHER, 0.5)
     statistics.failed(FailureReason.BACKEND, 0.25)
     counts = statistics.read()
+    statistics.failed(FailureReason.OTHER, 1.0)
+    statistics.succeeded(0.0, 0.0, 1.0, 0.0)
     assert counts.failures == {FailureReason.BACKEND: 2, FailureReason.OTHER: 1}
     assert (counts.failed, counts.failed_runs, counts.refused) == (3, 2, 1)
     assert counts.failed_runs_s == 0.5
     assert (counts.succeeded, counts.total_s, sum(counts.buckets)) == (1, 1.0, 1)
-
-
-def test_batches() -> None:
-    """Each batch size has its own executions and seconds, and the sizes are in order."""
-    statistics = RequestStatistics()
-    statistics.succeeded(9.0, 0.25, 1.0, 0.5, 4)
-    statistics.succeeded(9.0, 0.5, 2.0, 0.5)
-    statistics.succeeded(9.0, 0.25, 3.0, 0.0, 4)
-    assert statistics.read().batches == (
-        BatchCounts(1, 1, 0.5, 2.0, 0.5),
-        BatchCounts(4, 2, 0.5, 4.0, 0.5),
-    )
-
-
-def test_requests_that_ran_together() -> None:
-    """A batch of several requests is one execution; each request has the seconds it saw."""
-    statistics = RequestStatistics()
-    statistics.succeeded(1.0, 0.25, 2.0, 0.5, 3)
-    statistics.succeeded(2.0, 0.25, 2.0, 0.5, -1)
-    counts = statistics.read()
-    assert (counts.succeeded, counts.inferences, counts.executions) == (2, 3, 1)
-    assert counts.batches == (BatchCounts(3, 1, 0.25, 2.0, 0.5),)
-    assert (counts.queue_s, counts.input_s, counts.infer_s, counts.output_s) == (3.0, 0.5, 4.0, 1.0)
-
-
-def test_sums_of_batches() -> None:
-    """The inferences are the elements of all batches, the executions their sum."""
-    counts = RequestCounts(
-        batches=(BatchCounts(1, 3, 0.5, 1.0, 0.25), BatchCounts(8, 2, 0.25, 2.0, 0.5))
-    )
-    assert (counts.inferences, counts.executions) == (19, 5)
-    assert (RequestCounts().inferences, RequestCounts().executions) == (0, 0)
+    assert counts.batches == (BatchCounts(1, 1, 0.0, 1.0, 0.0),)
 
 
 def test_it_does_not_matter_when_they_are_read() -> None:
@@ -126,37 +132,25 @@ def test_it_does_not_matter_when_they_are_read() -> None:
 
 
 def test_the_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the last request ended is known, whether it succeeded or failed."""
-    now = iter([100.0, 200.0])
+    """The last request is the last one to end, well or not, also if the clock was later before."""
+    now = iter([100.0, 200.0, 50.0])
     monkeypatch.setattr(module.time, "time", lambda: next(now))
     statistics = RequestStatistics()
-    assert statistics.last_at_s == 0.0
+
+    def last() -> set[float]:
+        return {statistics.last_at_s, statistics.read().last_at_s, statistics.last_at_s}
+
+    assert last() == {0.0}
     statistics.succeeded(0.0, 0.0, 1.0, 0.0)
-    assert statistics.last_at_s == statistics.read().last_at_s == statistics.last_at_s == 100.0
+    assert last() == {100.0}
     statistics.failed(FailureReason.CANCELED, 1.0)
-    assert statistics.last_at_s == statistics.read().last_at_s == 200.0
-
-
-def test_a_clock_that_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last request is the last one to end, also when the clock was later before."""
-    statistics = RequestStatistics()
-    statistics.succeeded(0.0, 0.0, 0.0, 0.0, at_s=9000.0)
-    statistics.succeeded(0.0, 0.0, 0.0, 0.0, at_s=100.0)
-    assert statistics.last_at_s == statistics.read().last_at_s == 100.0
+    assert last() == {200.0}
+    for at_s in (9000.0, 100.0):
+        statistics.succeeded(0.0, 0.0, 0.0, 0.0, at_s=at_s)
+    assert last() == {100.0}
     statistics.succeeded(0.0, 0.0, 0.0, 0.0, at_s=110.0)
-    monkeypatch.setattr(module.time, "time", lambda: 50.0)
     statistics.failed(FailureReason.OTHER, 0.0)
-    assert statistics.last_at_s == statistics.read().last_at_s == 50.0
-
-
-def test_a_reading_stays_as_it_is() -> None:
-    """What was read does not change with the requests that come after."""
-    statistics = RequestStatistics()
-    statistics.failed(FailureReason.OTHER, 1.0)
-    before = statistics.read()
-    statistics.failed(FailureReason.OTHER, 1.0)
-    statistics.succeeded(0.0, 0.0, 1.0, 0.0)
-    assert (before.failures, before.batches) == ({FailureReason.OTHER: 1}, ())
+    assert last() == {50.0}
 
 
 def test_the_histogram() -> None:
@@ -225,25 +219,23 @@ def test_threads_lose_no_count() -> None:
     assert counts.batches == (BatchCounts(1, 800, 0.0, 800.0, 0.0),)
 
 
-def test_an_unknown_pace_is_slow() -> None:
-    """Before the first run every size takes for ever."""
-    for nbytes in (0, 1, 2**40):
-        assert RunPace().expected_s(nbytes) == math.inf
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        ((), {0: math.inf, 1: math.inf, 2**40: math.inf}),
+        ((1000, 0.5), {0: 0.5, 500: 0.5, 1000: 0.5, 2000: 1.0}),
+        ((0, 0.5), {0: 0.5, 4: 2.0}),
+    ],
+)
+def test_a_pace(seen: tuple[int, float] | tuple[()], expected: dict[int, float]) -> None:
+    """A run twice as large as one that was seen takes twice as long, a smaller one no less.
 
-
-def test_a_known_pace_scales_up() -> None:
-    """A run twice as large is expected to take twice as long, a smaller one no less."""
+    Before the first run every size takes for ever; runs without any input bytes have a pace too.
+    """
     pace = RunPace()
-    pace.observe(1000, 0.5)
-    assert [pace.expected_s(n) for n in (0, 500, 1000, 2000)] == [0.5, 0.5, 0.5, 1.0]
-
-
-def test_a_run_on_nothing() -> None:
-    """Runs without any input bytes have a pace too."""
-    pace = RunPace()
-    pace.observe(0, 0.5)
-    assert pace.expected_s(0) == 0.5
-    assert pace.expected_s(4) == 2.0
+    if seen:
+        pace.observe(*seen)
+    assert {nbytes: pace.expected_s(nbytes) for nbytes in expected} == expected
 
 
 @deterministic

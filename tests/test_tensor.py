@@ -30,17 +30,14 @@ def test_the_table() -> None:
         assert kind.itemsize in {0, kind.dtype.itemsize}
 
 
-@pytest.mark.parametrize("name", NUMERIC)
-@pytest.mark.parametrize("order", ["<", ">", "="])
-def test_datatype_of_numbers(name: str, order: str) -> None:
-    """An array's datatype is that of its elements, whatever their byte order."""
-    assert datatype_of(np.zeros(2, DATATYPES[name].dtype.newbyteorder(order))) == name
+TEXTS: list[Any] = ["S3", "U3", ">U3", object, "S0"]
+ORDERS = [(DATATYPES[name].dtype.newbyteorder(order), name) for name in NUMERIC for order in "<>="]
 
 
-@pytest.mark.parametrize("dtype", ["S3", "U3", ">U3", object, "S0"])
-def test_datatype_of_text(dtype: Any) -> None:
-    """Arrays of bytes, of text and of objects are BYTES."""
-    assert datatype_of(np.empty(2, dtype)) == "BYTES"
+@pytest.mark.parametrize(("dtype", "name"), [*ORDERS, *((text, "BYTES") for text in TEXTS)])
+def test_datatype_of(dtype: Any, name: str) -> None:
+    """It is that of the elements in any byte order; bytes, text and objects are BYTES."""
+    assert datatype_of(np.empty(2, dtype)) == name
 
 
 def test_datatype_of_variable_text() -> None:
@@ -137,13 +134,17 @@ def test_text_is_bytes_by_itself(value: Any) -> None:
     assert tensor.array.reshape(-1)[0] == b"a\0"
 
 
-def test_text_keeps_its_shape() -> None:
+@pytest.mark.parametrize(
+    ("text", "elements", "shape"),
+    [
+        (np.array([["a", "b"], ["c", "d"]]).T, [[b"a", b"c"], [b"b", b"d"]], (2, 2)),
+        ("word", b"word", ()),
+        (np.empty((0, 2), object), [], (0, 2)),
+    ],
+)
+def test_text_keeps_its_shape(text: Any, elements: Any, shape: tuple[int, ...]) -> None:
     """BYTES of any shape, scalars and transposed arrays too, keep shape and order."""
-    square = np.array([["a", "b"], ["c", "d"]])
-    assert Tensor.of(square.T).array.tolist() == [[b"a", b"c"], [b"b", b"d"]]
-    assert Tensor.of("word").array.shape == ()
-    assert Tensor.of("word").array.item() == b"word"
-    assert Tensor.of(np.empty((0, 2), object)).shape == (0, 2)
+    assert (Tensor.of(text).array.tolist(), Tensor.of(text).shape) == (elements, shape)
 
 
 @pytest.mark.parametrize("element", [1, None, 1.5, ["x"], bytearray(b"x")])
@@ -219,6 +220,15 @@ def test_python_numbers_take_a_type(value: Any, datatype: str, elements: list[An
 
 @pytest.mark.parametrize(
     ("value", "datatype"),
+    [([1, 2], "INT64"), ([1.5], "FP64"), (True, "BOOL"), ([2**63], "UINT64"), ("x", "BYTES")],
+)
+def test_python_values_have_numpys_type(value: Any, datatype: str) -> None:
+    """Without a datatype, Python values get the one that numpy gives them."""
+    assert Tensor.of(value).datatype == datatype
+
+
+@pytest.mark.parametrize(
+    ("value", "datatype"),
     [
         ([1.5], "INT32"),
         ([0.5], "BOOL"),
@@ -251,15 +261,6 @@ def test_nothing_is_cut_or_guessed(value: Any, datatype: str | None) -> None:
     """A value that would be cut, wrapped, or read out of text is refused."""
     with pytest.raises((TypeError, ValueError, OverflowError)):
         Tensor.of(value, datatype)
-
-
-@pytest.mark.parametrize(
-    ("value", "datatype"),
-    [([1, 2], "INT64"), ([1.5], "FP64"), (True, "BOOL"), ([2**63], "UINT64"), ("x", "BYTES")],
-)
-def test_python_values_have_numpys_type(value: Any, datatype: str) -> None:
-    """Without a datatype, Python values get the one that numpy gives them."""
-    assert Tensor.of(value).datatype == datatype
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

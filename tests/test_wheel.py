@@ -11,6 +11,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
+from other_process import ran
 
 ROOT = Path(__file__).parent.parent
 _spec = spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
@@ -29,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(tree: Path, out: Path) -> Path:
     """The wheel of *tree*, in *out*."""
     command = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
-    subprocess.run([sys.executable, "-m", *command, out, tree], check=True, timeout=200)
+    ran(sys.executable, "-m", *command, out, tree)
     (wheel,) = out.glob("*.whl")
     return wheel
 
@@ -38,14 +39,14 @@ def built(tree: Path, out: Path) -> Path:
 def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands of an environment with the wheel, which sees the packages of this one."""
     home = tmp_path_factory.mktemp("installed")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+    ran(sys.executable, "-m", "venv", "--without-pip", home)
     scripts = Path(sysconfig.get_path("scripts", "venv", {"base": str(home)}))
     packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(home)}))
     ours = sysconfig.get_path("purelib")
     (packages / "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
     python = scripts / "python"
     install = ["--python", python, "install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=200)
+    ran(sys.executable, "-m", "pip", *install)
     return scripts
 
 
@@ -59,10 +60,7 @@ def test_the_sample_models_are_in_it(wheel: Path) -> None:
     There is no second copy in the tree.
     """
     files = set(zipfile.ZipFile(wheel).namelist())
-    tracked = subprocess.run(
-        ["git", "ls-files", "sample_models", "notebooks"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+    tracked = ran("git", "ls-files", "sample_models", "notebooks", cwd=ROOT).stdout.split()
     wanted = {f"workbench/bundled_files/{name}" for name in tracked if not name.endswith(".py")}
     assert {name for name in files if "/bundled_files/" in name} == wanted
     assert not (ROOT / "workbench" / "bundled_files").exists()
@@ -103,18 +101,11 @@ def test_links_of_the_index_page() -> None:
 
 def test_the_demo_runs_in_an_empty_folder(scripts: Path, tmp_path: Path) -> None:
     """`workbench demo` needs no folder named, and runs the wheel's code, not the tree's."""
-    done = subprocess.run(
-        [scripts / "workbench", "demo"],
-        cwd=tmp_path, env=environ(), capture_output=True, text=True, check=False, timeout=200,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    done = ran(scripts / "workbench", "demo", cwd=tmp_path, env=environ())
     assert "digits: 445 of 450 right" in done.stdout
     assert (tmp_path / "build" / "demo" / "memory.png").is_file()
     code = "import workbench; print(workbench.__file__)"
-    where = subprocess.run(
-        [scripts / "python", "-c", code],
-        cwd=tmp_path, env=environ(), capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    where = ran(scripts / "python", "-c", code, cwd=tmp_path, env=environ())
     assert str(scripts.parent) in where.stdout
 
 

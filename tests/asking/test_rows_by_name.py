@@ -74,6 +74,8 @@ TABLE = pd.DataFrame(ROWS, columns=list(NAMES))
         pd.DataFrame(ROWS).astype("Float64"),
         {"X": ROWS},
         {"size_m": [3, 6], "income": (2, 5), "age": TABLE["age"]},
+        {name: TABLE[name].to_numpy() for name in reversed(NAMES)},
+        TABLE.assign(z="a text").to_dict("records"),
         scipy.sparse.csr_matrix(ROWS),
         scipy.sparse.coo_array(ROWS),
         [{"income": 2, "size_m": Decimal(3), "age": True}, {"size_m": 6.0, "age": 4, "income": 5}],

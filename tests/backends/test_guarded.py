@@ -1,7 +1,6 @@
 """Divisions of integers that end the process in the engine, found and guarded."""
 
-import subprocess
-import sys
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import onnx.defs
 import pytest
 from onnx import TensorProto
 from onnx_models import source, written
+from other_process import python
 
 from workbench.backends.onnx import backend
 from workbench.backends.onnx.header.division import _KnownValue, _result
@@ -21,7 +21,6 @@ from workbench.errors import LoadFailed, RunFailed
 from workbench.tensor import DATATYPES, Tensor
 
 INT32, INT64 = TensorProto.INT32, TensorProto.INT64
-LEAST = {"INT32": -(2**31), "INT64": -(2**63)}
 
 
 def model(path: Path, graph: str, functions: str = "", **more: Any) -> Path:
@@ -31,9 +30,15 @@ def model(path: Path, graph: str, functions: str = "", **more: Any) -> Path:
     return written(path, graph, functions, **more)
 
 
-def case(graph: str, **more: Any) -> Callable[[Path], Path]:
-    """Writes that model to a path."""
-    return lambda path: model(path, graph, **more)
+LEAST = {"INT32": -(2**31), "INT64": -(2**63)}
+ANSWER = [-3, LEAST["INT32"]]
+
+
+def case(
+    graph: str, answer: list[int] = ANSWER, **more: Any
+) -> tuple[Callable[[Path], Path], list[int]]:
+    """Writes that model to a path; its answer to a = 7 and the least, b = -2 and -1."""
+    return lambda path: model(path, graph, **more), answer
 
 
 def typed(elem_type: str, nodes: str) -> str:
@@ -51,21 +56,25 @@ FUNCTION = '<domain: "d", opset_import: ["": 17]> F (p, q) => (r) { r = Div(p, q
 UNTYPED = "{ c = com.microsoft.Odd(a) [divide] z = Div(c, c) y = Cast <to = 6> (z) }"
 DANGEROUS = {
     "Div INT32": case(DIV),
-    "Div INT64": case(typed("int64", "y = Div(a, b)")),
-    "Mod INT32": case(MOD),
-    "Mod INT64": case(typed("int64", "y = Mod(a, b)")),
-    "two": case(TWICE),
+    "Div INT64": case(typed("int64", "y = Div(a, b)"), [-3, LEAST["INT64"]]),
+    "Mod INT32": case(MOD, [-1, 0]),
+    "Mod INT64": case(typed("int64", "y = Mod(a, b)"), [-1, 0]),
+    "two": case(TWICE, [-1, 0]),
     "operator set 9": case(DIV, opset=9),
-    "a constant -1": case(f"(int32[n] a) => (int32[n] y) <int32[2] b = {{3, -1}}> {DIV}"),
+    "a constant -1": case(
+        f"(int32[n] a) => (int32[n] y) <int32[2] b = {{3, -1}}> {DIV}", [2, LEAST["INT32"]]
+    ),
     "a default -1": case(DIV, weights={"b": np.array([3], np.int32)}),
     "a constant dividend": case(
-        f"(int32[n] b) => (int32[n] y) <int32[2] a = {{5, {LEAST['INT32']}}}> {DIV}"
+        f"(int32[n] b) => (int32[n] y) <int32[2] a = {{5, {LEAST['INT32']}}}> {DIV}",
+        [-2, LEAST["INT32"]],
     ),
     "a reciprocal that the engine fuses": case(
-        "<int32[1] one = {1}> { c = Div(one, b) y = Mul(a, c) }"
+        "<int32[1] one = {1}> { c = Div(one, b) y = Mul(a, c) }", [0, LEAST["INT32"]]
     ),
     "a reciprocal that it fuses once it is folded": case(
-        "<int32[1] one = {1}> { s = Shape(one) t = Cast <to = 6> (s) c = Div(t, b) y = Mul(a, c) }"
+        "<int32[1] one = {1}> { s = Shape(one) t = Cast <to = 6> (s) c = Div(t, b) y = Mul(a, c) }",
+        [0, LEAST["INT32"]],
     ),
     "computed on the way": case("{ c = Neg(b) d = Neg(c) y = Div(a, d) }"),
     "a branch": case(f"{{ {BRANCH} }}"),
@@ -116,36 +125,17 @@ for path in sorted(Path(sys.argv[1]).iterdir()):
         least = np.iinfo(dtype).min
         numbers = {"a": [7, least], "b": [-2, -1]}[name]
         feed[name] = Tensor(spec.datatype, np.array(numbers, dtype))
-    print(json.dumps([path.stem, session.run(feed, ["y"])[0].array.tolist()]), flush=True)
+    print(json.dumps(session.run(feed, ["y"])[0].array.tolist()), flush=True)
 """
 
 
 def test_no_request_ends_the_process(tmp_path: Path) -> None:
     """The least integer by -1 is the least, with the remainder 0, wherever the division is."""
-    names = {f"{index:02}": name for index, name in enumerate(DANGEROUS)}
-    for stem, name in names.items():
-        DANGEROUS[name](tmp_path / f"{stem}.onnx")
-    run = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
-    lines = [eval(line) for line in run.stdout.splitlines()]
-    assert run.returncode == 0, (lines, run.stderr[-1000:])
-    got = {names[stem]: answer for stem, answer in lines}
-    expected = {name: [-3, LEAST["INT32"]] for name in DANGEROUS} | {
-        "Div INT64": [-3, LEAST["INT64"]],
-        "Mod INT32": [-1, 0],
-        "Mod INT64": [-1, 0],
-        "two": [-1, 0],
-        "a constant -1": [2, LEAST["INT32"]],
-        "a reciprocal that the engine fuses": [0, LEAST["INT32"]],
-        "a reciprocal that it fuses once it is folded": [0, LEAST["INT32"]],
-        "a constant dividend": [-2, LEAST["INT32"]],
-    }
-    assert got == expected
+    for index, (write, _) in enumerate(DANGEROUS.values()):
+        write(tmp_path / f"{index:02}.onnx")
+    lines = map(json.loads, python(_CHILD, tmp_path).stdout.splitlines())
+    got = dict(zip(DANGEROUS, lines, strict=True))
+    assert got == {name: answer for name, (_, answer) in DANGEROUS.items()}
 
 
 @pytest.mark.parametrize("datatype", LEAST)
@@ -210,7 +200,7 @@ HARMLESS = {
 @pytest.mark.parametrize("name", HARMLESS)
 def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
     """A model whose divisions cannot end the process is loaded as it is, by its path."""
-    file = read_onnx_file(HARMLESS[name](tmp_path / "m.onnx"))
+    file = read_onnx_file(HARMLESS[name][0](tmp_path / "m.onnx"))
     assert file.guards == ()
     assert backend.runnable(file, None) == str(file.path)
 
@@ -218,7 +208,7 @@ def test_harmless_models_stay_as_they_are(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", DANGEROUS)
 def test_dangerous_models_are_rewritten(tmp_path: Path, name: str) -> None:
     """Others are rewritten, into models that are valid, and their memory is counted."""
-    path = DANGEROUS[name](tmp_path / "m.onnx")
+    path = DANGEROUS[name][0](tmp_path / "m.onnx")
     file = read_onnx_file(path)
     assert len(file.guards) == (2 if name == "two" else 1)
     content = backend.guarded(file)

@@ -3,13 +3,13 @@
 import ctypes
 import json
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from onnx_models import identity, source
+from other_process import python, ran
 
 from workbench.backends.onnx import heap
 from workbench.backends.onnx.backend import OnnxBackend
@@ -105,6 +105,8 @@ def test_the_environment_sets_what_is_trimmed(fresh: Any, monkeypatch: pytest.Mo
     assert allocator.state == (MIB, 12345678)
 
 
+on_glibc = pytest.mark.skipif(heap._glibc() is None, reason="the C library is not glibc")
+
 _CHILD = """
 import ctypes, json, sys
 from workbench import Workbench
@@ -127,37 +129,26 @@ print(json.dumps(seen))
 """
 
 
-@pytest.mark.skipif(heap._glibc() is None, reason="the C library is not glibc")
+@on_glibc
 def test_a_server_that_stops_leaves_the_heap_as_it_was(tmp_path: Path) -> None:
     """In a process whose heap kept blocks of 18 MiB it does so again after the server."""
     identity(tmp_path / "m" / "1" / "model.onnx")
-    run = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    assert json.loads(run.stdout) == [False, True, False, True, False]
+    assert json.loads(python(_CHILD, tmp_path).stdout) == [False, True, False, True, False]
 
 
-@pytest.mark.skipif(heap._glibc() is None, reason="the C library is not glibc")
+@on_glibc
 def test_the_systems_python_has_glibcs_malloc() -> None:
     """Also if the program has an address of its own for ``malloc``, as Debian's python3."""
-    python = shutil.which("python3", path="/usr/bin") or sys.executable
+    system = shutil.which("python3", path="/usr/bin") or sys.executable
     code = f"import runpy; print(runpy.run_path({heap.__file__!r})['_glibc']())"
-    run = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.startswith("<CDLL ")
+    assert ran(system, "-c", code).stdout.startswith("<CDLL ")
 
 
-@pytest.mark.skipif(heap._glibc() is None, reason="the C library is not glibc")
+@on_glibc
 def test_another_malloc_is_left_alone() -> None:
     """Where another library took the place of glibc's ``malloc``, its blocks are not looked into.
 
     The word before such a block may belong to nobody, and reading it end the process.
     """
     code = "from workbench.backends.onnx import heap; print(heap._glibc())"
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": ":".join(sys.path), "LD_PRELOAD": "libmemusage.so"},
-    )
-    assert run.stdout == "None\n"
+    assert python(code, LD_PRELOAD="libmemusage.so").stdout == "None\n"

@@ -1,7 +1,6 @@
 """Weights in a file of their own, which changes while their model is loaded."""
 
 import mmap
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +13,7 @@ import onnx
 import pytest
 from inside import until
 from onnx_models import source, write_external, written
+from other_process import python
 
 from workbench import host_memory
 from workbench.backends.onnx import kept_weights
@@ -49,14 +49,7 @@ def mappings(path: Path) -> int:
 def test_weights_that_are_cut_off_once_they_are_loaded(tmp_path: Path) -> None:
     """A loaded model runs on as before if its weights are truncated on disk."""
     model, weights = write_external(tmp_path)
-    run = subprocess.run(
-        [sys.executable, "-c", _CHILD, str(model), str(weights)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": ":".join([str(Path(__file__).parent), *sys.path])},
-    )
-    assert (run.returncode, run.stdout) == (0, "2.0\n"), run.stderr[-1000:]
+    assert python(_CHILD, model, weights).stdout == "2.0\n"
 
 
 def test_weights_that_are_overwritten_once_they_are_loaded(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from dataclasses import replace
 from itertools import pairwise
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from other_process import python
 
 from workbench.backends.onnx.header import estimate
 from workbench.backends.onnx.header.file import OnnxFile, OnnxFiles, read_onnx_file
@@ -589,14 +589,7 @@ def test_estimate_bounds_the_truth(tmp_path, case):
     tiny = tmp_path / "tiny.onnx"
     tiny.write_bytes(model([matmul()], [zeros("w", 4, 4)]).SerializeToString())
     arguments = [str(tiny), str(file.path), str(file.fold_limit_nbytes)]
-    run = subprocess.run(
-        [sys.executable, "-c", PROBE, *arguments],
-        env={**os.environ, "ORT_DISABLE_TELEMETRY": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    settled_nbytes, peak_nbytes = json.loads(run.stdout)
+    settled_nbytes, peak_nbytes = json.loads(python(PROBE, *arguments).stdout)
     assert max(settled_nbytes, peak_nbytes) <= file.load_nbytes
     if file.weights_nbytes > 90_000_000:
         assert abs(settled_nbytes / file.resident_nbytes - 1) < 0.05
@@ -606,8 +599,7 @@ def test_estimate_bounds_the_truth(tmp_path, case):
 def test_module_is_light():
     """The header is read without onnx, onnxruntime or numpy."""
     code = "import sys, workbench.backends.onnx.header; print(*sys.modules)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"onnx", "onnxruntime", "numpy"} & set(run.stdout.split())
+    assert not {"onnx", "onnxruntime", "numpy"} & set(python(code).stdout.split())
 
 
 def test_path_and_versions(tmp_path):

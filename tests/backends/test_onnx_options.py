@@ -158,9 +158,12 @@ def test_what_was_prepared_is_fully_optimized(
 # ── reshape ─────────────────────────────────────────────────────────────────
 
 
-def config(dims: str, wanted: str) -> str:
+def reshaped(folder: Path, file: tuple[object, ...], dims: str, wanted: str) -> None:
+    """Write a model of the file's shape, whose clients see the *dims*."""
+    identity(folder / "m" / "model.onnx", dims=file)
     tensor = f"data_type: TYPE_FP32 dims: [{dims}] reshape {{ shape: [{wanted}] }}"
-    return f'max_batch_size: 8 input {{ name: "x" {tensor} }} output {{ name: "y" {tensor} }}'
+    config = f'max_batch_size: 8 input {{ name: "x" {tensor} }} output {{ name: "y" {tensor} }}'
+    (folder / "m" / "config.pbtxt").write_text(config)
 
 
 @pytest.mark.parametrize(
@@ -176,8 +179,7 @@ def test_reshape(
     tmp_path: Path, file: tuple[object, ...], dims: str, wanted: str, sent: tuple[int, ...]
 ) -> None:
     """Clients see the dims; the model gets and gives its own shape, of the same elements."""
-    identity(tmp_path / "m" / "model.onnx", dims=file)
-    (tmp_path / "m" / "config.pbtxt").write_text(config(dims, wanted))
+    reshaped(tmp_path, file, dims, wanted)
     with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
         core.load("m")
         declared = (-1, *(int(dim) for dim in dims.split(",")))
@@ -190,8 +192,7 @@ def test_reshape(
 
 def test_a_reshape_that_the_model_has_not(tmp_path: Path) -> None:
     """The reshaped shape is held against the file."""
-    identity(tmp_path / "m" / "model.onnx", dims=("n", 3, 5))
-    (tmp_path / "m" / "config.pbtxt").write_text(config("12", "3, 4"))
+    reshaped(tmp_path, ("n", 3, 5), "12", "3, 4")
     with pytest.raises(LoadFailed) as caught:
         OnnxBackend().inspect(ModelRepository(tmp_path).find("m").source())
     assert str(caught.value) == (
@@ -207,10 +208,9 @@ def test_an_output_that_does_not_fit_its_reshape(tmp_path: Path) -> None:
     )
     with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
         core.load("m")
-        for size, fits in ((6, True), (5, False)):
-            request = InferRequest("m", {"x": Tensor.of(np.ones(size, np.float32))})
-            if fits:
-                assert core.infer(request).outputs["y"].shape == (2, 3)
-            else:
-                with pytest.raises(RunFailed, match="do not fit their reshape"):
-                    core.infer(request)
+        six, five = (
+            InferRequest("m", {"x": Tensor.of(np.ones(size, np.float32))}) for size in (6, 5)
+        )
+        assert core.infer(six).outputs["y"].shape == (2, 3)
+        with pytest.raises(RunFailed, match="do not fit their reshape"):
+            core.infer(five)

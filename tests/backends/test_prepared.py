@@ -18,6 +18,7 @@ import numpy as np
 import onnx as onnx_proto
 import pytest
 from onnx_models import identity
+from other_process import python
 
 from workbench import Workbench, samples
 from workbench.backends.onnx import runtime
@@ -163,6 +164,11 @@ def test_the_same_content_is_prepared_once(ready: Rig, loads: list[str]) -> None
     assert loads == [str(copy), str(entry / "model.onnx")]
 
 
+def fill(part: Path, content: bytes = b"some bytes") -> None:
+    for name in ("model.onnx", "weights.bin"):
+        (part / name).write_bytes(content)
+
+
 DAMAGES = {
     "a byte changed": lambda path: path.write_bytes(b"x" + path.read_bytes()[1:]),
     "cut off": lambda path: os.truncate(path, path.stat().st_size // 2),
@@ -177,11 +183,6 @@ def test_a_damaged_entry(rig: Rig, damage: Callable[[Path], object], name: str) 
     """An entry that was changed since it was written is not found, and the finder is told."""
     folder = prepared_folder.PreparedFolder(rig.cache, GIB)
     file = read_onnx_file(rig.path)
-
-    def fill(part: Path) -> None:
-        for each in ("model.onnx", "weights.bin"):
-            (part / each).write_bytes(b"some bytes")
-
     folder.create()
     folder.write("content", fill)
     folder.note(prepared_folder.file_key(file, "1"), "content")
@@ -446,12 +447,19 @@ def test_what_answers_otherwise_is_not_kept(rig: Rig, monkeypatch: pytest.Monkey
         write.write_prepared(read_onnx_file(rig.path), rig.cache.parent)
 
 
-def test_what_cannot_be_tried_is_not_kept(tmp_path: Path) -> None:
-    """A model of text cannot be tried, and stays as it is."""
-    path = identity(tmp_path / "m.onnx", "BYTES")
-    with pytest.raises(
-        LoadFailed, match=r"it cannot be tried on made-up inputs: there are none of type"
-    ):
+@pytest.mark.parametrize(
+    ("datatype", "dims", "told"),
+    [
+        ("BYTES", ("n",), "it cannot be tried on made-up inputs: there are none of type"),
+        ("FP32", ("n", 2**29), "input 'x' is too large"),
+    ],
+)
+def test_what_cannot_be_tried_is_not_kept(
+    tmp_path: Path, datatype: str, dims: tuple[object, ...], told: str
+) -> None:
+    """A model of text, or of inputs beyond the memory that was asked for, stays as it is."""
+    path = identity(tmp_path / "m.onnx", datatype, dims)
+    with pytest.raises(LoadFailed, match=told):
         write.write_prepared(read_onnx_file(path), tmp_path)
 
 
@@ -462,13 +470,6 @@ def test_scalars_are_made_up(tmp_path: Path, datatype: str) -> None:
     (tmp_path / "out").mkdir()
     write.write_prepared(read_onnx_file(path), tmp_path / "out")
     assert (tmp_path / "out" / "model.onnx").exists()
-
-
-def test_inputs_that_are_too_large_to_make_up(tmp_path: Path) -> None:
-    """Trying a model takes no more memory for its inputs than what was asked for."""
-    path = identity(tmp_path / "m.onnx", "FP32", ("n", 2**29))
-    with pytest.raises(LoadFailed, match="input 'x' is too large"):
-        write.write_prepared(read_onnx_file(path), tmp_path)
 
 
 def test_a_model_that_fails_is_tried_thrice(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -518,30 +519,9 @@ def test_one_that_takes_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     assert [left.name for left in part.iterdir()] == theirs
 
 
-def fill(part: Path) -> None:
-    (part / "model.onnx").write_bytes(b"x")
-
-
-def test_two_servers_write_the_same(rig: Rig) -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["while it writes", "in the last moment"])
+def test_two_servers_write_the_same(rig: Rig, monkeypatch: pytest.MonkeyPatch, late: bool) -> None:
     """Whoever comes second leaves the entry of the first as it is, and nothing else."""
-    folder = prepared_folder.PreparedFolder(rig.cache, GIB)
-
-    def fill_late(part: Path) -> None:
-        (part / "model.onnx").write_bytes(b"y")
-        folder.write("same", fill)
-
-    nbytes = folder.write("same", fill_late)
-    assert (rig.cache / "entries" / "same" / "model.onnx").read_bytes() == b"x"
-    assert folder.write("same", fill) == nbytes > 0
-    assert folder.has("same")
-    assert [path.name for path in rig.entries()] == ["same"]
-    assert list((rig.cache / "parts").iterdir()) == []
-
-
-def test_two_servers_write_the_same_in_one_moment(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An entry that appears just before the own one would be there is as good."""
     folder = prepared_folder.PreparedFolder(rig.cache, GIB)
     rename = Path.rename
 
@@ -550,44 +530,42 @@ def test_two_servers_write_the_same_in_one_moment(
         folder.write("same", fill)
         rename(part, entry)
 
-    monkeypatch.setattr(Path, "rename", rename_late)
-    assert folder.write("same", fill) > 0
+    def fill_late(part: Path) -> None:
+        fill(part, b"others")
+        if late:
+            monkeypatch.setattr(Path, "rename", rename_late)
+        else:
+            folder.write("same", fill)
+
+    nbytes = folder.write("same", fill_late)
+    assert (rig.cache / "entries" / "same" / "model.onnx").read_bytes() == b"some bytes"
+    assert folder.write("same", fill) == nbytes > 0
     assert folder.has("same")
+    assert [path.name for path in rig.entries()] == ["same"]
     assert list((rig.cache / "parts").iterdir()) == []
 
 
-PREPARE = """
+def preparing(rig: Rig, write: str) -> subprocess.CompletedProcess[str]:
+    """The process that prepares, in which *write* takes the place of writing."""
+    code = f"""
 import runpy
 from workbench.backends.onnx_tiers.folder import PreparedFolder
-PreparedFolder.write = lambda folder, *_: print(folder._writer) or 0
+{write}
+PreparedFolder.write = write
 runpy.run_module("workbench.backends.onnx_tiers.prepare", run_name="__main__")
 """
+    return python(code, rig.path, rig.cache, str(GIB), "writer", "1", check=False)
 
 
 def test_the_process_that_prepares_writes_under_its_name(rig: Rig) -> None:
     """That which its server gave it, so that the server can clean up what it leaves."""
-    of = [str(rig.path), str(rig.cache), str(GIB), "writer", "1"]
-    run = subprocess.run(
-        [sys.executable, "-c", PREPARE, *of], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.splitlines()[0] == "writer"
-
-
-FULL = """
-import runpy
-from workbench.backends.onnx_tiers.folder import PreparedFolder
-def full(*_):
-    raise OSError(28, "No space left on device")
-PreparedFolder.write = full
-runpy.run_module("workbench.backends.onnx_tiers.prepare", run_name="__main__")
-"""
+    run = preparing(rig, "write = lambda folder, *_: print(folder._writer) or 0")
+    assert (run.returncode, run.stdout.splitlines()[0]) == (0, "writer")
 
 
 def test_a_full_disk_is_told_with_the_folder(rig: Rig) -> None:
     """The system names no file when a write fails: the folder of prepared models is named."""
-    of = [str(rig.path), str(rig.cache), str(GIB), "writer", "1"]
-    command = [sys.executable, "-c", FULL, *of]
-    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = preparing(rig, 'def write(*_):\n    raise OSError(28, "No space left on device")')
     assert (run.returncode, run.stderr) == (1, f"No space left on device: {str(rig.cache)!r}\n")
 
 
@@ -603,15 +581,13 @@ print(new_writer())
 
 def test_writers_do_not_touch_each_other(rig: Rig) -> None:
     """Two of the same process number, in containers that share a cache, keep their work."""
-    command = [sys.executable, "-c", WRITER]
-    containers = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    names = [container.communicate(timeout=60)[0].strip() for container in containers]
+    names = [python(WRITER).stdout.strip() for _ in range(2)]
     ours, theirs = (prepared_folder.PreparedFolder(rig.cache, GIB, name) for name in names)
     file = read_onnx_file(rig.path)
     told: list[Path] = []
 
     def fill_theirs(part: Path) -> None:
-        (part / "model.onnx").write_bytes(b"x")
+        fill(part)
         ours.write("ours", fill_ours)
         ours.clean(names[0])  # our process has ended, theirs goes on
         ours.make_room(file, time.time())
@@ -619,7 +595,7 @@ def test_writers_do_not_touch_each_other(rig: Rig) -> None:
         told.append(part)
 
     def fill_ours(part: Path) -> None:
-        (part / "model.onnx").write_bytes(b"y")
+        fill(part, b"others")
         theirs.clean(names[1] + "x")
         theirs.make_room(file, time.time())
         assert part.is_dir()
@@ -634,8 +610,8 @@ def test_one_writer_at_two_models(rig: Rig) -> None:
     """Its incomplete entries have names of their own; its end removes all of them."""
     folder = prepared_folder.PreparedFolder(rig.cache, GIB, "writer")
 
-    def fill(part: Path) -> None:
-        (part / "model.onnx").write_bytes(b"x")
+    def fill_first(part: Path) -> None:
+        fill(part)
         with pytest.raises(FileNotFoundError):
             folder.write("second", fill_and_end)
         assert not part.is_dir()
@@ -645,7 +621,7 @@ def test_one_writer_at_two_models(rig: Rig) -> None:
         folder.clean("writer")
 
     with pytest.raises(FileNotFoundError):
-        folder.write("first", fill)
+        folder.write("first", fill_first)
 
 
 @pytest.mark.parametrize("cache", ["1GiB", "off"])

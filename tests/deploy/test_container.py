@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
+from other_process import ran
 
 from workbench.commands.cli import main
 
@@ -121,14 +122,8 @@ def test_the_script_that_the_platform_names(tmp_path: Path) -> None:
 def test_no_model_where_there_is_to_be_one(tmp_path: Path) -> None:
     """Without the model of an endpoint the process ends at once, and says why."""
     environ = {"SAGEMAKER_BIND_TO_PORT": "8080", "SAGEMAKER_BASE_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-m", "workbench", "serve"],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=200,
-    )
+    command = [sys.executable, "-m", "workbench", "serve"]
+    done = ran(*command, check=False, env={**os.environ, **environ})
     assert done.returncode == 2
     assert done.stderr.startswith("workbench: Model not found in model store")
 

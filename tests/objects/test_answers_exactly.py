@@ -278,20 +278,8 @@ def test_categories_arrive_as_they_were_fitted(wb: Workbench, library: str) -> N
 
 
 WORDS = [
-    "good",
-    "bad",
-    "film",
-    "plot",
-    "the",
-    "of",
-    "is",
-    "not",
-    "a",
-    "Ünder",
-    "x2",
-    "don't",
-    "日本",
-]
+    "good", "bad", "film", "plot", "the", "of", "is", "not", "a", "Ünder", "x2", "don't", "日本",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

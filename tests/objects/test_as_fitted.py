@@ -110,40 +110,6 @@ def test_two_columns_of_one_name(wb: Workbench) -> None:
         wb.serve(lambda rows: rows, "m", example=table)
 
 
-@pytest.mark.parametrize("name", ["self", "id", "label"])
-def test_columns_of_any_name(wb: Workbench, name: str) -> None:
-    """No name of a column is one of ours."""
-    table = pd.DataFrame({name: DRAW.choice(["a", "b"], COUNT), "other": X[:, 0]})
-    model = through(lambda rows: np.c_[rows[name] == "a", rows["other"]]).fit(table, Y)
-    wb.serve(model, "m", example=table[:5])
-    assert check_exact(wb, "m", model, table) == COUNT
-
-
-def test_texts_with_names_without_an_example(wb: Workbench) -> None:
-    """An encoder that was fitted to a table of texts gets them by the names of its columns."""
-    table = pd.DataFrame({"x": DRAW.choice(["a", "b"], COUNT), "y": DRAW.choice(["b", "c"], COUNT)})
-    encoder = preprocessing.OneHotEncoder(handle_unknown="ignore").fit(table)
-    wb.serve(encoder, "m")
-    assert check_exact(wb, "m", encoder, table) == COUNT
-    right = encoder.transform(table).toarray()
-    assert np.array_equal(wb.infer("m", table[["y", "x"]]), right)
-
-
-def test_a_step_that_makes_fp32(wb: Workbench) -> None:
-    """The FP32 that a later step keeps does not tell that the rows were FP32."""
-    rows = DRAW.integers(0, 255, (COUNT, 5)).astype(float)
-    to_fp32 = preprocessing.FunctionTransformer(lambda rows: rows.astype(np.float32))
-    bins = preprocessing.KBinsDiscretizer(
-        4, dtype=np.float32, encode="onehot-dense", quantile_method="averaged_inverted_cdf"
-    )
-    for step in (to_fp32, bins):
-        model = make_pipeline(
-            preprocessing.StandardScaler(), step, linear_model.LogisticRegression()
-        ).fit(rows, Y)
-        wb.serve(model, "m")
-        assert check_exact(wb, "m", model, rows) == COUNT
-
-
 def test_sparse_rows_of_the_example(wb: Workbench) -> None:
     """What was fitted to sparse rows gets such: XGBoost takes what is absent for missing."""
     rows = sparse.random(COUNT, 50, 0.1, format="csr", random_state=0)
@@ -177,33 +143,58 @@ def test_a_copy_has_the_strides_of_its_original(array: Any) -> None:
     assert not np.shares_memory(copy, array)
 
 
-MODELS: dict[str, tuple[Any, Any]] = {
-    "net of several labels": (neural_network.MLPClassifier((4,), max_iter=5), TWO),
-    "ridge of several labels": (linear_model.RidgeClassifier(), TWO),
-    "chain": (multioutput.ClassifierChain(linear_model.LogisticRegression()), TWO),
-    "xgboost, several labels": (xgboost.XGBClassifier(n_estimators=3), TWO),
-    "xgboost, several numbers": (xgboost.XGBRegressor(n_estimators=3), TARGETS),
-    "xgboost, quantiles": (
-        xgboost.XGBRegressor(
-            n_estimators=3, objective="reg:quantileerror", quantile_alpha=[0.1, 0.9]
-        ),
-        TARGETS[:, 0],
+def named(name: str) -> tuple[Any, Any, Any, int]:
+    """A model of a table that has a column of that name, which is none of ours."""
+    table = pd.DataFrame({name: DRAW.choice(["a", "b"], COUNT), "other": X[:, 0]})
+    return through(lambda rows: np.c_[rows[name] == "a", rows["other"]]), table, Y, 5
+
+
+def makes_fp32(step: Any) -> tuple[Any, Any, Any, int]:
+    """The FP32 that a later step keeps does not tell that the rows were FP32."""
+    rows = DRAW.integers(0, 255, (COUNT, 5)).astype(float)
+    steps = preprocessing.StandardScaler(), step, linear_model.LogisticRegression()
+    return make_pipeline(*steps), rows, Y, 0
+
+
+TEXTS = pd.DataFrame({"x": DRAW.choice(["a", "b"], COUNT), "y": DRAW.choice(["b", "c"], COUNT)})
+BINS = preprocessing.KBinsDiscretizer(
+    4, dtype=np.float32, encode="onehot-dense", quantile_method="averaged_inverted_cdf"
+)
+QUANTILES = {"objective": "reg:quantileerror", "quantile_alpha": [0.1, 0.9]}
+# a model, the rows and the target that it is fitted to, and how many of the rows are the example
+MODELS: dict[str, tuple[Any, Any, Any, int]] = {
+    "a column called self": named("self"),
+    "a column called id": named("id"),
+    "a column called label": named("label"),
+    "texts with names": (preprocessing.OneHotEncoder(handle_unknown="ignore"), TEXTS, None, 0),
+    "a step of FP32": makes_fp32(
+        preprocessing.FunctionTransformer(lambda rows: rows.astype(np.float32))
     ),
-    "forest": (ensemble.RandomForestRegressor(3), TARGETS),
-    "bagging": (ensemble.BaggingRegressor(n_estimators=3), TARGETS),
-    "kernel": (kernel_ridge.KernelRidge(), TARGETS),
-    "kernel of one": (kernel_ridge.KernelRidge(), TARGETS[:, :1]),
-    "process of one": (gaussian_process.GaussianProcessRegressor(), TARGETS[:, :1]),
+    "bins of FP32": makes_fp32(BINS),
+    "net of several labels": (neural_network.MLPClassifier((4,), max_iter=5), X, TWO, 0),
+    "ridge of several labels": (linear_model.RidgeClassifier(), X, TWO, 0),
+    "chain": (multioutput.ClassifierChain(linear_model.LogisticRegression()), X, TWO, 0),
+    "xgboost, several labels": (xgboost.XGBClassifier(n_estimators=3), X, TWO, 0),
+    "xgboost, several numbers": (xgboost.XGBRegressor(n_estimators=3), X, TARGETS, 0),
+    "xgboost, quantiles": (xgboost.XGBRegressor(n_estimators=3, **QUANTILES), X, TARGETS[:, 0], 0),
+    "forest": (ensemble.RandomForestRegressor(3), X, TARGETS, 0),
+    "bagging": (ensemble.BaggingRegressor(n_estimators=3), X, TARGETS, 0),
+    "kernel": (kernel_ridge.KernelRidge(), X, TARGETS, 0),
+    "kernel of one": (kernel_ridge.KernelRidge(), X, TARGETS[:, :1], 0),
+    "process of one": (gaussian_process.GaussianProcessRegressor(), X, TARGETS[:, :1], 0),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Stochastic Optimizer:UserWarning")
 @pytest.mark.parametrize("name", MODELS)
-def test_several_numbers_or_labels_of_a_row(wb: Workbench, name: str) -> None:
-    """Fitted attributes tell how many an estimator gives, without an example."""
-    model, target = MODELS[name]
-    wb.serve(model.fit(X, target), "m")
-    assert check_exact(wb, "m", model, X) == COUNT
+def test_what_fitted_attributes_tell(wb: Workbench, name: str) -> None:
+    """Names, datatypes, how many numbers or labels a row has; without an example or with one."""
+    model, rows, target, count = MODELS[name]
+    wb.serve(model.fit(rows, target), "m", example=rows[:count] if count else None)
+    assert check_exact(wb, "m", model, rows) == COUNT
+    if name == "texts with names":
+        turned = wb.infer("m", rows[["y", "x"]])
+        assert np.array_equal(turned, model.transform(rows).toarray())
 
 
 @pytest.mark.filterwarnings("ignore:Cannot compute class:UserWarning")

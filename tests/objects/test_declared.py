@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import wraps
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 from inside import delay_deadline
 
 from workbench import Float32, Int32, Text, Workbench
-from workbench.errors import DeadlineExceeded, ModelNotFound, RunFailed, UsageError
+from workbench.errors import DeadlineExceeded, ModelNotFound, RunFailed
 from workbench.events import ModelUnloaded
 
 X = {"x": ("FP32", [-1])}
@@ -37,53 +38,50 @@ def test_bare(wb: Workbench) -> None:
     assert np.array_equal(double(np.ones(2)), [2, 2])
 
 
-def test_types_of_numpy(wb: Workbench) -> None:
-    """inputs= and outputs= take numpy's types and names for sizes too."""
-    wb.register(
-        lambda x: x.sum(1),
-        name="sums",
-        inputs={"x": (np.float32, ["batch", 2])},
-        outputs={"y": (np.float64, [None])},
-    )
-    assert wb.infer("sums", [[1.0, 2.0]]).tolist() == [3.0]
+def repeat(text: str, times: int = 2) -> str:
+    return text * times
 
 
-def test_python_values(wb: Workbench) -> None:
-    """Inputs that are hinted as Python's types come as such, and go back as such."""
-
-    @wb.model
-    def repeat(text: str, times: int = 2) -> str:
-        assert isinstance(text, str)
-        return text * times
-
-    @wb.model
-    def lengths(texts: list[str]) -> list[int]:
-        return [len(text) for text in texts]
-
-    assert wb.infer("repeat", {"text": ["ab"]}).tolist() == ["abab"]
-    assert wb.infer("repeat", {"text": ["ab"], "times": [3]}).tolist() == ["ababab"]
-    assert wb.infer("lengths", ["a", "abc"]).tolist() == [1, 3]
+def lengths(texts: list[str]) -> list[int]:
+    return [len(text) for text in texts]
 
 
-def test_optional_values(wb: Workbench) -> None:
-    """An optional value may be left out if it has a default."""
+def shout(text: str, times: int | None = None) -> str:
+    return text.upper() * (times or 1)
 
-    def shout(text: str, times: int | None = None) -> str:
-        return text.upper() * (times or 1)
 
-    wb.serve(shout)
-    assert wb.infer("shout", {"text": "a"}).tolist() == ["A"]
-    assert wb.infer("shout", {"text": "b", "times": 2}).tolist() == ["BB"]
+def upper(text: Text["n"]) -> Text["n"]:
+    return np.array([each.decode().upper() for each in text], object)
+
+
+ROW = ("FP32", [-1])
+BY_ORDER = {"inputs": {"b": ROW, "a": ROW}, "outputs": {"y": ROW}}
+SUMS = {"inputs": {"x": (np.float32, ["batch", 2])}, "outputs": {"y": (np.float64, [None])}}
 
 
 @pytest.mark.parametrize(
-    "function", [lambda *args: args[0] - args[1], np.vectorize(lambda b, a: b - a)]
+    ("function", "declared", "given", "answer"),
+    [
+        (repeat, {}, {"text": ["ab"]}, ["abab"]),
+        (repeat, {}, {"text": ["ab"], "times": [3]}, ["ababab"]),
+        (lengths, {}, ["a", "abc"], [1, 3]),
+        (shout, {}, {"text": "a"}, ["A"]),
+        (shout, {}, {"text": "b", "times": 2}, ["BB"]),
+        (upper, {}, ["é"], ["É"]),
+        (lambda x: x.sum(1), SUMS, [[1.0, 2.0]], [3.0]),
+        (lambda *args: args[0] - args[1], BY_ORDER, {"a": [1.0], "b": [5.0]}, [4.0]),
+        (np.vectorize(lambda b, a: b - a), BY_ORDER, {"a": [1.0], "b": [5.0]}, [4.0]),
+    ],
 )
-def test_any_number_of_inputs(wb: Workbench, function: Any) -> None:
-    """Those of ``*args`` alone come in the order of *inputs*, others by name."""
-    row = ("FP32", [-1])
-    wb.serve(function, "minus", inputs={"b": row, "a": row}, outputs={"y": row})
-    assert wb.infer("minus", {"a": [1.0], "b": [5.0]}).tolist() == [4.0]
+def test_values_come_and_go_as_declared(
+    wb: Workbench, function: Any, declared: dict[str, Any], given: Any, answer: list[Any]
+) -> None:
+    """Python's values by hints of Python, bytes by Text, numpy's types and names for sizes too.
+
+    A default may be left out; inputs of ``*args`` alone come in the order of *inputs*.
+    """
+    wb.register(function, name="f", **declared)
+    assert wb.infer("f", given).tolist() == answer
 
 
 def test_outputs_are_cast(wb: Workbench) -> None:
@@ -292,24 +290,6 @@ def test_unregister(wb: Workbench, sample_models: Any) -> None:
         stopped.unregister("digits")
 
 
-def test_text_hints(wb: Workbench) -> None:
-    """A function of text arrays takes and gives bytes; str goes back as UTF-8."""
-
-    @wb.model
-    def upper(text: Text["n"]) -> Text["n"]:
-        return np.array([each.decode().upper() for each in text], object)
-
-    assert wb.infer("upper", ["é"]).tolist() == ["É"]
-
-
-def test_a_function_without_hints(wb: Workbench) -> None:
-    """A function that says nothing of its inputs is refused with what to write."""
-    with pytest.raises(
-        UsageError, match=r"the function does not say what 'x' is: write x: Float32"
-    ):
-        wb.register(lambda x: x, name="f")
-
-
 class Forever:
     """The model *forever*, an ``async`` function, or generator, that only a cancellation ends."""
 
@@ -334,10 +314,7 @@ class Forever:
         wb.register(several if streams else once, name="forever")
 
 
-def test_a_cancelled_task_ends_an_async_function(wb: Workbench) -> None:
-    """A task that no longer waits for an async function cancels it, and its model is free again."""
-    forever = Forever(wb)
-
+def cancels_its_task(wb: Workbench, forever: Forever) -> None:
     async def ask() -> None:
         task = asyncio.create_task(wb.ainfer("forever", [1.0]))
         await asyncio.to_thread(forever.begun.wait)
@@ -346,18 +323,42 @@ def test_a_cancelled_task_ends_an_async_function(wb: Workbench) -> None:
             await task
 
     asyncio.run(ask())
+
+
+def waits_too_long(wb: Workbench, forever: Forever) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        delay_deadline(patch, forever.begun.is_set)
+        with pytest.raises(DeadlineExceeded):
+            wb.infer("forever", [1.0], timeout_s=0.01)
+
+
+def hangs_up(wb: Workbench, forever: Forever) -> None:
+    body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
+    with closing(http.client.HTTPConnection(wb.url.removeprefix("http://"))) as client:
+        client.request("POST", "/v2/models/forever/infer", json.dumps(body))
+        assert forever.begun.wait(30)
+
+
+def leaves_a_stream(wb: Workbench, forever: Forever) -> None:
+    with closing(http.client.HTTPConnection(wb.url.removeprefix("http://"))) as client:
+        path = "/v2/models/forever/generate_stream"
+        client.request("POST", path, json.dumps({"x": [1.0]}))
+        with client.getresponse() as response:
+            assert response.readline().startswith(b"data: ")
+            assert forever.begun.wait(30)
+
+
+@pytest.mark.usefixtures("no_grace")
+@pytest.mark.parametrize("who", [cancels_its_task, waits_too_long, hangs_up, leaves_a_stream])
+def test_who_leaves_ends_an_async_function(
+    wb: Workbench, who: Callable[[Workbench, Forever], None]
+) -> None:
+    """What nobody waits for any more is cancelled where it waits, and its model is free again."""
+    forever = Forever(wb, streams=who is leaves_a_stream)
+    who(wb, forever)
     assert forever.ended.wait(30)
     wb.unload("forever")
     assert "forever:1 raised" not in wb.logs
-
-
-def test_a_deadline_ends_an_async_function(wb: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So does the end of a timeout."""
-    forever = Forever(wb)
-    delay_deadline(monkeypatch, forever.begun.is_set)
-    with pytest.raises(DeadlineExceeded):
-        wb.infer("forever", [1.0], timeout_s=0.01)
-    assert forever.ended.wait(30)
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -380,30 +381,3 @@ def test_the_end_of_a_function_ends_what_it_asked(
     assert forever.ended.wait(30)
     wb.unload("outer")
     assert "outer:1 raised" not in wb.logs
-
-
-@pytest.mark.usefixtures("no_grace")
-def test_a_client_that_leaves_ends_an_async_function(wb: Workbench) -> None:
-    """So does a client that closes its connection."""
-    forever = Forever(wb)
-    body = {"inputs": [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1.0]}]}
-    client = http.client.HTTPConnection(wb.url.removeprefix("http://"))
-    client.request("POST", "/v2/models/forever/infer", json.dumps(body))
-    assert forever.begun.wait(30)
-    client.close()
-    assert forever.ended.wait(30)
-
-
-@pytest.mark.usefixtures("no_grace")
-def test_who_leaves_a_stream_ends_an_async_generator(wb: Workbench) -> None:
-    """A stream that nobody wants any more cancels the generator where it waits."""
-    forever = Forever(wb, streams=True)
-    body = json.dumps({"x": [1.0]})
-    client = http.client.HTTPConnection(wb.url.removeprefix("http://"))
-    client.request("POST", "/v2/models/forever/generate_stream", body)
-    response = client.getresponse()
-    assert response.readline().startswith(b"data: ")
-    assert forever.begun.wait(30)
-    response.close()
-    client.close()
-    assert forever.ended.wait(30)

@@ -36,13 +36,6 @@ class ToBfloat16(torch.nn.Module):
         return x.bfloat16()
 
 
-class Branch(torch.nn.Module):
-    """What no graph can hold: which way it takes depends on the numbers."""
-
-    def forward(self, x: Any) -> Any:
-        return x * 2 if float(x.sum()) > 0 else x
-
-
 def answer_of(module: Any, *arrays: Any) -> Any:
     """What *module* answers in eval mode, which is undone."""
     was_training = module.training
@@ -186,20 +179,6 @@ def test_the_module_of_a_program(wb: Workbench) -> None:
             wb.serve(thing, "net", example=torch.randn(3, 4))
 
 
-class OneOrMany(torch.nn.Module):
-    """Its answer to one row is another one than to several."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * 3 if x.shape[0] == 1 else x * 2
-
-
-class Stacked(torch.nn.Module):
-    """An export of it is of as many rows as the example has."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.stack([row * 2 for row in x])
-
-
 def test_sizes_that_are_declared_free(wb: Workbench) -> None:
     """An LSTM answers sequences of any length, if its input is declared so, with all its states."""
     lstm = torch.nn.LSTM(4, 8, batch_first=True)
@@ -246,23 +225,6 @@ def test_outputs_in_other_values(wb: Workbench) -> None:
     }
 
 
-def test_modules_that_cannot_be_served(wb: Workbench) -> None:
-    """A module needs an example, and returns tensors alone, of datatypes that numpy has."""
-    with pytest.raises(UsageError, match=r"Net does not say what it takes: pass example="):
-        wb.serve(Net())
-    told = "'input' is torch.bfloat16: pass an example of torch.float32, and cast it in forward"
-    with pytest.raises(UsageError, match=told):
-        wb.serve(torch.nn.Identity(), example=torch.ones(2, 2, dtype=torch.bfloat16))
-    with pytest.raises(UsageError, match=r"'output' is torch.bfloat16: let the module cast it to"):
-        wb.serve(ToBfloat16(), example=torch.ones(2, 2))
-    with pytest.raises(UsageError, match="returns int, not tensors: serve a function around it"):
-        wb.serve(Counts(), example=torch.ones(2, 2))
-    with pytest.raises(UsageError, match="'xs', which have no names: serve a module around it"):
-        wb.serve(Sum(), example=torch.ones(2, 2))
-    with pytest.raises(UsageError, match="example= has 2 values, and Named takes x"):
-        wb.serve(Named(), example=(torch.ones(2, 2), torch.ones(2, 2)))
-
-
 class Changing(torch.nn.Module):
     """It counts its calls, in a buffer and in a number."""
 
@@ -284,18 +246,70 @@ def test_the_example_changes_no_module(wb: Workbench, copy: bool | None) -> None
     assert wb.infer("changing", torch.zeros(1, 2)).tolist() == [[11, 11]]
 
 
+class Sum(torch.nn.Module):
+    def forward(self, *xs: torch.Tensor) -> torch.Tensor:
+        return sum(xs[1:], xs[0])
+
+
+class Named(torch.nn.Module):
+    def forward(self, x: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+class Counts(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> int:
+        return len(x)
+
+
 class Clashing(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> Any:
         return {"a": (x, x), "a_0": x}
 
 
-def test_two_tensors_of_one_name(wb: Workbench) -> None:
-    """Outputs and inputs whose names would be the same are refused."""
-    with pytest.raises(UsageError, match="two tensors would be called 'a_0'"):
-        wb.serve(Clashing(), "clashing", example=torch.ones(1, 2))
-    given = {"x": (torch.ones(1, 2),), "x_0": torch.ones(1, 2)}
-    with pytest.raises(UsageError, match="two tensors would be called 'x_0'"):
-        wb.serve(Clashing(), "clashing", example=given)
+def line() -> Any:
+    return torch.nn.Linear(3, 2)
+
+
+TWO, HALVES = torch.ones(2, 2), torch.ones(2, 2, dtype=torch.bfloat16)
+THREE = torch.ones(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "told"),
+    [
+        (Net, {}, "Net does not say what it takes: pass example="),
+        (torch.nn.Identity, {"example": HALVES},
+         "'input' is torch.bfloat16: pass an example of torch.float32, and cast it in forward"),
+        (ToBfloat16, {"example": TWO}, "'output' is torch.bfloat16: let the module cast it to"),
+        (Counts, {"example": TWO}, "returns int, not tensors: serve a function around it"),
+        (Sum, {"example": TWO}, "'xs', which have no names: serve a module around it"),
+        (Named, {"example": (TWO, TWO)}, "example= has 2 values, and Named takes x"),
+        (Clashing, {"example": TWO}, "two tensors would be called 'a_0'"),
+        (Clashing, {"example": {"x": (TWO,), "x_0": TWO}}, "two tensors would be called 'x_0'"),
+        (line, {"example": torch.ones(2, 5)},
+         "Linear, called with the example, raised RuntimeError: mat1 and mat2"),
+        (line, {"example": {"x": THREE}}, "raised TypeError: .* unexpected keyword argument 'x'"),
+        (line, {"example": (THREE, THREE)}, "example= has 2 values, and Linear takes input"),
+        (line, {"example": "text"}, "example= is a tensor, a tuple of them, or a dict of them"),
+        (line, {"example": THREE[:0]}, r"the example of 'input' is empty: its shape is \[0, 3\]"),
+        (line, {"example": THREE, "inputs": {"x": ("FP32", [-1, 3])}},
+         "has no input 'x'; it has input"),
+        (line, {"example": THREE, "inputs": {"input": ("FP32", [-1, 4])}},
+         r"but its example is FP32 \[2, 3\]"),
+        (line, {"example": THREE, "inputs": {"input": ("FP64", [-1, 3])}},
+         r"declared as FP64 \[-1, 3\], but"),
+        (line, {"example": THREE, "outputs": {"output": ("FP32", [-1, 2])}},
+         "outputs= is not for a model of torch"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_served(wb: Workbench, make: Any, given: dict[str, Any], told: str) -> None:
+    """A module needs an example that it takes, and returns tensors alone, of numpy's datatypes.
+
+    What is declared of its inputs agrees with the example; outputs are not declared.
+    """
+    with pytest.raises(UsageError, match=told) as caught:
+        wb.serve(make(), "refused", **given)
+    assert "\n" not in str(caught.value)
 
 
 class Half(torch.nn.Module):
@@ -342,53 +356,6 @@ def test_inputs_without_names(wb: Workbench) -> None:
         given = {"x": one, "y": two}
         answer = wb.infer("places", {spec.name: given[spec.name] for spec in served.inputs})
         assert answer.tolist() == [[right] * 3] * 2
-
-
-class Sum(torch.nn.Module):
-    def forward(self, *xs: torch.Tensor) -> torch.Tensor:
-        return sum(xs[1:], xs[0])
-
-
-class Named(torch.nn.Module):
-    def forward(self, x: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
-        return x
-
-
-class Counts(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> int:
-        return len(x)
-
-
-@pytest.mark.parametrize(
-    ("example", "told"),
-    [
-        (torch.ones(2, 5), "Linear, called with the example, raised RuntimeError: mat1 and mat2"),
-        ({"x": torch.ones(2, 3)}, "raised TypeError: .* unexpected keyword argument 'x'"),
-        ((torch.ones(2, 3),) * 2, "example= has 2 values, and Linear takes input"),
-        ("text", "example= is a tensor, a tuple of them, or a dict of them"),
-        (torch.ones(0, 3), r"the example of 'input' is empty: its shape is \[0, 3\]"),
-    ],
-)
-def test_examples_that_do_not_fit(wb: Workbench, example: Any, told: str) -> None:
-    """An example that the module does not take is an error of one line."""
-    with pytest.raises(UsageError, match=told) as caught:
-        wb.serve(torch.nn.Linear(3, 2), example=example)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("declared", "told"),
-    [
-        ({"inputs": {"x": ("FP32", [-1, 3])}}, "has no input 'x'; it has input"),
-        ({"inputs": {"input": ("FP32", [-1, 4])}}, r"but its example is FP32 \[2, 3\]"),
-        ({"inputs": {"input": ("FP64", [-1, 3])}}, r"declared as FP64 \[-1, 3\], but"),
-        ({"outputs": {"output": ("FP32", [-1, 2])}}, "outputs= is not for a model of torch"),
-    ],
-)
-def test_declarations_that_do_not_fit(wb: Workbench, declared: Any, told: str) -> None:
-    """What is declared of a module's inputs agrees with the example; outputs are not declared."""
-    with pytest.raises(UsageError, match=told):
-        wb.serve(torch.nn.Linear(3, 2), example=torch.ones(2, 3), **declared)
 
 
 def test_types_of_pytorch(wb: Workbench) -> None:

@@ -40,7 +40,7 @@ def test_every_datatype_has_a_hint() -> None:
 
 
 def test_parameters_are_inputs() -> None:
-    """Tensors, numpy's scalars, and Python's own types are inputs."""
+    """Tensors, numpy's scalars, and Python's own types are inputs; optional numbers are numbers."""
 
     def f(  # noqa: PLR0917
         x: Float32["batch", 4],
@@ -49,7 +49,9 @@ def test_parameters_are_inputs() -> None:
         number: np.float32,
         prompt: str,
         prompts: list[str],
+        count: Optional[int],  # noqa: UP045
         flag: bool = False,
+        share: float | None = None,
     ) -> None: ...
 
     assert shapes(input_hints(f)) == {
@@ -59,7 +61,9 @@ def test_parameters_are_inputs() -> None:
         "number": ("FP32", ()),
         "prompt": ("BYTES", (1,)),
         "prompts": ("BYTES", (-1,)),
+        "count": ("INT64", (1,)),
         "flag": ("BOOL", (1,)),
+        "share": ("FP64", (1,)),
     }
 
 
@@ -78,6 +82,7 @@ def test_what_is_returned_is_the_outputs() -> None:
     """One output, a tuple's, a named tuple's and a typed dict's; of a stream, those of a part."""
 
     def one() -> Text["n"]: ...
+    def text() -> str: ...
     def two() -> tuple[Float32["n"], int]: ...
     def named() -> Answer: ...
     def typed() -> Fields: ...
@@ -85,6 +90,7 @@ def test_what_is_returned_is_the_outputs() -> None:
     async def later() -> AsyncIterator[Answer]: ...
 
     answer = {"label": ("INT64", (-1,)), "scores": ("FP32", (-1, 3))}
+    assert shapes(output_hints(text)) == {"output": ("BYTES", (1,))}
     assert shapes(output_hints(one)) == {"output": ("BYTES", (-1,))}
     assert shapes(output_hints(two)) == {"output_0": ("FP32", (-1,)), "output_1": ("INT64", (1,))}
     assert shapes(output_hints(named)) == answer
@@ -98,16 +104,6 @@ def test_names_of_datatypes(given: Any) -> None:
     """V2's names and numpy's types are the same datatype."""
     assert datatype_named(given) == "FP32"
     assert datatype_named(None) is None  # which numpy takes for float64
-
-
-def test_hints_whose_meaning_is_plain() -> None:
-    """An optional number is a number."""
-
-    def f(x: Optional[int], y: float | None = None) -> str: ...  # noqa: UP045
-
-    hints = input_hints(f)
-    assert {name: hint.datatype for name, hint in hints.items()} == {"x": "INT64", "y": "FP64"}
-    assert output_hints(f)["output"].datatype == "BYTES"
 
 
 @pytest.mark.parametrize(

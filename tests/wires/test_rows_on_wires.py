@@ -85,34 +85,19 @@ def columns_of(rows: list[Row]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-# ── the forms of Python ──
+# ── Python, whose other forms are in tests/asking/test_rows_by_name.py ──
 
 
 def table(rows: list[Row]) -> Any:
     return pd.DataFrame(rows, dtype=object).infer_objects()
 
 
-def arrays(rows: list[Row]) -> dict[str, Any]:
-    return {name: np.array(values) for name, values in columns_of(rows).items()}
+def infer(server: Server, model: str, rows: list[Row]) -> Any:
+    return server.wb.infer(model, table(rows)).tolist()
 
 
-FORMS: dict[str, Callable[[list[Row]], Any]] = {
-    "table": table,
-    "more columns": lambda rows: table([{"z": 1, **row} for row in rows]),
-    "records": lambda rows: rows,
-    "more in records": lambda rows: [{"z": 1, **row} for row in rows],
-    "dict": columns_of,
-    "arrays": arrays,
-    "series": lambda rows: {name: table(rows)[name] for name in rows[0]},
-}
-
-
-def infer(form: str) -> Ask:
-    return lambda server, model, rows: server.wb.infer(model, FORMS[form](rows)).tolist()
-
-
-def connect(form: str) -> Ask:
-    return lambda server, model, rows: server.far.infer(model, FORMS[form](rows)).tolist()
+def connect(server: Server, model: str, rows: list[Row]) -> Any:
+    return server.far.infer(model, table(rows)).tolist()
 
 
 # ── V2 ──
@@ -203,7 +188,7 @@ def csv(rows: list[Row]) -> str:
 
 def npz(rows: list[Row]) -> bytes:
     file = io.BytesIO()
-    np.savez(file, **arrays(rows))
+    np.savez(file, **{name: np.array(values) for name, values in columns_of(rows).items()})
     return file.getvalue()
 
 
@@ -266,8 +251,8 @@ def invoke_endpoint(form: str) -> Ask:
 
 
 EACH: dict[str, Ask] = {
-    **{f"infer, {form}": infer(form) for form in FORMS},
-    **{f"connect, {form}": connect(form) for form in FORMS},
+    "infer": infer,
+    "connect": connect,
     **{f"V2 JSON, {'[n]' if flat else '[n, 1]'}": v2(flat) for flat in (True, False)},
     **{f"V2 binary, {flat}": triton(tritonclient.http, flat) for flat in (True, False)},
     **{f"gRPC, {flat}": triton(tritonclient.grpc, flat) for flat in (True, False)},
@@ -352,12 +337,12 @@ def test_a_misspelt_name(server: Server, name: str, model: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in SAY_NAMES if not name.startswith("generate")])
 def test_a_name_too_many_or_too_few(server: Server, name: str) -> None:
-    """Each is refused; a table and records of Python may have more columns than the model."""
+    """Each is refused; a table of Python may have more columns than the model."""
     ask, few = EACH[name], [{n: row[n] for n in ("c", "a", "age")} for row in MATRIX]
     with pytest.raises((WorkbenchError, RefusedError), match="the rows lack 'income'"):
         ask(server, "matrix", few)
     more = [{"z": 1.0, **row} for row in MATRIX]
-    if name.startswith(("infer, ", "connect, ")) and name.endswith(("table", "records", "columns")):
+    if name in ("infer", "connect"):
         assert ask(server, "matrix", more) == right(MATRIX)
     else:
         with pytest.raises((WorkbenchError, RefusedError), match="the rows have 'z' too"):
@@ -403,8 +388,7 @@ def test_a_model_of_a_folder(tmp_path: Path) -> None:
     rows, wanted = shuffled(MATRIX, ORDERS[1]), right(MATRIX)
     with Workbench(tmp_path, device="cpu") as wb, workbench.connect(wb.url) as far:
         for ask in (wb.infer, far.infer):
-            for form in ("table", "records", "dict"):
-                assert ask("m", FORMS[form](rows)).tolist() == wanted
+            assert ask("m", table(rows)).tolist() == wanted
         load = {"model_name": "mine", "url": str(tmp_path / "m")}
         assert httpx.post(f"{wb.url}/models", json=load).is_success
         for kind, write in BODIES.values():

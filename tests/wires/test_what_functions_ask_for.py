@@ -1,19 +1,17 @@
 """What a served function learns of the request that it runs for, on each wire."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import grpc
 import httpx
 import numpy as np
 import pytest
+from grpc_calls import Caller, message
 
 from workbench import Workbench
-from workbench.protos import message_class
 
 TENSOR = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
-HEADERS = {"X-Colour": "red", "Content-Type": "application/json"}
 
 
 @pytest.fixture
@@ -29,45 +27,38 @@ def wb() -> Iterator[Workbench]:
         yield wb
 
 
-def told(body: dict[str, Any]) -> object:
-    return json.loads(body["outputs"][0]["data"][0])
+def post(http: httpx.Client, verb: str, colour: str, **body: Any) -> dict[str, Any]:
+    http.headers["X-Colour"] = colour
+    return dict(http.post(f"/v2/models/tells/{verb}", json=body).json())
 
 
-def test_over_http(wb: Workbench) -> None:
-    """Each request has its own, also where its head was seen before."""
-    url = f"{wb.url}/v2/models/tells/infer"
-    with httpx.Client(headers=HEADERS) as client:
-        for colour in ("red", "red", "red", "blue"):
-            body = {"id": f"of {colour}", "parameters": {"p": 1}, "inputs": [TENSOR]}
-            client.headers["X-Colour"] = colour
-            reply = client.post(url, json=body)
-            assert told(reply.json()) == [f"of {colour}", {"x-colour": colour}, {"p": 1}]
+def infer(wb: Workbench, http: httpx.Client, number: str, colour: str) -> Any:
+    asked = {"id": number, "parameters": {"p": 1}, "inputs": [TENSOR]}
+    return post(http, "infer", colour, **asked)["outputs"][0]["data"][0]
 
 
-def test_over_generate(wb: Workbench) -> None:
-    """As over the V2 protocol."""
-    reply = httpx.post(
-        f"{wb.url}/v2/models/tells/generate", json={"id": "7", "x": [1.0]}, headers=HEADERS
-    )
-    assert json.loads(reply.json()["y"])[:2] == ["7", {"x-colour": "red"}]
+def generate(wb: Workbench, http: httpx.Client, number: str, colour: str) -> Any:
+    return post(http, "generate", colour, id=number, x=[1.0], p=1)["y"]
 
 
-def test_over_grpc(wb: Workbench) -> None:
-    """The headers are the metadata."""
-    message = message_class("grpc_service", "inference.ModelInferRequest")
-    answer = message_class("grpc_service", "inference.ModelInferResponse")
-    asked = message(model_name="tells", id="7")
+def model_infer(wb: Workbench, http: httpx.Client, number: str, colour: str) -> Any:
+    asked = message("ModelInferRequest", model_name="tells", id=number)
     asked.inputs.add(name="x", datatype="FP32", shape=[1])
+    asked.parameters["p"].int64_param = 1
     asked.raw_input_contents.append(np.ones(1, np.float32).tobytes())
-    with grpc.insecure_channel(wb.grpc_url) as channel:
-        call = channel.unary_unary(
-            "/inference.GRPCInferenceService/ModelInfer",
-            message.SerializeToString,
-            answer.FromString,
-        )
-        for colour in ("red", "blue"):
-            reply = call(asked, metadata=(("x-colour", colour),))
-            assert json.loads(reply.raw_output_contents[0][4:]) == ["7", {"x-colour": colour}, {}]
+    caller = Caller(wb.grpc_url)
+    with caller.channel:
+        reply = caller("ModelInfer", asked, metadata=(("x-colour", colour),))
+    return reply.raw_output_contents[0][4:]
+
+
+@pytest.mark.parametrize("ask", [infer, generate, model_infer])
+def test_each_request_has_its_own(wb: Workbench, ask: Callable[..., Any]) -> None:
+    """Its id, parameters, and headers, gRPC's metadata, also where its head was seen before."""
+    with httpx.Client(base_url=wb.url) as http:
+        for colour in ("red", "red", "red", "blue"):
+            told = json.loads(ask(wb, http, f"of {colour}", colour))
+            assert told == [f"of {colour}", {"x-colour": colour}, {"p": 1}]
 
 
 def test_in_this_process(wb: Workbench) -> None:

@@ -41,14 +41,17 @@ def _check_tensors(steps: list[Step], inputs: Collection[str], outputs: Collecti
                 first = givers.get(tensor, "the input")
                 raise ValueError(f"tensor {tensor!r} comes from {first} and {step}")
             givers[tensor] = step
-    for tensor in (*takers, *outputs):
-        if tensor not in givers and (tensor not in inputs or tensor in outputs):
-            taker = takers.get(tensor, "the output")
-            raise ValueError(f"no step gives tensor {tensor!r}, which {taker} takes")
-    for tensor in (*givers, *inputs):
+    for tensor, step in takers.items():
+        if tensor not in givers and tensor not in inputs:
+            neither = "which no step gives, and which is no input"
+            raise ValueError(f"{step} takes tensor {tensor!r}, {neither}")
+    if missing := [tensor for tensor in outputs if tensor not in givers]:
+        raise ValueError(f"no step gives the output {missing[0]!r}")
+    if unused := [tensor for tensor in inputs if tensor not in takers]:
+        raise ValueError(f"no step takes the input {unused[0]!r}")
+    for tensor, step in givers.items():
         if tensor not in takers and tensor not in outputs:
-            giver = givers.get(tensor, "the input")
-            raise ValueError(f"no step takes tensor {tensor!r} of {giver}: leave it out")
+            raise ValueError(f"{step} gives tensor {tensor!r}, which no step takes: leave it out")
 
 
 def _step(number: int, message: Any) -> Step:
