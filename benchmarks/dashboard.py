@@ -80,7 +80,7 @@ def measure(server: Workbench, count: int) -> tuple[float, float]:
     for number in range(count):
         server.infer(f"model-{number}", zeros)
     dashboard = server.dashboard()
-    dashboard._history = past(server._core.counted())  # noqa: SLF001
+    dashboard._history = past(server._core.status.counted())  # noqa: SLF001
     time.sleep(1 + SETTLES_S)  # models that were used in the last second are all read
     whole_ms = _median_ms(server, zeros, dashboard.draw)
     return whole_ms, _median_ms(server, zeros, partial(dashboard.draw, whole=False))

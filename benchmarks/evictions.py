@@ -63,12 +63,12 @@ def serving(models: Path, **options: object) -> Iterator[ServerCore]:
 def measure_costs(models: Path) -> dict[ModelId, ModelCost]:
     """What each model takes, by loading it."""
     with serving(models) as core:
-        core.load("m0")  # brings the engine in
-        core.unload("m0")
+        core.models.load("m0")  # brings the engine in
+        core.models.unload("m0")
         begin = core.events.since()[-1].number
         for name in [f"m{rank}" for rank in range(N_MODELS) for _ in range(LOADS)]:
-            core.load(name)
-            core.unload(name)
+            core.models.load(name)
+            core.models.unload(name)
         return measured(core.events.since(begin))
 
 
@@ -95,7 +95,7 @@ def live(models: Path, trace: Iterable[TraceRequest], budget_nbytes: int, policy
         waited_s = 0.0
         for request in trace:
             asked_s = time.perf_counter()
-            core.load(request.model.name)
+            core.models.load(request.model.name)
             waited_s += time.perf_counter() - asked_s
         events = [entry.event for entry in core.events.since(began)]
     loads = sum(isinstance(event, ModelLoaded) for event in events)

@@ -63,7 +63,7 @@ def write_expand(root: Path) -> None:
 
 def status(core: ServerCore) -> DeviceStatus:
     """The first device and its books."""
-    return core.snapshot().devices[0]
+    return core.status.snapshot().devices[0]
 
 
 def used_nbytes(core: ServerCore) -> int:
@@ -76,7 +76,9 @@ def used_nbytes(core: ServerCore) -> int:
 
 def ask(core: ServerCore, model: str, **inputs: np.ndarray) -> None:
     """One run."""
-    core.infer(InferRequest(model, {name: Tensor.of(value) for name, value in inputs.items()}))
+    core.requests.infer(
+        InferRequest(model, {name: Tensor.of(value) for name, value in inputs.items()})
+    )
 
 
 def memory(core: ServerCore) -> list[list[str]]:
@@ -92,10 +94,10 @@ def memory(core: ServerCore) -> list[list[str]]:
     image = np.ones((1, 1, 28, 28), np.float32)
     ask(core, "conv", x=image)
     row("a first small model, and its first run", start)
-    core.unload("conv")
+    core.models.unload("conv")
     row("and without it: the base", start)
     base = used_nbytes(core)
-    width = core.signature("heavy_0").inputs["x"].shape[1]
+    width = core.status.signature("heavy_0").inputs["x"].shape[1]
     for number in range(4):
         ask(core, f"heavy_{number}", x=np.ones((1, width), np.float32))
     row("four models of 100 MiB, each run once", base)
@@ -107,11 +109,11 @@ def memory(core: ServerCore) -> list[list[str]]:
         list(pool.map(lambda _: ask(core, "heavy_1", x=one), range(160)))
     row("and another by 16 clients at once", base)
     for number in range(4):
-        core.unload(f"heavy_{number}")
+        core.models.unload(f"heavy_{number}")
     row("and without all four", base)
     for turn in range(20):
-        core.load(f"heavy_{turn % 4}")
-        core.unload(f"heavy_{turn % 4}")
+        core.models.load(f"heavy_{turn % 4}")
+        core.models.unload(f"heavy_{turn % 4}")
     row("after 20 more loads and unloads", base)
     return rows
 
@@ -173,7 +175,9 @@ def speed(core: ServerCore, models: Path, *, cuda: bool) -> list[list[str]]:
     for _ in range(3):
         bare.append(rate(lambda: session.run_with_iobinding(binding), 1))
         for clients in CLIENTS:
-            ours[clients].append(rate(lambda: core.infer(InferRequest("conv", request)), clients))
+            ours[clients].append(
+                rate(lambda: core.requests.infer(InferRequest("conv", request)), clients)
+            )
     base = statistics.median(bare)
     rows = [["the bare loop", f"{base:,.0f}", "1.00"]]
     for clients in CLIENTS:

@@ -112,19 +112,19 @@ def serving(models: Path, **options: object) -> Iterator[Any]:
 def live_here(models: Path) -> Lifetime:
     """The life in our server."""
     with serving(models) as core:
-        width = core.signature(NAME).inputs["x"].shape[1]
+        width = core.status.signature(NAME).inputs["x"].shape[1]
         request = {"x": Tensor("FP32", np.ones((1, width), np.float32))}
 
         def load() -> Callable[[], object]:
-            return lambda: core.infer(InferRequest(NAME, request))
+            return lambda: core.requests.infer(InferRequest(NAME, request))
 
-        return live(load, lambda: core.unload(NAME))
+        return live(load, lambda: core.models.unload(NAME))
 
 
 def prepare(models: Path) -> dict[str, float]:
     """Have the model prepared; what that took."""
     with serving(models) as core:
-        core.load(NAME)
+        core.models.load(NAME)
         cursor = 0
         while entries := core.events.wait(cursor, 120):
             cursor = entries[-1].number
@@ -139,18 +139,18 @@ def prepare(models: Path) -> dict[str, float]:
 def churn(models: Path) -> dict[str, float]:
     """Load models in turn, of which six fit, and unload all; memory over the beginning."""
     with serving(models, cache="off") as core:
-        names = core.names()
-        nbytes = core.load(names[0]).nbytes
-        core.unload(names[0])
+        names = core.status.names()
+        nbytes = core.models.load(names[0]).nbytes
+        core.models.unload(names[0])
     begin_nbytes = anonymous_nbytes()
     with serving(models, cache="off", budget=int(6.4 * nbytes)) as core:
         most = 0
         for turn in range(CHURNED):
-            core.load(names[turn % len(names)])
+            core.models.load(names[turn % len(names)])
             most = max(most, anonymous_nbytes() - begin_nbytes)
-        loaded = len(core.snapshot().models)
+        loaded = len(core.status.snapshot().models)
         for name in names:
-            core.unload(name)
+            core.models.unload(name)
         left = anonymous_nbytes() - begin_nbytes
     return {"loaded": loaded, "books": loaded * nbytes, "most": most, "left": left}
 
@@ -158,14 +158,14 @@ def churn(models: Path) -> dict[str, float]:
 def idle(models: Path) -> dict[str, float]:
     """The share of a processor that loaded models take which nobody asks."""
     with serving(models, load="all") as core:
-        for name in core.names():
-            width = core.signature(name).inputs["x"].shape[1]
+        for name in core.status.names():
+            width = core.status.signature(name).inputs["x"].shape[1]
             ones = np.ones((1, width), np.float32)
-            core.infer(InferRequest(name, {"x": Tensor("FP32", ones)}))
+            core.requests.infer(InferRequest(name, {"x": Tensor("FP32", ones)}))
         began = time.process_time(), time.perf_counter()
         time.sleep(IDLE_S)
         ended = time.process_time(), time.perf_counter()
-        models_loaded = len(core.snapshot().models)
+        models_loaded = len(core.status.snapshot().models)
     return {"models": models_loaded, "share": (ended[0] - began[0]) / (ended[1] - began[1])}
 
 

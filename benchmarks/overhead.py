@@ -102,10 +102,10 @@ async def _overhead_s(core: ServerCore, key: str, clients: int) -> float:
     case = CASES[key]
     for asked in case.asked * 2:  # until its runs are known to be brief
         inputs = {name: Tensor("FP32", array) for name, array in asked.inputs.items()}
-        core.infer(InferRequest(case.model, inputs))
+        core.requests.infer(InferRequest(case.model, inputs))
     transport = Drain()
     connections = _connections(core, transport, clients)
-    session: Any = core._running().residency.session(core.resolve(case.model))  # noqa: SLF001
+    session: Any = core._running().residency.session(core.status.resolve(case.model))  # noqa: SLF001
     run, options = session._engine.run, session._options  # noqa: SLF001
     outputs = case.outputs or tuple(session.signature.outputs)
     requests = cycle([_segments(key, request) for request in case.requests])

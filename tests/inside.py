@@ -87,7 +87,7 @@ def run(core: ServerCore, held: Lease, request: InferRequest) -> InferResponse:
 
 def submit(core: ServerCore, request: InferRequest) -> Future[InferResponse]:
     """The answer to *request*, as a wire asks for it."""
-    return core.start(
+    return core.requests.start(
         request.model,
         request.version,
         lambda _: request,
@@ -99,7 +99,7 @@ def submit(core: ServerCore, request: InferRequest) -> Future[InferResponse]:
 
 def run_now(core: ServerCore, request: InferRequest) -> InferResponse | None:
     """The answer, if it can be had on the spot."""
-    return core.infer_now(request.model, request.version, lambda _: request)
+    return core.requests.infer_now(request.model, request.version, lambda _: request)
 
 
 def is_brief(core: ServerCore, name: str) -> bool:
@@ -133,7 +133,7 @@ def delay_deadline(patch: pytest.MonkeyPatch, condition: Callable[[], bool]) -> 
                 until(condition)
             return self._queue.get(timeout=timeout)
 
-    patch.setattr("workbench.core.inference_verbs.queue_when_done", Patient)
+    patch.setattr("workbench.core.requests.queue_when_done", Patient)
 
 
 def until(condition: Callable[[], bool]) -> None:

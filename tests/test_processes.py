@@ -183,8 +183,8 @@ def test_a_forked_child_has_no_server() -> None:
         wb.infer("digits_conv", image.reshape(1, 1, 8, 8))
         with open(os.path.join(sys.argv[1], "wine", "1", "model.onnx"), "rb") as file:
             content = file.read()
-        wb._core.load_all("mine", "{}", {"1/model.onnx": content})
-        path = wb._core.source("mine").origin
+        wb._core.models.load_all("mine", "{}", {"1/model.onnx": content})
+        path = wb._core.status.source("mine").origin
         child = os.fork()
         if child == 0:
             signal.alarm(30)  # which would end a wait

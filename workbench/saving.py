@@ -84,7 +84,7 @@ def _sources(
     """The model's source, and those of its parts, each once."""
     waiting: list[tuple[str, int | None]] = [(name, version)]
     for part in waiting:  # the list grows: parts may have parts
-        source = core.source(*part)
+        source = core.status.source(*part)
         called, origin = source.id.name, source.origin
         if isinstance(origin, FunctionModel) and called not in objects:
             raise UsageError(
@@ -126,7 +126,7 @@ def _members(core: ServerCore, versions: list[ModelSource]) -> Iterator[tuple[st
 
 def _config(core: ServerCore, source: ModelSource) -> Mapping[str, object]:
     """The configuration of the model in *source*, or of the file that was written of an object."""
-    served = core.source(source.id.name, source.id.version)
+    served = core.status.source(source.id.name, source.id.version)
     if isinstance(served.origin, FunctionModel):
         return describe(source, OnnxBackend().inspect(source).signature, None)
     return model_config(core, source.id.name, source.id.version)

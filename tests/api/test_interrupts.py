@@ -110,7 +110,7 @@ class Cells:
     def is_empty(self) -> bool:
         """Unload all; whether nothing is left then."""
         core = self.workbench._core
-        core.call(core.unload_all)
+        core.call(core.models.unload_all)
         runtime = core._running()
         books, now = runtime.residency.books(), runtime.residency.snapshot()
         held = books.claimed_nbytes or books.held_nbytes or now.residents or now.pending

@@ -35,7 +35,7 @@ def workbench(sample_models: Path) -> Iterator[Workbench]:
         workbench.pin("wine")
         workbench.infer("digits", DIGIT)
         workbench.load("by_way", config=ensemble_of("double"))
-        workbench._core.add("mine", sample_models / "wine")
+        workbench._core.models.add("mine", sample_models / "wine")
         yield workbench
 
 

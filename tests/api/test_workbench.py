@@ -283,7 +283,7 @@ def test_an_interrupt_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch:
-            patch.setattr(core, "call", interrupted)
+            patch.setattr(core._opened, "call", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 workbench.infer("endless", ENDLESS)
         with pytest.raises(RequestStopped, match="interrupted"):

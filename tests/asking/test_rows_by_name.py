@@ -43,7 +43,7 @@ def wb() -> Iterator[Workbench]:
         one = FunctionModel(lambda text: text, (texts,), (texts,), columns=("text",))
         models = {"matrix": matrix, "batched": batched, "mixed": mixed, "one": one}
         for name, model in models.items():
-            wb._core.call(wb._core.register, ModelId(name, 1), model)
+            wb._core.call(wb._core.models.register, ModelId(name, 1), model)
         yield wb
 
 

@@ -181,11 +181,11 @@ def test_reshape(
     """Clients see the dims; the model gets and gives its own shape, of the same elements."""
     reshaped(tmp_path, file, dims, wanted)
     with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
-        core.load("m")
+        core.models.load("m")
         declared = (-1, *(int(dim) for dim in dims.split(",")))
-        assert core.signature("m").inputs["x"].shape == declared
+        assert core.status.signature("m").inputs["x"].shape == declared
         values = np.arange(np.prod(sent), dtype=np.float32).reshape(sent)
-        (y,) = core.infer(InferRequest("m", {"x": Tensor.of(values)})).outputs.values()
+        (y,) = core.requests.infer(InferRequest("m", {"x": Tensor.of(values)})).outputs.values()
         assert y.array.shape == sent
         assert np.array_equal(y.array, values)
 
@@ -207,10 +207,10 @@ def test_an_output_that_does_not_fit_its_reshape(tmp_path: Path) -> None:
         'output { name: "y" data_type: TYPE_FP32 dims: [2, 3] reshape { shape: [6] } }'
     )
     with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
-        core.load("m")
+        core.models.load("m")
         six, five = (
             InferRequest("m", {"x": Tensor.of(np.ones(size, np.float32))}) for size in (6, 5)
         )
-        assert core.infer(six).outputs["y"].shape == (2, 3)
+        assert core.requests.infer(six).outputs["y"].shape == (2, 3)
         with pytest.raises(RunFailed, match="do not fit their reshape"):
-            core.infer(five)
+            core.requests.infer(five)

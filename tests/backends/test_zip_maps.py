@@ -120,4 +120,4 @@ def test_names_of_columns_in_a_file(tmp_path: Path, names: Any) -> None:
     with Workbench(tmp_path, device="cpu") as wb:
         wb.load("m")
         wanted = ("a", "b", "c", "d") if isinstance(names, list) and len(names) == 4 else ()
-        assert wb._core.signature("m").columns == wanted
+        assert wb._core.status.signature("m").columns == wanted

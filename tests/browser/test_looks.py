@@ -67,10 +67,10 @@ def views(tmp_path_factory: pytest.TempPathFactory, sample_models: Path) -> Mapp
             wb.infer("digits", np.zeros((3, 64), np.float32))
             wb.infer("wine", np.zeros((3, 13), np.float32))
             wb.infer(name, np.zeros((1, wb[name].inputs["x"].shape[-1]), np.float32))
-            history.add(wb._core.counted())
+            history.add(wb._core.status.counted())
         with pytest.raises(WorkbenchError):
             wb.load(broken.parent.parent.name)
-        now = wb._core.counted()
+        now = wb._core.status.counted()
         history.add(now)
         events = list(wb.events)
 

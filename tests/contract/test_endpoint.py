@@ -586,7 +586,7 @@ def test_archives_without_a_model(
     assert answer["OriginalStatusCode"] == 400
     assert reason in json.loads(answer["OriginalMessage"])["message"]
     assert copies(server) == []
-    assert server._core.added() == {}
+    assert server._core.models.added() == {}
     packed(prefix / "bad.tar.gz", {"model.onnx": onnx})
     assert json.loads(ask("bad.tar.gz")["Body"]) == [1, 2]
 
@@ -662,7 +662,9 @@ def test_a_run_that_nobody_waits_for(prefix: Path, server: Workbench, tmp_path: 
     body = json.dumps({"n": 2**62, "x": np.eye(8).tolist()}).encode()
 
     def leases() -> int:
-        return sum(server._core.status(model.id.name).leases for model in server.snapshot().models)
+        return sum(
+            server._core.status.of(model.id.name).leases for model in server.snapshot().models
+        )
 
     with asking(server.url, body, len(body)):
         until(lambda: server.endpoint.loaded_model_count == 1)  # its load has a lease, too
@@ -726,7 +728,9 @@ def test_clients_that_leave(ask: Ask, server: Workbench, gate: threading.Event) 
     until(lambda: len(set(threading.enumerate()) - before) < 20)
     assert server.endpoint.statistics["a.tar.gz"].loads == 1
     assert len(copies(server)) == 1
-    until(lambda: all(server._core.status(m.id.name).leases == 0 for m in server.snapshot().models))
+    until(
+        lambda: all(server._core.status.of(m.id.name).leases == 0 for m in server.snapshot().models)
+    )
 
 
 def test_a_run_without_memory(ask: Ask, server: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -734,14 +738,14 @@ def test_a_run_without_memory(ask: Ask, server: Workbench, monkeypatch: pytest.M
     for target in ("a.tar.gz", "folder"):
         ask(target)
     errors_left = [errors.MemoryExhausted("no memory for this run")]
-    now = server._core.infer_now
+    now = server._core.requests.infer_now
 
     def short(name: str, *given: Any) -> Any:
         if errors_left and "folder" in name:
             raise errors_left[0]
         return now(name, *given)
 
-    monkeypatch.setattr(server._core, "infer_now", short)
+    monkeypatch.setattr(server._core.requests, "infer_now", short)
     answer = ask("folder")  # nothing else could leave after "a"
     assert refused(answer, 424, "ModelError").startswith("Received server error (507) from")
     assert server.endpoint.statistics["a.tar.gz"].unloads == 1

@@ -92,7 +92,7 @@ def test_within_the_server(workbench: Workbench, monkeypatch: pytest.MonkeyPatch
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("workbench.core.core.ServerCore.index", fail)
+        patch.setattr("workbench.core.status.status.CoreStatus.index", fail)
         reply = httpx.post(f"{workbench.url}/v2/repository/index")
         told = Caller(workbench.grpc_url).refused("RepositoryIndex", b"")
     assert (reply.status_code, reply.json()) == (507, {"error": "MemoryError"})

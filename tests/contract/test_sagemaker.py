@@ -270,7 +270,7 @@ def test_a_load_that_fails_leaves_nothing(
     assert told in refused(load(container, "a", folder), 400)
     refused(container.get("/models/a"), 404)
     refused(invoke(container, "a"), 404)
-    assert server._core.added() == {}
+    assert server._core.models.added() == {}
     right = fill(tmp_path / "right", {"model.onnx": None})
     assert load(container, "a", right).status_code == 200
 
@@ -372,14 +372,14 @@ def test_during_a_load_of_a_file(
     container: httpx.Client, server: Workbench, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The name of a model is taken before its file is read."""
-    begun, gate, read = threading.Event(), threading.Event(), server._core.load
+    begun, gate, read = threading.Event(), threading.Event(), server._core.models.load
 
     def slow(name: str) -> None:
         begun.set()
         gate.wait(30)
         read(name)
 
-    monkeypatch.setattr(server._core, "load", slow)
+    monkeypatch.setattr(server._core.models, "load", slow)
     with ThreadPoolExecutor(1) as pool:
         loading = pool.submit(load, container, "a", artifact)
         begun.wait(30)
@@ -691,7 +691,7 @@ def test_code_runs_one_request_at_a_time(
         long = pool.submit(invoke, container, "a", "[1]")
         assert events.begun.wait(30)
         others = [pool.submit(invoke, container, "a", "[0]") for _ in range(3)]
-        until(lambda: server._core.status("sagemaker/a").leases == 4)
+        until(lambda: server._core.status.of("sagemaker/a").leases == 4)
         events.go_on.set()
         assert [each.result().text for each in (long, *others)] == ["[1]", *["[0]"] * 3]
 
@@ -839,13 +839,13 @@ def test_get_and_unload(container: httpx.Client, server: Workbench, artifact: Pa
     """An unloaded model is told so with AWS' text, its memory is back, and it is not found."""
     for response in (container.get("/models/a"), container.delete("/models/a")):
         assert refused(response, 404) == "Model not found: a"
-    before_nbytes = server._core.snapshot().held_nbytes
+    before_nbytes = server._core.status.snapshot().held_nbytes
     load(container, "a", artifact)
-    assert server._core.snapshot().held_nbytes > before_nbytes
+    assert server._core.status.snapshot().held_nbytes > before_nbytes
     assert container.get("/models/a").json() == {"modelName": "a", "modelUrl": str(artifact)}
     response = container.delete("/models/a")
     assert (response.status_code, response.json()) == (200, {"status": 'Model "a" unregistered'})
-    assert server._core.snapshot().held_nbytes == before_nbytes
+    assert server._core.status.snapshot().held_nbytes == before_nbytes
     assert refused(invoke(container, "a"), 404) == "Model not found: a"
     assert load(container, "a", artifact).status_code == 200
 
@@ -856,18 +856,18 @@ def test_unload_while_busy(
     """Runs in progress have some time, then are ended; everybody gets an answer."""
     monkeypatch.setattr("workbench.core.lifecycle.loads._GRACE_S", 0.1)
     endless = loop(made(tmp_path / "endless") / "model.onnx").parent
-    before_nbytes = server._core.snapshot().held_nbytes
+    before_nbytes = server._core.status.snapshot().held_nbytes
     load(container, "a", endless)
     body = json.dumps({"n": 2**62, "x": np.eye(8).tolist()})
     with ThreadPoolExecutor(3) as pool:
         runs = [pool.submit(invoke, container, "a", body) for _ in range(2)]
-        until(lambda: server._core.status("sagemaker/a").leases == 2)
+        until(lambda: server._core.status.of("sagemaker/a").leases == 2)
         assert container.get("/ping").status_code == 200
         assert listed(container) == ["a"]
         assert container.delete("/models/a").status_code == 200
         for run in runs:
             assert "unloaded" in refused(run.result(30), 503)
-    assert server._core.snapshot().held_nbytes == before_nbytes
+    assert server._core.status.snapshot().held_nbytes == before_nbytes
     refused(container.get("/models/a"), 404)
     assert load(container, "a", endless).status_code == 200
 
@@ -905,9 +905,9 @@ def test_a_load_beside_a_run_that_does_not_end(
         workbench.budget = "20MiB"
         load(client, "a", url).raise_for_status()
         assert invoke(client, "a", "[2]").json() == [2]
-        held_nbytes = workbench._core.snapshot().held_nbytes
+        held_nbytes = workbench._core.status.snapshot().held_nbytes
         events.go_on.set()
-        until(lambda: workbench._core.snapshot().held_nbytes < held_nbytes)
+        until(lambda: workbench._core.status.snapshot().held_nbytes < held_nbytes)
         assert invoke(client, "a", "[3]").json() == [3]
         assert listed(client) == ["a"]
 
@@ -1166,7 +1166,7 @@ def test_an_evicted_model(tmp_path: Path) -> None:
             assert load(client, name, url).status_code == 200
         assert listed(client) == ["b"]
         refused(client.get("/models/a"), 404)
-        inputs = workbench._core.signature("sagemaker/a").inputs
+        inputs = workbench._core.status.signature("sagemaker/a").inputs
         (spec,) = inputs.values()
         body = json.dumps(np.zeros([max(dim, 1) for dim in spec.shape]).tolist())
         assert invoke(client, "a", body).status_code == 200

@@ -56,7 +56,7 @@ class Rig:
         raise ValueError("no more")
 
     def leases(self) -> int:
-        return sum(model.leases for model in self.workbench._core.snapshot().models)
+        return sum(model.leases for model in self.workbench._core.status.snapshot().models)
 
     def until_idle(self) -> None:
         """Wait until the thread that ran the generator has given its lease back."""
@@ -302,7 +302,7 @@ def test_memory_during_a_stream(end: str, count: int) -> None:
             with pytest.raises(DeadlineExceeded):
                 rig.workbench.infer("next", [7], timeout_s=0.01)
             assert rig.leases() == 1
-            assert core.snapshot().devices[0].held_nbytes == 6 * 2**20
+            assert core.status.snapshot().devices[0].held_nbytes == 6 * 2**20
             if end == "read":
                 rig.gate.release(3)
                 assert [each["y"] for each in told] == [1, 2]
@@ -311,9 +311,9 @@ def test_memory_during_a_stream(end: str, count: int) -> None:
                 rig.gate.release()
         assert rig.closed.acquire(timeout=30)
         assert rig.workbench.infer("next", [7]).tolist() == [7]
-        (there,) = [model for model in core.snapshot().models if model.nbytes]
+        (there,) = [model for model in core.status.snapshot().models if model.nbytes]
         assert there.id.name == "next"
-        assert core.snapshot().devices[0].held_nbytes == 6 * 2**20
+        assert core.status.snapshot().devices[0].held_nbytes == 6 * 2**20
 
 
 def test_a_generator_runs_alone() -> None:

@@ -305,9 +305,9 @@ def test_a_client_that_goes_away_ends_its_run(tmp_path: Path, verb: str) -> None
         workbench.load("endless")
         client = http.client.HTTPConnection(workbench.url.removeprefix("http://"))
         client.request("POST", f"/v2/models/endless/{verb}", json.dumps(body))
-        until(lambda: workbench._core.status("endless").leases == 1)
+        until(lambda: workbench._core.status.of("endless").leases == 1)
         client.close()
         workbench.unload("endless")  # which waits for the run
-        (counted,) = workbench._core.counted().models
+        (counted,) = workbench._core.status.counted().models
         assert counted.leases == 0
         assert counted.requests.failures == {FailureReason.CANCELED: 1}

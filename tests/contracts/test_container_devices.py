@@ -7,7 +7,7 @@ import pytest
 from doubles import FakeMeter
 from workbench.contracts.sagemaker.container import Asked, Container, Invocation
 from workbench.contracts.sagemaker.names import core_name
-from workbench.core import ServerCore, lifetime
+from workbench.core import ServerCore, server_core
 from workbench.core.placement import Placement
 from workbench.memory.device import Device, MemoryReading
 from workbench.settings import Settings
@@ -38,7 +38,7 @@ def test_the_gpu_of_code(
     """The context names the GPU that the model's memory is booked on; none on the CPU."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "inference.py").write_text(CODE)
-    monkeypatch.setattr(lifetime, "place", lambda settings: tuple(map(placement, devices)))
+    monkeypatch.setattr(server_core, "place", lambda settings: tuple(map(placement, devices)))
     core = ServerCore(Settings.of(environ={}, artifact_code="on"))
     core.open()
     try:

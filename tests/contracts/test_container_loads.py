@@ -24,13 +24,13 @@ def test_an_invocation_before_a_load_begins(
     scaled(tmp_path / "model.onnx", 2)
     settings = Settings.of(environ={}, device="cpu", budget="1KiB", evict="never")
     with opened(ServerCore(settings)) as core:
-        container, name, start = Container(core), core_name("a"), core.start
+        container, name, start = Container(core), core_name("a"), core.requests.start
 
         def later(*given: Any, **more: Any) -> Any:
-            core.add(name, tmp_path)  # with which a load begins
+            core.models.add(name, tmp_path)  # with which a load begins
             return start(*given, **more)
 
-        monkeypatch.setattr(core, "start", later)
+        monkeypatch.setattr(core.requests, "start", later)
         invocation = Invocation(Asked(name, container.max_nbytes), b"[1]")
         for invoke in (container.invoke_now, container.invoke):
             with pytest.raises(ModelNotFound, match=r"^Model not found: a$"):

@@ -108,13 +108,13 @@ def test_a_model_in_use_stays(started: Started, monkeypatch: pytest.MonkeyPatch)
     endpoint = started(budget="12MiB")
     use(endpoint, "x", "y")
     core = endpoint._core
-    status = core.status
+    status = core.status.of
 
     def patched(name: str) -> Any:
         found = status(name)
         return replace(found, leases=1) if "/x-" in name else found
 
-    monkeypatch.setattr(core, "status", patched)
+    monkeypatch.setattr(core.status, "of", patched)
     use(endpoint, "z")
     assert states(endpoint) == {"x": "loaded", "y": "on disk", "z": "loaded"}
 

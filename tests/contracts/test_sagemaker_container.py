@@ -51,10 +51,10 @@ def test_a_load_that_waits_too_long_for_room(
     def wait(*_: object) -> None:
         raise WaitedTooLong("scripted")
 
-    monkeypatch.setattr(core, "load", wait)
+    monkeypatch.setattr(core.models, "load", wait)
     with pytest.raises(MemoryExhausted, match="scripted"):
         Container(core).load("a", url)
-    assert A not in core.added()
+    assert A not in core.models.added()
 
 
 def test_a_model_that_was_evicted(core: ServerCore, url: str) -> None:
@@ -66,7 +66,7 @@ def test_a_model_that_was_evicted(core: ServerCore, url: str) -> None:
     container.load("a", url)
     assert container.models() == {"a": url}
     container.unload("b")
-    assert set(core.added()) == {A}
+    assert set(core.models.added()) == {A}
 
 
 def test_a_model_that_is_being_loaded(core: ServerCore, loader: FakeLoader, url: str) -> None:
@@ -83,7 +83,7 @@ def test_a_model_that_is_being_loaded(core: ServerCore, loader: FakeLoader, url:
         for run in (container.invoke, container.invoke_now):
             with pytest.raises(ModelNotFound, match=r"^Model not found: a$"):
                 run(Invocation(Asked(A, container.max_nbytes), b""))
-        until(lambda: A in core.names())
+        until(lambda: A in core.status.names())
         assert container.models() == {}
         gate.set()
         load.result(30)
@@ -134,8 +134,8 @@ def test_a_large_body_is_read_in_a_thread(
 ) -> None:
     """Only a body of up to 64 KiB is answered at once, or read where it came."""
     now, start = mock.Mock(return_value=None), mock.Mock()
-    monkeypatch.setattr(core, "infer_now", now)
-    monkeypatch.setattr(core, "start", start)
+    monkeypatch.setattr(core.requests, "infer_now", now)
+    monkeypatch.setattr(core.requests, "start", start)
     container = Container(core)
     invocation = Invocation(Asked("own", container.max_nbytes), bytes(nbytes))
     assert container.invoke_now(invocation) is None

@@ -62,7 +62,7 @@ class Rig:
         """The one that doubles, or another *function*."""
         turns = inside.turns(Schedule(instances, Batching(**batching)))
         model = FunctionModel(function or self._double, *SPECS, 0, most, **turns)
-        self.core.register(ModelId(name, 1), model)
+        self.core.models.register(ModelId(name, 1), model)
 
     def enter(self) -> None:
         """A run has begun: it waits for the gate."""
@@ -138,7 +138,7 @@ class Steps:
                 raise
         for name, answer in self.asked.items():
             assert rows(answer) == [2 * float(each) for each in name.split(",")]
-        assert rig.core.status("f").leases == 0
+        assert rig.core.status.of("f").leases == 0
 
     def ask(self, values: str, *how: str) -> None:
         """``ask 1 wide`` has more columns, ``priority 1`` a parameter, ``closed`` no functions."""
@@ -195,7 +195,7 @@ class Steps:
 
     def counted(self, leases: str, *failures: str) -> None:
         """The leases and the reasons of failures so far."""
-        status = self.rig.core.status("f")
+        status = self.rig.core.status.of("f")
         assert status.leases == int(leases)
         assert status.requests.failures == {FailureReason[each]: 1 for each in failures}
 
@@ -248,7 +248,7 @@ def test_what_a_batch_counts(rig: Rig) -> None:
     """Requests, their rows, and runs by their size."""
     rig.serve()
     Steps(rig, "hold; ask 1; ask 2,3; ask 4; ask 5; go 3")
-    requests = rig.core.status("f").requests
+    requests = rig.core.status.of("f").requests
     assert (requests.succeeded, requests.inferences, requests.executions) == (5, 6, 3)
     assert {batch.size: batch.executions for batch in requests.batches} == {1: 2, 4: 1}
 
@@ -280,7 +280,7 @@ def test_l0_batcher_multi_different_outputs(rig: Rig) -> None:
 
     specs = tuple(TensorSpec(name, "FP32", (-1, -1)) for name in "xyz")
     batching = Batching(preferred=(3,), delay_s=3600.0)
-    rig.core.register(F, FunctionModel(both, specs[:1], specs[1:], 0, 4, batching))
+    rig.core.models.register(F, FunctionModel(both, specs[:1], specs[1:], 0, 4, batching))
     wanted: list[tuple[str, ...]] = [("y",), ("z",), ("z", "y")]
     asked = [rig.ask(float(n), outputs=names) for n, names in enumerate(wanted, 1)]
     outputs = [each.result(30).outputs for each in asked]
@@ -300,7 +300,7 @@ def test_l0_optional_input_different_inputs(rig: Rig) -> None:
     inputs = (row, TensorSpec("more", "FP32", (-1, 1), optional=True))
     batching = Batching(preferred=(2,), delay_s=3600.0)
     out = (TensorSpec("y", "FP32", (-1, 1)),)
-    rig.core.register(F, FunctionModel(add, inputs, out, 0, 4, batching))
+    rig.core.models.register(F, FunctionModel(add, inputs, out, 0, 4, batching))
     with_more = InferRequest("f", dict.fromkeys(("x", "more"), ONE["x"]))
     first, *others = submit(rig.core, with_more), rig.ask(2.0), rig.ask(3.0)
     assert [rows(each) for each in (first, *others)] == [[2.0], [2.0], [3.0]]
@@ -326,8 +326,8 @@ def test_what_does_not_fit_does_not_wait(rig: Rig) -> None:
     rig.serve()
     for wrong in (np.ones((5, 1), np.float32), np.ones((1,), np.float32)):
         with pytest.raises(InvalidRequest):
-            rig.core.infer(InferRequest("f", {"x": Tensor.of(wrong)}))
-    status = rig.core.status("f")
+            rig.core.requests.infer(InferRequest("f", {"x": Tensor.of(wrong)}))
+    status = rig.core.status.of("f")
     assert (status.leases, status.requests.failed) == (0, 2)
 
 
@@ -343,7 +343,7 @@ def test_who_waits_too_long(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(QueueRefused, match="waited in the queue of this model"):
         impatient.result(30)
     assert [rows(each) for each in (*held, patient)] == [[200.0], [4.0]]
-    status = rig.core.status("f")
+    status = rig.core.status.of("f")
     assert (status.leases, status.requests.failures) == (0, {FailureReason.REJECTED: 1})
 
 
@@ -384,8 +384,8 @@ def test_who_gives_up(way: str, rig: Rig) -> None:
             other = rig.ask(2.0)
             assert asked.cancel()
         else:
-            waiting = pool.submit(rig.core.infer, InferRequest("f", ONE, stop=stop))
-            inside.until(lambda: rig.core.status("f").leases == 2)
+            waiting = pool.submit(rig.core.requests.infer, InferRequest("f", ONE, stop=stop))
+            inside.until(lambda: rig.core.status.of("f").leases == 2)
             other = rig.ask(2.0)
             stop.set(RequestStopped("enough"))
             with pytest.raises(RequestStopped, match="enough"):
@@ -393,7 +393,7 @@ def test_who_gives_up(way: str, rig: Rig) -> None:
         rig.go(2)
         assert [rows(each) for each in (*held, other)] == [[200.0], [4.0]]
     assert rig.runs == [[100.0], [2.0]]
-    assert rig.core.status("f").leases == 0
+    assert rig.core.status.of("f").leases == 0
 
 
 def test_a_wrong_number_of_rows(rig: Rig) -> None:
@@ -424,7 +424,7 @@ def test_threads_that_have_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(rig.runner(), "_workers", Workers(no_thread, no_thread))
     with pytest.raises(ServerNotRunning, match="is stopping"):
         rig.ask(1.0).result(30)
-    assert rig.core.status("f").leases == 0
+    assert rig.core.status.of("f").leases == 0
 
 
 def test_no_thread_for_a_batch(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -478,7 +478,7 @@ def test_where_answers_are_written(rig: Rig, size: int, pool: str) -> None:
     array = np.zeros((1, size), np.float32)
     rig.serve()
     rig.go(1)
-    written = rig.core.start(
+    written = rig.core.requests.start(
         "f",
         None,
         lambda _: InferRequest("f", {"x": Tensor.of(array)}),
@@ -494,7 +494,7 @@ def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
     (running,) = rig.hold()
     stop = CancellationToken()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(rig.core.infer, InferRequest("f", ONE, stop=stop))
+        waiting = pool.submit(rig.core.requests.infer, InferRequest("f", ONE, stop=stop))
         inside.until(lambda: inside.queued(rig.core, "f") == 1)
         other = rig.ask(2.0)
         rig.go(1)
@@ -503,10 +503,10 @@ def test_a_wait_ends_though_the_run_goes_on(rig: Rig) -> None:
         stop.set(RequestStopped("enough"))
         with pytest.raises(RequestStopped, match="enough"):
             waiting.result(30)
-        assert rig.core.status("f").leases == 2
+        assert rig.core.status.of("f").leases == 2
         rig.go(1)
         assert rows(other) == [4.0]
-        assert rig.core.status("f").requests.failures == {FailureReason.CANCELED: 1}
+        assert rig.core.status.of("f").requests.failures == {FailureReason.CANCELED: 1}
 
 
 @pytest.mark.parametrize("asks", [{"f": "f"}, {"f": "g", "g": "f"}])
@@ -518,7 +518,7 @@ def test_who_waits_for_a_turn_is_still_within(rig: Rig, asks: dict[str, str]) ->
             if x[0, 0] <= 0:
                 return x
             request = InferRequest(other, {"x": Tensor.of(x - 1)})
-            return rig.core.infer(request).outputs["y"].array
+            return rig.core.requests.infer(request).outputs["y"].array
 
         return down
 
@@ -526,7 +526,7 @@ def test_who_waits_for_a_turn_is_still_within(rig: Rig, asks: dict[str, str]) ->
         rig.serve(calls(other), name=name)
     request = InferRequest("f", {"x": Tensor.of(np.full((1, 1), 5.0, np.float32))})
     with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(rig.core.infer, request).result(30)
+        answer = pool.submit(rig.core.requests.infer, request).result(30)
     assert answer.outputs["y"].array.tolist() == [[0.0]]
 
 
@@ -556,7 +556,7 @@ def test_a_batch_runs_for_all_that_wait_for_it(rig: Rig) -> None:
 
     def calls(x: np.ndarray) -> np.ndarray:
         request = InferRequest("f", {"x": Tensor.of(x)})
-        return rig.core.infer(request).outputs["y"].array
+        return rig.core.requests.infer(request).outputs["y"].array
 
     rig.serve(double)
     for name in ("g", "h"):
@@ -587,7 +587,7 @@ def test_answers_that_cannot_be_made(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     for each in asked:
         with pytest.raises(MemoryError, match="scripted"):
             each.result(30)
-    assert rig.core.status("f").leases == 0
+    assert rig.core.status.of("f").leases == 0
 
 
 @pytest.mark.parametrize("batching", [{"delay_s": 1.0}, {"ordered": True}, {"levels": 2}, {}])

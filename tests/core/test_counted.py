@@ -4,13 +4,12 @@ import gc
 import time
 import tracemalloc
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from inside import lease, opened
+from inside import opened
 
 from doubles import SIGNATURE, FakeLoader, fake_core
 from workbench.core import ServerCore
@@ -33,7 +32,7 @@ def core(tmp_path: Path) -> Iterator[ServerCore]:
 
 
 def ask(core: ServerCore, name: str) -> None:
-    core.infer(InferRequest(name, {"x": Tensor.of(np.zeros(2, np.float32))}))
+    core.requests.infer(InferRequest(name, {"x": Tensor.of(np.zeros(2, np.float32))}))
 
 
 def test_all_that_was_asked_for(core: ServerCore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +43,7 @@ def test_all_that_was_asked_for(core: ServerCore, monkeypatch: pytest.MonkeyPatc
         ask(core, "huge")
     monkeypatch.setattr(ModelRepository, "find", None)
     monkeypatch.setattr(ModelRepository, "names", None)
-    models = {model.id.name: model for model in core.counted().models}
+    models = {model.id.name: model for model in core.status.counted().models}
     assert list(models) == ["a", "b", "huge"]
     assert (models["a"].state, models["a"].load_statistics.loads) == (ModelState.READY, 1)
     assert (models["b"].state, models["b"].load_statistics.evictions) == (ModelState.UNAVAILABLE, 1)
@@ -68,7 +67,7 @@ def test_a_repository_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def grown_nbytes() -> int:
         before_nbytes, _ = tracemalloc.get_traced_memory()
-        assert len(core.index()) == count
+        assert len(core.status.index()) == count
         gc.collect()
         return tracemalloc.get_traced_memory()[0] - before_nbytes
 
@@ -77,7 +76,7 @@ def test_a_repository_of_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     core.open()
     try:
         tracemalloc.start()  # before the first index: a later one may replace what that one made
-        core.index()
+        core.status.index()
         gc.collect()
         least_nbytes = min(grown_nbytes() for _ in range(3))  # their threads allocate, too
     finally:
@@ -91,12 +90,12 @@ def test_requests_outlive_their_model(core: ServerCore) -> None:
     """What was counted of a model's requests is there when it has left, and goes on after that."""
     ask(core, "a")
     with pytest.raises(InvalidRequest):
-        core.infer(InferRequest("a", {}))
-    core.unload("a")
-    (model,) = core.counted().models
+        core.requests.infer(InferRequest("a", {}))
+    core.models.unload("a")
+    (model,) = core.status.counted().models
     assert (model.requests.succeeded, model.requests.failed) == (1, 1)
     ask(core, "a")
-    (model,) = core.counted().models
+    (model,) = core.status.counted().models
     assert (
         model.requests.succeeded,
         model.load_statistics.loads,
@@ -107,10 +106,10 @@ def test_requests_outlive_their_model(core: ServerCore) -> None:
 def test_the_books_beside_it(core: ServerCore) -> None:
     """The rest is what a snapshot tells, with the computer's own memory."""
     ask(core, "a")
-    counted, snapshot = core.counted(), core.snapshot()
+    counted, snapshot = core.status.counted(), core.status.snapshot()
     assert (counted.budget_nbytes, counted.claimed_nbytes, counted.held_nbytes) == (100, 60, 60)
     assert [model.id for model in snapshot.models] == [model.id for model in counted.models]
-    host = core.measured().host
+    host = core.status.measured().host
     assert host is not None
     assert 0 < host.used_nbytes < host.total_nbytes
 
@@ -124,51 +123,16 @@ def test_a_glance_has_the_models_to_look_at_first(core: ServerCore) -> None:
     def names(now: Snapshot) -> list[str]:
         return [model.id.name for model in now.models]
 
-    assert names(core.glance(3, since_s=later_s)) == ["a", "b", "c"]
-    now = core.glance(1, chosen="c", since_s=later_s)
+    assert names(core.status.glance(3, since_s=later_s)) == ["a", "b", "c"]
+    now = core.status.glance(1, chosen="c", since_s=later_s)
     assert names(now) == ["c", "a"]  # the largest are in it
     assert now.left_out == LeftOut(models=1)
-    assert now.ready == core.glance(0, since_s=later_s).ready == 1
-    assert set(names(core.glance(0, since_s=0.0))) == {"a", "b", "c"}  # all were used since then
-
-
-def test_what_requests_changed_is_read_after_a_glance(tmp_path: Path) -> None:
-    """Of models that were used since, or run now; one that was not seen asks for a new glance."""
-    sizes = {f"m{number:02}": 1 for number in range(20)}
-    with opened(fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")) as core:
-        for name in sizes:
-            ask(core, name)
-        before = core.glance(5, since_s=time.time() + 1)
-        used, *others = before.models
-        ask(core, used.id.name)
-        now = core.after(before, before.at_s)
-        assert now is not None
-        assert now.at_s > before.at_s
-        assert now.devices is before.devices
-        assert now.models[0].requests.succeeded == 2
-        assert all(is_kept is was for is_kept, was in zip(now.models[1:], others, strict=True))
-        with lease(core, others[0].id.name):
-            running = core.after(now, before.at_s)
-            assert running is not None
-            assert [model.id for model in running.models if model.leases] == [others[0].id]
-        ask(core, next(name for name in sizes if name not in {m.id.name for m in before.models}))
-        assert core.after(now, before.at_s) is None
-
-
-def test_while_a_model_loads_or_leaves_all_is_read(tmp_path: Path) -> None:
-    """Requests that wait for it are told by no event, so a new glance is asked for."""
-    loader = FakeLoader({"a": 1})
-    with opened(fake_core(tmp_path, loader, budget="1KiB")) as core:
-        ask(core, "a")
-        ready = core.glance(5, since_s=0.0)
-        assert core.after(ready, ready.at_s) is not None
-        for change in (
-            {"state": ModelState.LOADING},
-            {"state": ModelState.UNLOADING},
-            {"pending": 1},
-        ):
-            moving = replace(ready, models=(replace(ready.models[0], **change),))
-            assert core.after(moving, ready.at_s) is None
+    assert now.ready == core.status.glance(0, since_s=later_s).ready == 1
+    assert set(names(core.status.glance(0, since_s=0.0))) == {
+        "a",
+        "b",
+        "c",
+    }  # all were used since then
 
 
 def test_a_glance_has_evicted_models_before_unused_functions(tmp_path: Path) -> None:
@@ -178,8 +142,8 @@ def test_a_glance_has_evicted_models_before_unused_functions(tmp_path: Path) -> 
         for name in ("b", "a"):
             ask(core, name)  # evicts the one before
         for number in range(5):
-            core.register(ModelId(f"function_{number}", 1), function)
-        models = core.glance(3, since_s=time.time() + 1).models
+            core.models.register(ModelId(f"function_{number}", 1), function)
+        models = core.status.glance(3, since_s=time.time() + 1).models
     assert [model.id.name for model in models][:2] == ["a", "b"]
 
 
@@ -189,10 +153,10 @@ def test_a_glance_has_models_that_failed_before_idle_ones(tmp_path: Path) -> Non
     with opened(fake_core(tmp_path, loader, budget="1KiB")) as core:
         loader.failures["bad"] = LoadFailed("no such operator")
         with pytest.raises(LoadFailed):
-            core.load("bad")
+            core.models.load("bad")
         for name in ("a", "b"):
             ask(core, name)
-        models = core.glance(1, since_s=time.time() + 1).models
+        models = core.status.glance(1, since_s=time.time() + 1).models
     assert models[0].id.name == "bad"
 
 
@@ -201,8 +165,8 @@ def test_a_glance_at_wanted_models(tmp_path: Path) -> None:
     sizes = {f"{kind}{number:02}": 1 for kind in ("New", "old") for number in range(20)}
     with opened(fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")) as core:
         for name in sizes:
-            core.load(name)
-        now = core.glance(5, since_s=time.time() + 1, wanted="new")
+            core.models.load(name)
+        now = core.status.glance(5, since_s=time.time() + 1, wanted="new")
     found = [model.id.name for model in now.models if "New" in model.id.name]
     assert [model.id.name for model in now.models][:5] == found[:5]
     assert now.left_out.models == 20 - len(found)
@@ -214,8 +178,8 @@ def test_a_glance_leaves_out_most_of_many(tmp_path: Path) -> None:
     sizes = {f"m{number:02}": 1 + number for number in range(40)}
     with opened(fake_core(tmp_path, FakeLoader(sizes), budget="1KiB")) as core:
         for name in sizes:
-            core.load(name)
-        now = core.glance(5, chosen="m20", since_s=time.time() + 1)
+            core.models.load(name)
+        now = core.status.glance(5, chosen="m20", since_s=time.time() + 1)
     names = [model.id.name for model in now.models]
     assert names[0] == "m20"
     assert set(names) >= {f"m{number}" for number in range(30, 40)}

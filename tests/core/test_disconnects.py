@@ -60,7 +60,7 @@ class Rig:
             return x
 
         model = FunctionModel(wait, SPECS[:1], SPECS[1:], 0, 8, **inside.turns(schedule))
-        self.core.register(ModelId(name, 1), model)
+        self.core.models.register(ModelId(name, 1), model)
 
     def start(
         self,
@@ -81,13 +81,15 @@ class Rig:
                 write()
             return response
 
-        return self.core.start(name, None, reads, stop, write=writes)
+        return self.core.requests.start(name, None, reads, stop, write=writes)
 
     def until_nothing_is_left(self) -> None:
         """Wait until no lease, no wait and no job is left."""
         runtime = self.core._running()
         for left in (
-            lambda: any(model.leases or model.pending for model in self.core.snapshot().models),
+            lambda: any(
+                model.leases or model.pending for model in self.core.status.snapshot().models
+            ),
             lambda: runtime.requests.waits._waiting,
             lambda: runtime.requests.under_way,
             lambda: runtime.running._waiting or runtime.running._busy,
@@ -117,7 +119,7 @@ def test_while_it_is_read(rig: Rig) -> None:
     reading.open()
     rig.until_nothing_is_left()
     assert rig.runs == 0
-    assert rig.core.status("f").requests.failures == {FailureReason.CANCELED: 1}
+    assert rig.core.status.of("f").requests.failures == {FailureReason.CANCELED: 1}
 
 
 def test_while_it_waits_for_its_turn(rig: Rig) -> None:
@@ -128,12 +130,12 @@ def test_while_it_waits_for_its_turn(rig: Rig) -> None:
     inside.until(lambda: inside.queued(rig.core, "batched") == 1)
     assert waiting.cancel()
     assert inside.queued(rig.core, "batched") == 0
-    assert rig.core.status("batched").leases == 1
+    assert rig.core.status.of("batched").leases == 1
     rig.gate.open()
     running.result(30)
     rig.until_nothing_is_left()
     assert rig.runs == 1
-    assert rig.core.status("batched").requests.failures == {FailureReason.CANCELED: 1}
+    assert rig.core.status.of("batched").requests.failures == {FailureReason.CANCELED: 1}
 
 
 def test_while_it_waits_for_a_thread(rig: Rig) -> None:
@@ -145,13 +147,13 @@ def test_while_it_waits_for_a_thread(rig: Rig) -> None:
     for asked in [rig.start("f") for _ in range(5)]:
         assert asked.cancel()
     assert not rig.core._running().running._waiting
-    assert rig.core.status("f").leases == size
+    assert rig.core.status.of("f").leases == size
     rig.gate.open()
     for each in running:
         each.result(30)
     rig.until_nothing_is_left()
     assert rig.runs == size
-    requests = rig.core.status("f").requests
+    requests = rig.core.status.of("f").requests
     assert (requests.succeeded, requests.failures) == (size, {FailureReason.CANCELED: 5})
 
 
@@ -159,7 +161,7 @@ def test_while_its_model_loads(rig: Rig) -> None:
     """The lease goes back once it comes."""
     rig.loader.gates["a"] = gate = threading.Event()
     asked = rig.start("a")
-    inside.until(lambda: rig.core.status("a").state.value == "LOADING")
+    inside.until(lambda: rig.core.status.of("a").state.value == "LOADING")
     assert asked.cancel()
     gate.set()
     rig.until_nothing_is_left()
@@ -186,8 +188,8 @@ def test_just_when_it_begins_to_wait(
         patch.setattr(*waits_for, begin_and_stop)
         with pytest.raises(RequestStopped, match="scripted"):
             rig.start(name, stop=stop).result(30)
-    inside.until(lambda: not rig.core.status("a").pending)
-    inside.until(lambda: rig.core.status("batched").leases == 1)
+    inside.until(lambda: not rig.core.status.of("a").pending)
+    inside.until(lambda: rig.core.status.of("batched").leases == 1)
     rig.gate.open()
     running.result(30)
     rig.loader.gates["a"].set()
@@ -210,8 +212,8 @@ def test_just_when_it_needs_a_thread(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(RequestStopped, match="scripted"):
             rig.start("f", stop=stop).result(30)
     assert not pool._waiting
-    assert rig.core.status("f").leases == pool.size
-    assert rig.core.status("f").requests.failures == {FailureReason.CANCELED: 1}
+    assert rig.core.status.of("f").leases == pool.size
+    assert rig.core.status.of("f").requests.failures == {FailureReason.CANCELED: 1}
     rig.gate.open()
 
 
@@ -221,7 +223,7 @@ def test_while_it_is_written(rig: Rig) -> None:
     rig.gate.open()
     asked = rig.start("f", write=writing.wait)
     writing.entered()
-    assert rig.core.status("f").leases == 0
+    assert rig.core.status.of("f").leases == 0
     assert asked.cancel()
     writing.open()
     rig.until_nothing_is_left()
@@ -235,7 +237,7 @@ def test_a_run_for_nobody_is_not_counted_as_answered(rig: Rig, name: str) -> Non
     assert asked.cancel()
     rig.gate.open()
     rig.until_nothing_is_left()
-    requests = rig.core.status(name).requests
+    requests = rig.core.status.of(name).requests
     assert (requests.succeeded, requests.failures) == (0, {FailureReason.CANCELED: 1})
 
 
@@ -267,7 +269,7 @@ def test_a_batch_with_one_for_nobody(rig: Rig) -> None:
     first.result(30)
     together[1].result(30)
     rig.until_nothing_is_left()
-    requests = rig.core.status("batched").requests
+    requests = rig.core.status.of("batched").requests
     assert (rig.runs, requests.succeeded) == (2, 2)
     assert requests.failures == {FailureReason.CANCELED: 1}
 

@@ -100,10 +100,10 @@ class Rig:
     def open(self, *loaded: str, **settings: Any) -> ServerCore:
         core = ServerCore(Settings.of(self.root, environ={}, device="cpu", **settings))
         for name, function in self.functions.items():
-            core.register(ModelId(name, 1), function)
+            core.models.register(ModelId(name, 1), function)
         self._stack.enter_context(inside.opened(core))
         for name in loaded:
-            core.load_all(name)
+            core.models.load_all(name)
         return core
 
     def begin(self, verb: Callable[..., Any], *args: object) -> Future[Any]:
@@ -129,7 +129,7 @@ def request(name: str = "e", x: np.ndarray = X, **more: Any) -> InferRequest:
 
 
 def ask(core: ServerCore, name: str = "e", x: np.ndarray = X, **more: Any) -> np.ndarray:
-    (output,) = core.infer(request(name, x, **more)).outputs.values()
+    (output,) = core.requests.infer(request(name, x, **more)).outputs.values()
     return output.array
 
 
@@ -143,11 +143,11 @@ def editions(core: ServerCore) -> list[ModelId]:
 
 
 def pinned(core: ServerCore) -> set[str]:
-    return {model.id.name for model in core.snapshot().models if model.pinned}
+    return {model.id.name for model in core.status.snapshot().models if model.pinned}
 
 
 def leases(core: ServerCore) -> dict[str, int]:
-    return {model.id.name: model.leases for model in core.snapshot().models if model.leases}
+    return {model.id.name: model.leases for model in core.status.snapshot().models if model.leases}
 
 
 # ── the steps ───────────────────────────────────────────────────────────────
@@ -159,7 +159,7 @@ def test_a_chain(rig: Rig) -> None:
         rig.function(name)
     rig.ensemble("e", "c x=u y=out", "a x=in y=t", "b x=t y=u")
     core = rig.open()
-    response = core.infer(request(id="7"))
+    response = core.requests.infer(request(id="7"))
     assert response.outputs["out"].array.tolist() == [4.0, 5.0]
     assert (response.model, response.id) == (ModelId("e", 1), "7")
     assert response.parameters == {"sequence_id": 0, "sequence_start": False, "sequence_end": False}
@@ -174,11 +174,11 @@ def test_only_what_is_wanted_runs(rig: Rig) -> None:
     rig.function("b")
     rig.ensemble("e", "a x=in y=t", "b x=t y=u", ports=declared("t", "u"))
     core = rig.open()
-    core.unload("b")
-    assert list(core.infer(request(outputs=("t",))).outputs) == ["t"]
+    core.models.unload("b")
+    assert list(core.requests.infer(request(outputs=("t",))).outputs) == ["t"]
     assert rig.ran == ["a"]
-    assert core.status("b").state is ModelState.UNAVAILABLE
-    assert list(core.infer(request(outputs=("u", "t"))).outputs) == ["u", "t"]
+    assert core.status.of("b").state is ModelState.UNAVAILABLE
+    assert list(core.requests.infer(request(outputs=("u", "t"))).outputs) == ["u", "t"]
 
 
 def test_a_batch_comes_and_goes(rig: Rig) -> None:
@@ -237,7 +237,7 @@ def test_parts_that_batch(rig: Rig) -> None:
     before = set(threading.enumerate())
     asked = [submit(core, x=np.full((1, 1), n, np.float32)) for n in range(50)]
     rig.entered("b")
-    inside.until(lambda: core.status("a").requests.succeeded == 50)
+    inside.until(lambda: core.status.of("a").requests.succeeded == 50)
     running = [each for each in threading.enumerate() if "-run-" in each.name]
     keys = 2  # "e" while it loads, and e: each gets a thread at once
     assert len(set(running) - before) <= core._running().running.size + keys
@@ -279,7 +279,7 @@ def test_an_input_that_is_left_out(rig: Rig) -> None:
     assert ask(core).tolist() == [1.0, 2.0]
     both = request(x=X)
     both.inputs["maybe"] = both.inputs["in"]
-    assert core.infer(both).outputs["out"].array.tolist() == [2.0, 4.0]
+    assert core.requests.infer(both).outputs["out"].array.tolist() == [2.0, 4.0]
 
 
 # ── ensembles of ensembles ──────────────────────────────────────────────────
@@ -292,12 +292,12 @@ def test_an_ensemble_of_ensembles(rig: Rig) -> None:
     rig.ensemble("inner", "a x=in y=t", "b x=t y=out")
     rig.ensemble("e", "inner in=in out=t", "c x=t y=out")
     core = rig.open()
-    core.unload("b")
+    core.models.unload("b")
     assert ask(core).tolist() == [4.0, 5.0]
     assert submit(core).result(30).outputs["out"].array.tolist() == [4.0, 5.0]
     assert not leases(core)
-    core.unload("b")
-    state = core.status("e")
+    core.models.unload("b")
+    state = core.status.of("e")
     assert state.state is ModelState.UNAVAILABLE
     assert state.reason == (
         "its part inner:1 is not loaded (its part b:1 is not loaded (unloaded by hand))"
@@ -314,7 +314,7 @@ def test_all_parts_are_leased_at_once(rig: Rig) -> None:
     rig.function("big", nbytes=60)
     rig.ensemble("e", "a x=in y=t", "b x=t y=out")
     core = rig.open(budget="100B")
-    core.unload("big")
+    core.models.unload("big")
     coming = rig.begin(ask, core)
     rig.entered("a")
     assert leases(core) == {"a": 1, "b": 1, "e": 1}
@@ -349,10 +349,10 @@ def test_parts_that_do_not_fit_together(rig: Rig) -> None:
     ):
         ask(core)
     with pytest.raises(ModelNotReady, match=r"e:1 with its parts needs 120 B"):
-        core.check_ready("e")
-    assert core.status("e").requests.failures == {FailureReason.REJECTED: 1}
+        core.status.check_ready("e")
+    assert core.status.of("e").requests.failures == {FailureReason.REJECTED: 1}
     with pytest.raises(MemoryExhausted):
-        core.load("e")
+        core.models.load("e")
 
 
 def test_a_function_among_the_parts_may_call_others(rig: Rig) -> None:
@@ -361,7 +361,7 @@ def test_a_function_among_the_parts_may_call_others(rig: Rig) -> None:
 
     def call(x: np.ndarray) -> np.ndarray:
         inner = InferRequest("other", {"x": Tensor.of(x)})
-        return core.infer(inner).outputs["y"].array
+        return core.requests.infer(inner).outputs["y"].array
 
     rig.function("a", call, nbytes=30)
     rig.function("b", nbytes=30)
@@ -370,9 +370,9 @@ def test_a_function_among_the_parts_may_call_others(rig: Rig) -> None:
     rig.ensemble("e", "a x=in y=t", "b x=t y=out")
     core = rig.open(budget="100B")
     assert ask(core).tolist() == [3.0, 4.0]
-    assert core.status("b").state is ModelState.READY
+    assert core.status.of("b").state is ModelState.READY
     rig.function("large", nbytes=50)
-    core.register(ModelId("other", 1), rig.functions["large"])
+    core.models.register(ModelId("other", 1), rig.functions["large"])
     with pytest.raises(MemoryExhausted, match="raised MemoryExhausted: other:1 needs 50 B"):
         ask(core)
     assert not leases(core)
@@ -408,7 +408,7 @@ def test_a_request_that_is_stopped_just_when_it_asks_for_its_parts(
     rig.function("holds", nbytes=60)
     rig.ensemble("e", "a x=in y=out")
     core = rig.open("e", budget="100B")
-    core.load("holds")  # which evicts a
+    core.models.load("holds")  # which evicts a
     stop, acquire = CancellationToken(), Leases.acquire
 
     def begin_and_stop(*args: Any) -> Any:
@@ -421,7 +421,7 @@ def test_a_request_that_is_stopped_just_when_it_asks_for_its_parts(
         patch.setattr(Leases, "acquire", begin_and_stop)
         with pytest.raises(RequestStopped, match="scripted"):
             submit(core, stop=stop).result(30)
-        inside.until(lambda: not core.status("a").pending)
+        inside.until(lambda: not core.status.of("a").pending)
 
 
 @pytest.mark.parametrize("begun", [0, 1])
@@ -463,21 +463,21 @@ def pair(rig: Rig) -> Rig:
 
 def emptied(core: ServerCore) -> ServerCore:
     for name in ("a", "b"):
-        core.unload(name)
+        core.models.unload(name)
     return core
 
 
 def ready(core: ServerCore) -> set[str]:
-    return {each.id.name for each in core.index() if each.state is ModelState.READY}
+    return {each.id.name for each in core.status.index() if each.state is ModelState.READY}
 
 
 @pytest.mark.parametrize("load", ["on-demand", "explicit"])
 def test_loading_one_loads_its_parts(pair: Rig, load: str) -> None:
     """A plain unload leaves them."""
     core = emptied(pair.open(load=load))
-    assert core.load("e").state is ModelState.READY
+    assert core.models.load("e").state is ModelState.READY
     assert ready(core) == {"e", "a", "b"}
-    core.unload("e")
+    core.models.unload("e")
     assert ready(core) == {"a", "b"}
 
 
@@ -489,8 +489,8 @@ def test_dependents_go(pair: Rig, loaded: list[str], left: set[str]) -> None:
     """With it go the parts that nobody else uses and that were not loaded by hand."""
     core = emptied(pair.open(load="explicit"))
     for name in loaded:
-        core.load_all(name)
-    core.unload("e", dependents=True)
+        core.models.load_all(name)
+    core.models.unload("e", dependents=True)
     assert ready(core) == left
 
 
@@ -498,37 +498,37 @@ def test_dependents_of_ensembles_within(pair: Rig) -> None:
     """The parts of a part go too, also those that both use."""
     pair.ensemble("outer", "f in=in out=t", "b x=t y=out")
     core = emptied(pair.open("outer", load="explicit"))
-    core.load_all("outer")
+    core.models.load_all("outer")
     assert ready(core) == {"outer", "f", "b"}
-    core.unload("outer", dependents=True)
+    core.models.unload("outer", dependents=True)
     assert ready(core) == set()
 
 
 def test_a_part_goes_and_comes_back(pair: Rig) -> None:
     """Without a part the ensemble is not READY, and says why; with it, it is, by itself."""
     core = pair.open("e", load="explicit")
-    core.unload("b")
-    status = core.status("e")
+    core.models.unload("b")
+    status = core.status.of("e")
     assert status.state is ModelState.UNAVAILABLE
     assert status.reason == "its part b:1 is not loaded (unloaded by hand)"
     told = r"^e:1 needs its parts: b:1 is not loaded: load it first \(unloaded by hand\)$"
     with pytest.raises(ModelNotReady, match=told):
         ask(core)
     with pytest.raises(ModelNotReady, match=r"its part b:1 is not loaded \(unloaded by hand\)"):
-        core.check_ready("e")
-    core.load_all("b")
-    assert core.status("e").state is ModelState.READY
-    assert core.check_ready("e") == ModelId("e", 1)
+        core.status.check_ready("e")
+    core.models.load_all("b")
+    assert core.status.of("e").state is ModelState.READY
+    assert core.status.check_ready("e") == ModelId("e", 1)
     assert ask(core).tolist() == [3.0, 4.0]
 
 
 def test_a_part_comes_back_on_demand(pair: Rig) -> None:
     """Where models load on demand, a request brings the missing parts back."""
     core = emptied(pair.open())
-    assert core.check_ready("e") == ModelId("e", 1)
+    assert core.status.check_ready("e") == ModelId("e", 1)
     assert ask(core).tolist() == [3.0, 4.0]
-    core.unload("b")
-    assert core.check_ready("e") == ModelId("e", 1)
+    core.models.unload("b")
+    assert core.status.check_ready("e") == ModelId("e", 1)
     assert ask(core).tolist() == [3.0, 4.0]
 
 
@@ -537,14 +537,14 @@ def test_a_part_that_is_missing(pair: Rig) -> None:
     pair.ensemble("g", "gone x=in y=out")
     core = pair.open(load="all")
     with pytest.raises(LoadFailed, match=r"'g' is made of 'gone': there is no model 'gone'"):
-        core.load("g")
+        core.models.load("g")
     with pytest.raises(ModelNotReady, match="gone"):
-        core.check_ready("g")
+        core.status.check_ready("g")
     with pytest.raises(LoadFailed, match="gone"):
         ask(core, "g")
     assert "g" not in ready(core)
     pair.function("gone")
-    core.register(ModelId("gone", 1), pair.functions["gone"])
+    core.models.register(ModelId("gone", 1), pair.functions["gone"])
     assert ask(core, "g").tolist() == [2.0, 3.0]
 
 
@@ -552,7 +552,7 @@ def test_a_part_that_is_another_now(pair: Rig) -> None:
     """A part that was replaced is used at once."""
     core = pair.open("e")
     pair.function("twice", lambda x: x * 2)
-    core.register(ModelId("b", 1), pair.functions["twice"])
+    core.models.register(ModelId("b", 1), pair.functions["twice"])
     assert ask(core).tolist() == [4.0, 6.0]
 
 
@@ -560,26 +560,26 @@ def test_a_changed_ensemble_is_loaded_anew(pair: Rig) -> None:
     """As any model whose configuration changed; one that is broken leaves the old one READY."""
     core = pair.open("e")
     pair.ensemble("e", "a x=in y=t", "b x=t y=u", "b x=u y=out")
-    core.load_all("e")
+    core.models.load_all("e")
     assert ask(core).tolist() == [4.0, 5.0]
     pair.ensemble("e", "a x=in y=t", "b x=t y=t")
     with pytest.raises(LoadFailed, match="tensor 't' comes from step 1"):
-        core.load_all("e")
+        core.models.load_all("e")
     assert ask(core).tolist() == [4.0, 5.0]
-    assert core.status("e").state is ModelState.READY
+    assert core.status.of("e").state is ModelState.READY
 
 
 def test_pins_hold_the_parts_too(pair: Rig) -> None:
     """An ensemble that is pinned never has to be loaded again; unpinned, its parts may leave."""
     pair.function("big", nbytes=90)
     core = pair.open(budget="100B")
-    core.unload("big")
-    core.pin("e")
+    core.models.unload("big")
+    core.models.pin("e")
     with pytest.raises(MemoryExhausted, match="20 B may not be evicted"):
-        core.load("big")
-    core.unpin("e")
-    core.load("big")
-    assert not core.check_ready("big").edition
+        core.models.load("big")
+    core.models.unpin("e")
+    core.models.load("big")
+    assert not core.status.check_ready("big").edition
 
 
 # ── ends ────────────────────────────────────────────────────────────────────
@@ -601,7 +601,7 @@ def test_a_step_that_fails(rig: Rig, submits: bool) -> None:
     with pytest.raises(RunFailed, match=r"^e:1, step 2 \(b\): b:1 raised ValueError: on purpose$"):
         coming.result(30)
     assert rig.ran == ["a", "b"]
-    assert core.status("e").requests.failures == {FailureReason.BACKEND: 1}
+    assert core.status.of("e").requests.failures == {FailureReason.BACKEND: 1}
     assert not leases(core)
 
 
@@ -629,10 +629,10 @@ def test_a_request_that_does_not_fit(rig: Rig) -> None:
     rig.function("a")
     rig.ensemble("e", "a x=in y=out")
     core = rig.open()
-    core.unload("a")
+    core.models.unload("a")
     with pytest.raises(InvalidRequest, match="lacks input 'in'"):
-        core.infer(InferRequest("e", {}))
-    assert core.status("a").state is ModelState.UNAVAILABLE
+        core.requests.infer(InferRequest("e", {}))
+    assert core.status.of("a").state is ModelState.UNAVAILABLE
     assert not leases(core)
 
 
@@ -649,7 +649,7 @@ def test_a_request_that_is_stopped(rig: Rig) -> None:
     stop.set(RequestStopped("nobody waits"))
     with pytest.raises(RequestStopped, match="nobody waits"):
         second.result(30)
-    inside.until(lambda: core.status("e").requests.failures == {FailureReason.CANCELED: 1})
+    inside.until(lambda: core.status.of("e").requests.failures == {FailureReason.CANCELED: 1})
     for _ in range(2):
         rig.gates["a"].release()
     assert first.result(30).outputs["out"].array.tolist() == [3.0, 4.0]
@@ -664,7 +664,7 @@ def test_a_lease_that_comes_just_when_nobody_waits(
     rig.function("b", nbytes=60)
     rig.ensemble("e", "a x=in y=out")
     core = rig.open(budget="100B")
-    core.load("b")  # which evicts a
+    core.models.load("b")  # which evicts a
     threads, stop = core._running().running, CancellationToken()
     do = threads.do
 
@@ -698,12 +698,12 @@ def test_a_request_that_is_stopped_while_it_waits_for_room(rig: Rig) -> None:
     rig.function("b", nbytes=60)
     rig.ensemble("e", "b x=in y=out")
     core = rig.open(budget="100B")
-    core.load("a")
-    held = rig.begin(core.infer, InferRequest("a", {"x": Tensor.of(X)}))
+    core.models.load("a")
+    held = rig.begin(core.requests.infer, InferRequest("a", {"x": Tensor.of(X)}))
     rig.entered("a")
     stop = CancellationToken()
     waiting = submit(core, stop=stop)
-    inside.until(lambda: core.status("b").pending > 0)
+    inside.until(lambda: core.status.of("b").pending > 0)
     stop.set(RequestStopped("nobody waits"))
     with pytest.raises(RequestStopped):
         waiting.result(30)
@@ -740,9 +740,9 @@ def test_a_step_that_sends_another_away(rig: Rig, verb: str) -> None:
 
     def send_away(x: np.ndarray) -> np.ndarray:
         if verb == "unload":
-            core.unload("b")
+            core.models.unload("b")
         else:
-            core.register(ModelId("b", 1), rig.functions["other"])
+            core.models.register(ModelId("b", 1), rig.functions["other"])
         return x
 
     rig.function("a", send_away)
@@ -753,7 +753,7 @@ def test_a_step_that_sends_another_away(rig: Rig, verb: str) -> None:
     with pytest.raises(RunFailed, match="UsageError: 'b' cannot be unloaded from within"):
         ask(core)
     rig.functions["a"] = replace(rig.functions["a"], function=lambda x: x)
-    core.register(ModelId("a", 1), rig.functions["a"])
+    core.models.register(ModelId("a", 1), rig.functions["a"])
     assert ask(core).tolist() == [2.0, 3.0]
 
 
@@ -764,9 +764,9 @@ def test_an_ensemble_within_is_asked_for_what_is_wanted(rig: Rig) -> None:
     rig.ensemble("inner", "a x=in y=out", "b x=in y=more", ports=declared("out", "more"))
     rig.ensemble("e", "inner in=in out=out")
     core = rig.open()
-    core.unload("b")
+    core.models.unload("b")
     assert ask(core).tolist() == [2.0, 3.0]
-    assert core.status("b").state is ModelState.UNAVAILABLE
+    assert core.status.of("b").state is ModelState.UNAVAILABLE
 
 
 def test_a_circle_that_came_to_be(rig: Rig) -> None:
@@ -775,14 +775,14 @@ def test_a_circle_that_came_to_be(rig: Rig) -> None:
     rig.ensemble("a", "b in=in out=out")
     rig.ensemble("b", "x x=in y=out")
     core = rig.open("a")
-    core.unload("b")
+    core.models.unload("b")
     rig.ensemble("a", "x x=in y=out")  # which nobody loads
     rig.ensemble("b", "a in=in out=out")
     for name in ("a", "b"):
         with pytest.raises(ModelNotReady, match="is a part of itself"):
             ask(core, name)
         with pytest.raises(ModelNotReady, match="is a part of itself"):
-            core.check_ready(name)
+            core.status.check_ready(name)
     assert not leases(core)
 
 
@@ -790,18 +790,18 @@ def test_parts_that_do_not_fit_any_more(pair: Rig) -> None:
     """As long as they do not, the ensemble is not READY, and every answer says why."""
     core = pair.open("e")
     pair.function("flat", shape=(1, 1))
-    core.register(ModelId("b", 1), pair.functions["flat"])
+    core.models.register(ModelId("b", 1), pair.functions["flat"])
     told = r"^e:1: tensor 't' has shape \[-1\] in step 1 \(a\), and \[1, 1\] in step 2 \(b\)"
-    status = core.status("e")
+    status = core.status.of("e")
     assert status.state is ModelState.UNAVAILABLE
     assert re.match(told, status.reason)
     with pytest.raises(ModelNotReady, match=told):
         ask(core)
     with pytest.raises(ModelNotReady, match="in step 2"):
-        core.check_ready("e")
-    core.register(ModelId("b", 1), pair.functions["b"])
-    assert core.status("e").state is ModelState.READY
-    assert core.check_ready("e") == ModelId("e", 1)
+        core.status.check_ready("e")
+    core.models.register(ModelId("b", 1), pair.functions["b"])
+    assert core.status.of("e").state is ModelState.READY
+    assert core.status.check_ready("e") == ModelId("e", 1)
     assert ask(core).tolist() == [3.0, 4.0]
 
 
@@ -829,13 +829,13 @@ def test_a_part_that_was_broken_since(pair: Rig, sample_models: Path) -> None:
         'output { name: "out" data_type: TYPE_FP32 dims: [-1, 3] }',
     )
     core = pair.open("g")
-    core.unload("wine")
+    core.models.unload("wine")
     file = pair.root / "wine" / "1" / "model.onnx"
     file.write_bytes(b"no model")
     with pytest.raises(LoadFailed, match=r"^g:1 needs its parts: "):
         ask(core, "g", np.zeros((1, 13), np.float32))
     with pytest.raises(ModelNotReady, match="g:1 is not loaded"):
-        core.check_ready("g")
+        core.status.check_ready("g")
     shutil.rmtree(pair.root / "wine")
     with pytest.raises(ModelNotReady, match=r"^g:1 needs its parts: there is no model 'wine'"):
         ask(core, "g", np.zeros((1, 13), np.float32))
@@ -844,29 +844,29 @@ def test_a_part_that_was_broken_since(pair: Rig, sample_models: Path) -> None:
 def test_pins_of_ensembles_add_up(pair: Rig) -> None:
     """A part is pinned as long as anybody pins it: by hand, or by way of an ensemble."""
     core = pair.open()
-    core.pin("e")
-    core.pin("f")
-    core.pin("a")
+    core.models.pin("e")
+    core.models.pin("f")
+    core.models.pin("a")
     assert pinned(core) == {"e", "f", "a", "b"}
-    core.unpin("e")
+    core.models.unpin("e")
     assert pinned(core) == {"f", "a", "b"}
-    core.unload("f")
+    core.models.unload("f")
     assert pinned(core) == {"a"}
-    core.unpin("a")
+    core.models.unpin("a")
     assert pinned(core) == set()
 
 
 def test_a_pinned_part_comes_back_pinned(pair: Rig) -> None:
     """As long as a pinned ensemble is made of it, however it went, and whatever it is by then."""
     core = pair.open()
-    core.pin("e")
-    core.register(ModelId("a", 1), replace(pair.functions["a"], nbytes=11))
+    core.models.pin("e")
+    core.models.register(ModelId("a", 1), replace(pair.functions["a"], nbytes=11))
     assert pinned(core) == {"e", "a", "b"}
-    core.unload("b")
+    core.models.unload("b")
     ask(core)
     assert pinned(core) == {"e", "a", "b"}
     pair.ensemble("e", "b x=in y=out")
-    core.load_all("e")
+    core.models.load_all("e")
     assert pinned(core) == {"e", "b"}
 
 
@@ -877,8 +877,8 @@ def test_a_part_named_twice_counts_once(pair: Rig) -> None:
     path.write_text(path.read_text().replace("model_version: -1", "model_version: 1", 1))
     core = pair.open(budget="25B")
     for name in "ab":
-        core.unload(name)
-    assert core.check_ready("g") == ModelId("g", 1)
+        core.models.unload(name)
+    assert core.status.check_ready("g") == ModelId("g", 1)
     assert ask(core, "g").tolist() == [3.0, 4.0]
 
 
@@ -887,10 +887,10 @@ def test_dependents_that_are_gone(pair: Rig) -> None:
     pair.ensemble("part", "a x=in y=out")
     pair.ensemble("g", "part in=in out=t", "b x=t y=out")
     core = emptied(pair.open(load="explicit"))
-    core.load_all("g")
-    core.unload("part")
+    core.models.load_all("g")
+    core.models.unload("part")
     shutil.rmtree(pair.root / "part")
-    core.unload("g", dependents=True)
+    core.models.unload("g", dependents=True)
     assert ready(core) == {"a"}  # of which nobody knows any more what it was for
 
 
@@ -899,8 +899,8 @@ def test_looking_is_no_use(pair: Rig) -> None:
     core = pair.open("e")
     residents = core._running().residency._residents.all()
     before = [resident.last_used_s for resident in residents]
-    core.check_ready("e")
-    core.check_ready("a")
+    core.status.check_ready("e")
+    core.status.check_ready("a")
     assert [resident.last_used_s for resident in residents] == before
 
 
@@ -909,9 +909,9 @@ def test_a_part_that_leaves_is_told_without_a_look_at_files(
 ) -> None:
     """Metrics and snapshots read no file, whatever is missing."""
     core = pair.open("e")
-    core.unload("b")
+    core.models.unload("b")
     monkeypatch.setattr(type(core._repository), "find", None)
-    reasons = {model.id.name: model.reason for model in core.counted().models}
+    reasons = {model.id.name: model.reason for model in core.status.counted().models}
     assert reasons["e"] == "its part b:1 is not loaded (unloaded by hand)"
 
 
@@ -920,14 +920,14 @@ def test_a_broken_part_is_not_loaded_with_it(pair: Rig) -> None:
     pair.function("broken", nbytes=10**6)
     pair.ensemble("g", "broken x=in y=out")
     core = pair.open(budget="1MiB")
-    core.pin("a")
+    core.models.pin("a")
     residents = core._running().residency
-    core.unload("broken")
+    core.models.unload("broken")
     pair.functions["a"] = replace(pair.functions["a"], nbytes=10**6)
-    core.register(ModelId("a", 1), pair.functions["a"])
-    core.pin("a")
+    core.models.register(ModelId("a", 1), pair.functions["a"])
+    core.models.pin("a")
     with pytest.raises(MemoryExhausted):
-        core.load_all("g")
+        core.models.load_all("g")
     assert residents.state(ModelId("g", 1)) is ModelState.UNAVAILABLE
 
 
@@ -957,7 +957,7 @@ def test_priorities_and_timeouts_go_to_the_parts(rig: Rig) -> None:
 def digits(sample_models: Path) -> Iterator[ServerCore]:
     """The sample models, whose ensemble is known to be brief."""
     with inside.opened(ServerCore(Settings.of(sample_models, environ={}, device="cpu"))) as core:
-        core.infer(picture())
+        core.requests.infer(picture())
         inside.set_pace(core, "digits_reader", FixedPace(0.0))
         yield core
 
@@ -975,9 +975,9 @@ def briefly(core: ServerCore, request: InferRequest) -> InferResponse | None:
 @pytest.mark.parametrize("outputs", [(), ("label",), ("probabilities", "label")])
 def test_a_brief_one_is_answered_at_once(digits: ServerCore, outputs: tuple[str, ...]) -> None:
     """By one thread, step after step: the answer is the same, and so is what is counted."""
-    before = [digits.status(name).requests.succeeded for name in digits.names()]
+    before = [digits.status.of(name).requests.succeeded for name in digits.status.names()]
     at_once = briefly(digits, picture(outputs=outputs, id="1"))
-    after = [digits.status(name).requests.succeeded for name in digits.names()]
+    after = [digits.status.of(name).requests.succeeded for name in digits.status.names()]
     assert at_once is not None
     in_turn = inside.submit(digits, picture(outputs=outputs)).result(30)
     assert list(at_once.outputs) == list(in_turn.outputs)
@@ -996,7 +996,7 @@ def test_what_is_not_brief_is_left_alone(digits: ServerCore) -> None:
     assert briefly(digits, picture()) is None
     inside.set_pace(digits, "digits_reader", FixedPace(0.0))
     assert briefly(digits, picture()) is not None
-    digits.unload("digits_label")
+    digits.models.unload("digits_label")
     assert briefly(digits, picture()) is None
     assert not leases(digits)
 
@@ -1007,7 +1007,7 @@ def test_the_stalls_of_an_ensemble(digits: ServerCore, monkeypatch: pytest.Monke
     for count in range(1, 4):
         inside.set_pace(digits, "digits_reader", FixedPace(0.0))
         assert briefly(digits, picture()) is not None
-        assert digits.status("digits_reader").stalls == count
+        assert digits.status.of("digits_reader").stalls == count
     inside.set_pace(digits, "digits_reader", FixedPace(0.0))
     assert briefly(digits, picture()) is None
 
@@ -1032,7 +1032,7 @@ def test_functions_are_never_brief(rig: Rig) -> None:
 
 def test_mistakes_are_told_at_once_too(digits: ServerCore) -> None:
     """In the same words, counted once, and with no lease left."""
-    failed = digits.status("digits_reader").requests.failed
+    failed = digits.status.of("digits_reader").requests.failed
     wrong = InferRequest("digits_reader", {"image": Tensor.of(np.zeros((1, 8, 8, 2), np.uint8))})
     with pytest.raises(InvalidRequest, match="input 'image' of digits_reader:1 takes shape"):
         briefly(digits, wrong)
@@ -1041,6 +1041,6 @@ def test_mistakes_are_told_at_once_too(digits: ServerCore) -> None:
     with pytest.raises(InvalidRequest, match=told):
         briefly(digits, empty)
     with pytest.raises(InvalidRequest, match=told):
-        digits.infer(empty)
-    assert digits.status("digits_reader").requests.failed == failed + 3
+        digits.requests.infer(empty)
+    assert digits.status.of("digits_reader").requests.failed == failed + 3
     assert not leases(digits)

@@ -8,7 +8,7 @@ import pytest
 from inside import opened
 
 from doubles import FakeFiles, FakeLoader, FakeMeter, fake_core
-from workbench.core import ServerCore, lifetime
+from workbench.core import ServerCore, server_core
 from workbench.core.placement import Placement
 from workbench.errors import SettingError
 from workbench.memory.device import Device, MemoryReading
@@ -24,12 +24,12 @@ def test_requests_are_answered_before_the_loads_of_the_start(tmp_path: Path) -> 
     told: list[object] = []
     core = fake_core(tmp_path, FakeLoader(dict(SIZES)), load="all")
     with opened(core):
-        core.pin("a")
-    core.open(lambda: told.extend((core.is_open, core.loaded(), core.pinned)))
+        core.models.pin("a")
+    core.open(lambda: told.extend((core.is_open, core.status.loaded(), core.pinned)))
     try:
         assert told == [True, frozenset(), (ModelId("a", 1),)]
-        assert core.loaded() == {"a", "b"}
-        core.unpin("a")
+        assert core.status.loaded() == {"a", "b"}
+        core.models.unpin("a")
         assert core.pinned == ()
     finally:
         core.close()
@@ -39,9 +39,9 @@ def test_a_start_that_is_done_is_not_ended(tmp_path: Path) -> None:
     """Only the loads of a start that goes on are."""
     with opened(fake_core(tmp_path, FakeLoader(dict(SIZES)), load="all")) as core:
         core.end_start()
-        core.unload("a")
-        core.load("a")
-        assert core.loaded() == {"a", "b"}
+        core.models.unload("a")
+        core.models.load("a")
+        assert core.status.loaded() == {"a", "b"}
 
 
 def test_a_core_that_is_opened_again(tmp_path: Path) -> None:
@@ -67,20 +67,24 @@ def test_a_share_is_of_each_device(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         reading = MemoryReading(total_nbytes, 0)
         return Placement(device, "", 10, FakeMeter(keeps=True), lambda: reading)
 
-    monkeypatch.setattr(lifetime, "place", lambda settings: (placement(0, 100), placement(1, 200)))
+    monkeypatch.setattr(
+        server_core, "place", lambda settings: (placement(0, 100), placement(1, 200))
+    )
     settings = Settings.of(tmp_path, environ={}, budget="50%")
     core = ServerCore(settings, files=FakeFiles(FakeLoader(dict(SIZES))))
     assert core.budget_nbytes is None
     with opened(core):
         core.adjust(replace(settings, budget=Share(0.2)))
-        assert [device.budget_nbytes for device in core.snapshot().devices] == [20, 40]
+        assert [device.budget_nbytes for device in core.status.snapshot().devices] == [20, 40]
 
 
 def test_devices_are_chosen_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a start, to learn whether it will work; and anew before the next one."""
     chosen: list[None] = []
-    place = lifetime.place
-    monkeypatch.setattr(lifetime, "place", lambda settings: chosen.append(None) or place(settings))
+    place = server_core.place
+    monkeypatch.setattr(
+        server_core, "place", lambda settings: chosen.append(None) or place(settings)
+    )
     core = fake_core(tmp_path, FakeLoader(dict(SIZES)))
     for count in (1, 2):
         core.choose_devices()
@@ -95,7 +99,7 @@ def test_a_device_that_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyP
     def refuse(_: Settings) -> tuple[Placement, ...]:
         raise SettingError("there is none")
 
-    monkeypatch.setattr(lifetime, "place", refuse)
+    monkeypatch.setattr(server_core, "place", refuse)
     core = fake_core(tmp_path, FakeLoader(dict(SIZES)))
     with pytest.raises(SettingError, match="there is none"):
         core.open()
@@ -147,13 +151,13 @@ def test_what_the_next_core_takes_over(tmp_path: Path) -> None:
     loader = FakeLoader(dict(SIZES))
     core, to = (fake_core(tmp_path / "models", loader) for _ in range(2))
     loader.sizes["new"] = 10
-    to._urls["own"] = "its own"
+    to.models._urls["own"] = "its own"
     with opened(core):
-        core.pin("a")
-        core.add("new", tmp_path / "added", url="there")
+        core.models.pin("a")
+        core.models.add("new", tmp_path / "added", url="there")
         core.hand_over(to)
     assert to.pinned == (ModelId("a", 1),)
-    assert to.added() == {"own": "its own", "new": "there"}
+    assert to.models.added() == {"own": "its own", "new": "there"}
     with opened(to):
-        to.load("new")
-        assert to.loaded() == {"a", "new"}
+        to.models.load("new")
+        assert to.status.loaded() == {"a", "new"}

@@ -10,7 +10,7 @@ from workbench.errors import RequestStopped
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.residency import OnDevice, Residency, Telemetry
+from workbench.residency import OnDevice, Purpose, Residency, Telemetry
 from workbench.stop import CancellationToken
 
 A, BIG = ModelId("a", 1), ModelId("big", 1)
@@ -28,7 +28,7 @@ def test_an_interrupted_wait_gives_the_lease_back(monkeypatch: pytest.MonkeyPatc
     with monkeypatch.context() as patched:
         patched.setattr(Future, "exception", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            loaded(residency, [A], None, parents=(), wait_s=30.0)
+            loaded(residency, residency.acquire(A, purpose=Purpose.LOAD), [A], None, 30.0)
     jobs.run_all()
     asked = residency.acquire(BIG)
     jobs.run_all()
@@ -45,5 +45,5 @@ def test_a_load_that_is_stopped_when_it_is_done_has_no_lease() -> None:
     stop = CancellationToken()
     stop.set(RequestStopped("nobody waits"))
     with pytest.raises(RequestStopped, match="nobody waits"):
-        loaded(residency, [A], stop, parents=(), wait_s=30.0)
+        loaded(residency, residency.acquire(A, purpose=Purpose.LOAD), [A], stop, 30.0)
     assert residency.snapshot().residents[A].leases == 1  # that of the first request

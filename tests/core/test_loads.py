@@ -17,7 +17,6 @@ from inside import asked, lease, opened, until
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
 from workbench.core.lifecycle.loads import Loads
-from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.replacing import Replacing
 from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
@@ -32,6 +31,7 @@ from workbench.errors import (
 from workbench.events import ModelEvicted, ModelLoaded, ModelUnloaded
 from workbench.inference import InferRequest
 from workbench.model import ModelId, ModelState
+from workbench.residency import Residency
 from workbench.settings import Settings
 from workbench.tensor import Tensor
 
@@ -97,14 +97,14 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
 def ask(core: ServerCore, name: str = "a") -> float:
     """Which origin answers."""
     request = InferRequest(name, {"x": Tensor.of(np.ones(1, np.float32))})
-    (answer,) = core.infer(request).outputs["y"].array
+    (answer,) = core.requests.infer(request).outputs["y"].array
     return float(answer)
 
 
 def held(core: ServerCore, nbytes: int) -> bool:
     """Whether models come to hold *nbytes*: whoever was renewed goes when nobody looks."""
     entries = core.events.since(0)
-    while core.snapshot().held_nbytes != nbytes:
+    while core.status.snapshot().held_nbytes != nbytes:
         last = entries[-1].number if entries else 0
         entries = core.events.wait(last, 30) or entries
     return True
@@ -122,13 +122,13 @@ def test_a_changed_model_is_loaded_beside_the_old_one(rig: Rig) -> None:
     core = rig.open()
     assert ask(core) == 1.0
     rig.loader.origins["a"] = 2.0
-    assert core.load("a").state is ModelState.READY
+    assert core.models.load("a").state is ModelState.READY
     assert ask(core) == 2.0
     assert held(core, 40)
     assert rig.loader.peak_nbytes == 80
-    (status,) = core.snapshot().models
+    (status,) = core.status.snapshot().models
     assert (status.id, status.requests.succeeded, status.load_statistics.loads) == (A, 2, 2)
-    assert [row.id for row in core.index()] == [A, ModelId("b", 1)]
+    assert [row.id for row in core.status.index()] == [A, ModelId("b", 1)]
     told = [entry.event for entry in core.events.since(0)]
     assert [event.model for event in told if isinstance(event, ModelLoaded)] == [A, A_NEXT]
     assert ModelUnloaded(A, 40, "replaced by what its files are now") in told
@@ -137,23 +137,23 @@ def test_a_changed_model_is_loaded_beside_the_old_one(rig: Rig) -> None:
 def test_a_model_that_did_not_change(rig: Rig) -> None:
     """It is not loaded again."""
     core = rig.open()
-    core.load("a")
-    core.load("a")
-    core.load_all("a")
+    core.models.load("a")
+    core.models.load("a")
+    core.models.load_all("a")
     assert rig.loader.loads == [A]
 
 
 def test_requests_meanwhile(rig: Rig) -> None:
     """While the new one loads the old one answers, and does not leave for it."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     rig.loader.origins["a"] = 2.0
     gate = rig.loader.gates["a"] = threading.Event()
-    loading = rig.begin(core.load, "a")
+    loading = rig.begin(core.models.load, "a")
     assert held(core, 80)
     assert ask(core) == 1.0
-    assert core.check_ready("a") == A
-    assert core.status("a").state is ModelState.READY
+    assert core.status.check_ready("a") == A
+    assert core.status.of("a").state is ModelState.READY
     gate.set()
     loading.result(30)
     assert ask(core) == 2.0
@@ -162,12 +162,12 @@ def test_requests_meanwhile(rig: Rig) -> None:
 def test_runs_that_are_under_way(rig: Rig) -> None:
     """A run ends on what it began with, while the new one answers already."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     gate = rig.gates[1.0] = threading.Event()
     running = rig.begin(ask, core)
     assert rig.inside.acquire(timeout=30)
     rig.loader.origins["a"] = 2.0
-    core.load("a")
+    core.models.load("a")
     assert ask(core) == 2.0
     assert not running.done()
     gate.set()
@@ -178,28 +178,28 @@ def test_runs_that_are_under_way(rig: Rig) -> None:
 def test_a_changed_model_that_does_not_load(rig: Rig) -> None:
     """Who asked for the load is told, and the old one goes on; it may be tried again."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     rig.loader.origins["a"] = 2.0
     rig.loader.failures["a"] = LoadFailed("it is broken")
     for _ in range(2):
         with pytest.raises(LoadFailed, match="it is broken"):
-            core.load("a")
+            core.models.load("a")
     assert ask(core) == 1.0
-    assert core.check_ready("a") == A
-    assert core.status("a").state is ModelState.READY
-    assert core.snapshot().held_nbytes == 40
+    assert core.status.check_ready("a") == A
+    assert core.status.of("a").state is ModelState.READY
+    assert core.status.snapshot().held_nbytes == 40
     del rig.loader.failures["a"]
-    core.load("a")
+    core.models.load("a")
     assert ask(core) == 2.0
 
 
 def test_others_leave_for_a_changed_model(rig: Rig) -> None:
     """Where there is no room for both, idle models leave, and not the old one."""
     core = rig.open()
-    core.load("a")
-    core.load("b")
+    core.models.load("a")
+    core.models.load("b")
     rig.loader.origins["a"] = 2.0
-    core.load("a")
+    core.models.load("a")
     assert ask(core) == 2.0
     told = [entry.event for entry in core.events.since(0)]
     assert [event.model.name for event in told if isinstance(event, ModelEvicted)] == ["b"]
@@ -208,10 +208,10 @@ def test_others_leave_for_a_changed_model(rig: Rig) -> None:
 def test_no_room_for_both(rig: Rig) -> None:
     """Without room for both the load is refused, with what to do; the old one goes on."""
     core = rig.open(budget="70B")
-    core.load("a")
+    core.models.load("a")
     rig.loader.origins["a"] = 2.0
     with pytest.raises(MemoryExhausted) as caught:
-        core.load("a")
+        core.models.load("a")
     assert str(caught.value) == (
         "a:1 needs 40 B, 30 B of 70 B are free and 40 B may not be evicted; "
         "a budget of 80B would do: its "
@@ -224,81 +224,66 @@ def test_no_room_for_both(rig: Rig) -> None:
 def test_a_pin_stays(rig: Rig) -> None:
     """A pinned model is pinned after it was loaded again."""
     core = rig.open()
-    core.pin("a")
+    core.models.pin("a")
     rig.loader.origins["a"] = 2.0
-    assert core.load("a").pinned
-    assert core.unpin("a").pinned is False
+    assert core.models.load("a").pinned
+    assert core.models.unpin("a").pinned is False
 
 
 def test_a_pin_stays_if_a_second_one_fails(rig: Rig) -> None:
     """What is pinned and still loaded stays pinned, and what was not pinned is not."""
     core = rig.open(budget="200B")
-    core.pin("a")
-    core.load("b")
+    core.models.pin("a")
+    core.models.load("b")
     rig.loader.origins = {"a": 2.0, "b": 2.0}
     rig.loader.failures = {"a": LoadFailed("broken"), "b": LoadFailed("broken")}
     for name, pinned in (("a", True), ("b", False)):
         with pytest.raises(LoadFailed, match="broken"):
-            core.pin(name)
+            core.models.pin(name)
         assert ask(core, name) == 1.0
-        assert core.status(name).pinned is pinned
+        assert core.status.of(name).pinned is pinned
 
 
-def test_a_pin_that_fails_leaves_the_one_beside_it(
+def test_nobody_evicts_what_was_just_loaded_for_a_pin(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model stays pinned for whoever pinned it while another pin of it was about to fail."""
-    core = rig.open()
-
-    def pin_and_fail(*_: object) -> ModelId:
-        monkeypatch.undo()
-        core.pin("a")
-        raise LoadFailed("scripted")
-
-    monkeypatch.setattr(core._running().loads, "_load_by_hand", pin_and_fail)
-    with pytest.raises(LoadFailed, match="scripted"):
-        core.pin("a")
-    assert core.status("a").pinned
-
-
-def test_what_is_pinned_stays_from_its_load_on(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody evicts a model between its load for a pin and the pin."""
+    """A model is pinned from the beginning of its load on."""
     core = rig.open(budget="70B")
-    add = Pins.add
+    load = core._running().loads._load_by_hand
 
-    def evicting(pins: Pins, *model: Any) -> None:
+    def evicting(*asked: Any) -> ModelId:
+        monkeypatch.undo()
+        model = load(*asked)
         with pytest.raises(MemoryExhausted, match="may not be evicted"):
-            core.load("b")
-        add(pins, *model)
+            core.models.load("b")
+        return model
 
-    monkeypatch.setattr(Pins, "add", evicting)
-    core.pin("a")
-    assert ask(core, "a") == 1.0
-    assert core.status("a").pinned
+    monkeypatch.setattr(core._running().loads, "_load_by_hand", evicting)
+    assert core.models.pin("a").pinned
 
 
 def test_an_unload_takes_both(rig: Rig) -> None:
     """An unload while the new one loads ends that, and takes the old one too."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     rig.loader.origins["a"] = 2.0
     rig.loader.gates["a"] = threading.Event()
-    loading = rig.begin(core.load, "a")
+    loading = rig.begin(core.models.load, "a")
     assert held(core, 80)
-    core.unload("a")
+    core.models.unload("a")
     assert held(core, 0)  # once the engine has ended the load
     with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
         loading.result(30)
-    assert core.status("a").state is ModelState.UNAVAILABLE
+    assert core.status.of("a").state is ModelState.UNAVAILABLE
 
 
 def test_one_load_after_the_other(rig: Rig) -> None:
     """However many ask at once, what changed is loaded once."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     rig.loader.origins["a"] = 2.0
     gate = rig.loader.gates["a"] = threading.Event()
-    loading = [rig.begin(core.load, "a") for _ in range(4)]
+    loading = [rig.begin(core.models.load, "a") for _ in range(4)]
     assert held(core, 80)
     gate.set()
     for each in loading:
@@ -310,19 +295,19 @@ def test_one_load_after_the_other(rig: Rig) -> None:
 def test_versions_come_and_go(rig: Rig) -> None:
     """A load of all brings new versions in; until then the old default answers, and then leaves."""
     core = rig.open()
-    core.load_all("a")
+    core.models.load_all("a")
     assert ask(core) == 1.0
     rig.add("a", 2)
     rig.loader.origins["a"] = 2.0
     gate = rig.loader.gates["a"] = threading.Event()
-    loading = rig.begin(core.load_all, "a")
+    loading = rig.begin(core.models.load_all, "a")
     assert held(core, 80)
     assert ask(core) == 1.0
     gate.set()
     loading.result(30)
     assert ask(core) == 2.0
     assert held(core, 40)
-    assert [status.id.version for status in core.snapshot().models] == [2]
+    assert [status.id.version for status in core.status.snapshot().models] == [2]
 
 
 def test_what_changed_while_it_was_loading(rig: Rig) -> None:
@@ -331,7 +316,7 @@ def test_what_changed_while_it_was_loading(rig: Rig) -> None:
     gate = rig.loader.gates["a"] = threading.Event()
     asked = rig.begin(ask, core)
     assert held(core, 40)
-    loading = rig.begin(core.load, "a")
+    loading = rig.begin(core.models.load, "a")
     rig.loader.origins["a"] = 2.0
     rig.loader.session_origins["a"] = [1.0]
     gate.set()
@@ -344,13 +329,13 @@ def test_what_changed_while_it_was_loading(rig: Rig) -> None:
 def test_folders_that_break_after_a_load(rig: Rig, loads: str) -> None:
     """What was loaded by hand answers, READY, whatever becomes of its folder."""
     core = rig.open(load=loads)
-    core.load_all("a")
+    core.models.load_all("a")
     (rig.root / "a" / "config.pbtxt").write_text("nonsense")
     with pytest.raises(LoadFailed):
-        core.load_all("a")
+        core.models.load_all("a")
     assert ask(core) == 1.0
-    assert core.check_ready("a") == A
-    assert [(row.id, row.state) for row in core.index() if row.id.name == "a"] == [
+    assert core.status.check_ready("a") == A
+    assert [(row.id, row.state) for row in core.status.index() if row.id.name == "a"] == [
         (A, ModelState.READY)
     ]
     rig.add("a", 2)
@@ -363,31 +348,31 @@ def test_models_of_the_start_have_names(rig: Rig) -> None:
     core = rig.open(load="all")
     (rig.root / "a" / "config.pbtxt").write_text("nonsense")
     request = InferRequest("a", {"x": Tensor.of(np.ones(1, np.float32))}, version=1)
-    assert core.infer(request).outputs["y"].array[0] == 1.0
+    assert core.requests.infer(request).outputs["y"].array[0] == 1.0
 
 
 def test_the_state_during_a_swap(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever moment a status is of, one of two editions is READY, and so is the model."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     states: list[ModelState] = []
 
     def seen(*_: object) -> None:
-        states.append(core.status("a").state)
-        states.append(next(row.state for row in core.index() if row.id == A))
-        assert core.check_ready("a") == A
+        states.append(core.status.of("a").state)
+        states.append(next(row.state for row in core.status.index() if row.id == A))
+        assert core.status.check_ready("a") == A
 
-    for verb in ("succeed", "forget"):
-        real = getattr(Names, verb)
+    for kind, verb in ((Residency, "succeed"), (Names, "forget")):
+        real = getattr(kind, verb)
 
-        def between(self: Names, model: Any, real: Any = real) -> None:
+        def between(*args: Any, real: Any = real) -> None:
             seen()
-            real(self, model)
+            real(*args)
             seen()
 
-        monkeypatch.setattr(Names, verb, between)
+        monkeypatch.setattr(kind, verb, between)
     rig.loader.origins["a"] = 2.0
-    core.load("a")
+    core.models.load("a")
     assert len(states) >= 8
     assert set(states) == {ModelState.READY}
 
@@ -395,7 +380,7 @@ def test_the_state_during_a_swap(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reload that fails, and one that is under way, leave what is known of the old one alone."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     ask(core)
     known = core._runs._record(A).learned
     known.activations.observe(4096, 1000)
@@ -407,9 +392,9 @@ def test_what_is_known_of_runs_stays(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Sources, "warm_up", warm_up)
     with pytest.raises(LoadFailed, match="it does not run"):
-        core.load("a")
+        core.models.load("a")
     ask(core)
-    assert core.status("a").run_nbytes == known.activations.most_nbytes >= 1000
+    assert core.status.of("a").run_nbytes == known.activations.most_nbytes >= 1000
     assert core._runs._record(A).learned is known
 
 
@@ -418,7 +403,7 @@ def test_what_fails_after_the_load_leaves_nothing(
 ) -> None:
     """Where something fails between load and swap, the new one goes, and the next load is whole."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     rig.loader.origins["a"] = 2.0
 
     def fail(*_: object) -> None:
@@ -427,18 +412,18 @@ def test_what_fails_after_the_load_leaves_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(Runs, "try_out", fail)
         with pytest.raises(RuntimeError, match="scripted"):
-            core.load("a")
+            core.models.load("a")
     assert held(core, 40)
     assert ask(core) == 1.0
     rig.loader.origins["a"] = 3.0
-    core.load("a")
+    core.models.load("a")
     assert ask(core) == 3.0
 
 
 def test_a_request_that_knew_the_old_one(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that looked its name up before the swap is answered by the new one."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     find = Names.find
     rig.loader.origins["a"] = 2.0
 
@@ -446,7 +431,7 @@ def test_a_request_that_knew_the_old_one(rig: Rig, monkeypatch: pytest.MonkeyPat
         model = find(self, name, version)
         with monkeypatch.context() as patch:
             patch.setattr(Names, "find", find)
-            core.load("a")
+            core.models.load("a")
             assert held(core, 40)
         return model
 
@@ -458,26 +443,6 @@ def test_a_request_that_knew_the_old_one(rig: Rig, monkeypatch: pytest.MonkeyPat
     assert held(core, 40)
 
 
-def test_a_load_that_knew_the_old_one(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the model was replaced before it is loaded, the old one does not stay in memory."""
-    core = rig.open()
-    core.load("a")
-    acquired = Loads._acquired
-
-    def late(self: Loads, *args: Any) -> Any:
-        with monkeypatch.context() as patch:
-            patch.setattr(Loads, "_acquired", acquired)
-            rig.loader.origins["a"] = 2.0
-            core.load("a")
-            assert held(core, 40)
-        return acquired(self, *args)
-
-    monkeypatch.setattr(Loads, "_acquired", late)
-    core.load("a")
-    assert held(core, 40)
-    assert ask(core) == 2.0
-
-
 def test_a_part_that_does_not_load(rig: Rig) -> None:
     """An ensemble that is loaded stays so; one that is not loaded is not READY afterwards."""
     (rig.root / "e").mkdir()
@@ -485,15 +450,15 @@ def test_a_part_that_does_not_load(rig: Rig) -> None:
     core = rig.open(budget="200B")
     rig.loader.failures["b"] = LoadFailed("scripted")
     with pytest.raises(LoadFailed, match="scripted"):
-        core.load("e")
+        core.models.load("e")
     until(lambda: not core._running().loads.here("e"))
     del rig.loader.failures["b"]
-    core.load("e")
+    core.models.load("e")
     rig.loader.origins["b"] = 2.0
     rig.loader.failures["b"] = LoadFailed("scripted")
     with pytest.raises(LoadFailed, match="scripted"):
-        core.load("e")
-    assert core.status("e").state is ModelState.READY
+        core.models.load("e")
+    assert core.status.of("e").state is ModelState.READY
 
 
 def test_one_version_that_is_broken(rig: Rig) -> None:
@@ -504,15 +469,15 @@ def test_one_version_that_is_broken(rig: Rig) -> None:
     rig.loader.failures["b"] = LoadFailed("it is broken")
     rig.loader.failing_versions = {1}
     with pytest.raises(LoadFailed, match="it is broken"):
-        core.load_all("b")
-    assert core.status("b", 2).state is ModelState.READY
+        core.models.load_all("b")
+    assert core.status.of("b", 2).state is ModelState.READY
 
 
 def test_a_start_after_a_stop(rig: Rig) -> None:
     """A model that was renewed before a stop is loaded once after the next start, and answers."""
     core = rig.open(load="all")
     rig.loader.origins["a"] = 2.0
-    core.load("a")
+    core.models.load("a")
     core.close()
     core.open()
     assert ask(core) == 2.0
@@ -523,7 +488,7 @@ def test_a_start_after_a_stop(rig: Rig) -> None:
 def test_a_start_that_is_ended(rig: Rig) -> None:
     """What was pinned is pinned after the next start, also what the ended start did not come to."""
     core = rig.open()
-    pinned = (core.pin("a").id, core.pin("b").id)
+    pinned = (core.models.pin("a").id, core.models.pin("b").id)
     core.close()
     rig.loader.gates["a"] = threading.Event()
     starting = rig.begin(core.open)
@@ -552,31 +517,31 @@ def test_an_unload_during_a_load_with_files(rig: Rig, monkeypatch: pytest.Monkey
         return one_at_a_time(replacing, name)
 
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     monkeypatch.setattr(Loads, "_load_served", wait_and_load)
     monkeypatch.setattr(Replacing, "one_at_a_time", go_and_wait)
-    loading = rig.begin(core.load_all, "a", "{}", {"1/model.onnx": b""})
+    loading = rig.begin(core.models.load_all, "a", "{}", {"1/model.onnx": b""})
     assert inside.wait(30)
-    unloading = rig.begin(core.unload, "a")
+    unloading = rig.begin(core.models.unload, "a")
     unloading.add_done_callback(lambda _: go.set())
     loading.result(30)
     unloading.result(30)
     override = core._repository.overriding("a")
     assert override is not None
     assert all(Path(origin).exists() for origin in override.origins.values())
-    assert core.status("a").state is ModelState.READY
+    assert core.status.of("a").state is ModelState.READY
 
 
 def test_an_unload_ends_a_load_with_files(rig: Rig) -> None:
     """What leaves then is not loaded as it was before."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     rig.loader.origins["a"] = 2.0
     rig.loader.gates["a"] = threading.Event()
     with lease(core, "a"):
-        loading = rig.begin(core.load_all, "a", "{}", {"1/model.onnx": b""})
+        loading = rig.begin(core.models.load_all, "a", "{}", {"1/model.onnx": b""})
         assert held(core, 80)
-        unloading = rig.begin(core.unload, "a")
+        unloading = rig.begin(core.models.unload, "a")
         with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
             loading.result(30)
     unloading.result(30)
@@ -589,7 +554,7 @@ def test_an_override_that_fails_for_one_version(rig: Rig) -> None:
     rig.add("b", 2)
     (rig.root / "b" / "config.pbtxt").write_text("version_policy { all {} }")
     core = rig.open(budget="400B")
-    core.load_all("b")
+    core.models.load_all("b")
     rig.loader.origins["b"] = 2.0
     rig.loader.failures["b"] = LoadFailed("it is broken")
     rig.loader.failing_versions = {2}
@@ -602,24 +567,24 @@ def test_an_override_that_fails_for_one_version(rig: Rig) -> None:
 
     core._running().loads._load = back  # type: ignore[method-assign]
     with pytest.raises(LoadFailed, match="it is broken"):
-        core.load_all("b", '{"version_policy": {"all": {}}}')
+        core.models.load_all("b", '{"version_policy": {"all": {}}}')
     assert core._repository.overriding("b") is None
     for version in (1, 2):
         request = InferRequest("b", {"x": Tensor.of(np.ones(1, np.float32))}, version=version)
-        assert core.infer(request).outputs["y"].array[0] == 1.0
+        assert core.requests.infer(request).outputs["y"].array[0] == 1.0
 
 
 @pytest.mark.parametrize(("name", "left"), [("b", 40), ("added", 0)])
 def test_versions_that_only_a_failed_load_brought(rig: Rig, name: str, left: int) -> None:
     """They leave with it, and so does the whole model if it has no folder."""
     core = rig.open(budget="400B")
-    core.load("b")
+    core.models.load("b")
     rig.loader.failures[name] = LoadFailed("it is broken")
     rig.loader.failing_versions = {3}
     files = {f"{version}/model.onnx": b"" for version in (1, 2, 3)}
     for _ in range(2):
         with pytest.raises(LoadFailed, match="it is broken"):
-            core.load_all(name, '{"version_policy": {"all": {}}}', files)
+            core.models.load_all(name, '{"version_policy": {"all": {}}}', files)
         assert held(core, 40)
         residents = core._running().residency.snapshot().residents
         assert sum(row.nbytes for model, row in residents.items() if model.name == name) == left
@@ -632,7 +597,7 @@ def test_unknown_names_leave_nothing(rig: Rig) -> None:
     before = set(core._names._found)
     for number in range(10):
         with pytest.raises(ModelNotFound):
-            core.load_all(f"nobody{number}")
+            core.models.load_all(f"nobody{number}")
         with pytest.raises(ModelNotFound):
             ask(core, f"nobody{number}")
     assert len(core._running().loads._replacing) == 0
@@ -643,16 +608,17 @@ def test_a_replaced_model_that_is_removed_leaves_nothing(rig: Rig) -> None:
     """Of a model that was added, replaced and removed, the server keeps nothing."""
     core = rig.open()
     for number in range(3):
-        core.add("added", rig.root / "a")
+        core.models.add("added", rig.root / "a")
         for origin in (1.0, 2.0):
             rig.loader.origins["added"] = origin + number
-            core.load("added")
+            core.models.load("added")
         assert ask(core, "added") == 2.0 + number
         assert held(core, 40)
-        core.remove("added")
-    names = core._names
-    assert (names._editions, +names._last, len(core._running().loads._replacing)) == ({}, {}, 0)
-    assert "added" not in names._found
+        core.models.remove("added")
+    residents = core._running().residency._machine.residents
+    assert residents.current == {}
+    assert len(core._running().loads._replacing) == 0
+    assert "added" not in core._names._found
 
 
 def test_everything_at_once(rig: Rig) -> None:
@@ -673,7 +639,7 @@ def test_everything_at_once(rig: Rig) -> None:
                 elif act == "change":
                     rig.loader.origins[name] = choose.random()
                 else:
-                    getattr(core, act)(name)
+                    getattr(core.models, act)(name)
             except (ModelNotReady, MemoryExhausted) as error:
                 refusals.append((name, str(error)))
         return answered
@@ -683,11 +649,11 @@ def test_everything_at_once(rig: Rig) -> None:
     assert answered > 100
     assert all(name in told for name, told in refusals)
     for name in "ab":
-        core.unload(name)
+        core.models.unload(name)
     assert held(core, 0)
-    assert core.snapshot().models == ()
+    assert core.status.snapshot().models == ()
     assert rig.loader.live_nbytes == 0
-    assert core.snapshot().devices[0].claimed_nbytes == 0
+    assert core.status.snapshot().devices[0].claimed_nbytes == 0
 
 
 def test_an_unload_during_a_load_of_all(rig: Rig) -> None:
@@ -696,9 +662,9 @@ def test_an_unload_during_a_load_of_all(rig: Rig) -> None:
     (rig.root / "a" / "config.pbtxt").write_text("version_policy { all {} }")
     core = rig.open()
     rig.loader.gates["a"] = threading.Event()
-    loading = rig.begin(core.load_all, "a")
+    loading = rig.begin(core.models.load_all, "a")
     assert held(core, 40)
-    core.unload("a")
+    core.models.unload("a")
     with pytest.raises(ModelNotReady, match="unloaded while it was loading"):
         loading.result(30)
     assert held(core, 0)

@@ -35,18 +35,18 @@ def core(tmp_path: Path) -> Iterator[ServerCore]:
     (tmp_path / "m").mkdir()
     many_folds(tmp_path / "m" / "model.onnx")
     with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu", cache="off"))) as core:
-        core.load("m")
-        core.unload("m")  # the first load brings threads and heaps as well
+        core.models.load("m")
+        core.models.unload("m")  # the first load brings threads and heaps as well
         yield core
 
 
 def test_a_measured_load_is_remembered(core: ServerCore, tmp_path: Path) -> None:
     """The estimate of a file is a bound for its first load; then it is what that load took."""
     held_nbytes = 4 * SIZE * SIZE * 4
-    measured_nbytes = core.estimate("m").nbytes
+    measured_nbytes = core.models.estimate("m").nbytes
     assert 2 * held_nbytes < measured_nbytes < 5 * held_nbytes
     os.utime(tmp_path / "m" / "model.onnx", ns=(1, 1))
-    assert core.estimate("m").nbytes > 1.5 * measured_nbytes
+    assert core.models.estimate("m").nbytes > 1.5 * measured_nbytes
 
 
 def test_a_measured_load_outlasts_its_model(
@@ -54,16 +54,16 @@ def test_a_measured_load_outlasts_its_model(
 ) -> None:
     """A platform that removes a model and adds it again finds what it took; of the last ones."""
     file = tmp_path / "m" / "model.onnx"
-    core.add("n", file)
-    bound = core.estimate("n")
-    core.load("n")
-    core.remove("n")
-    core.add("n", file)
-    assert core.estimate("n").nbytes < bound.nbytes / 1.5
+    core.models.add("n", file)
+    bound = core.models.estimate("n")
+    core.models.load("n")
+    core.models.remove("n")
+    core.models.add("n", file)
+    assert core.models.estimate("n").nbytes < bound.nbytes / 1.5
     monkeypatch.setattr(sources, "_MANY", 1)
-    core.load("m")
-    core.unload("m")
-    assert core.estimate("n") == bound
+    core.models.load("m")
+    core.models.unload("m")
+    assert core.models.estimate("n") == bound
 
 
 def test_constants_of_unknown_size_are_booked_as_measured(core: ServerCore, tmp_path: Path) -> None:
@@ -72,13 +72,13 @@ def test_constants_of_unknown_size_are_booked_as_measured(core: ServerCore, tmp_
     body = "w = ConstantOfShape(s) y = Add(x, w)"
     text = f"(float[n] x) => (float[n] y) {{ {body} }}"
     written(tmp_path / "filled" / "model.onnx", text, weights={"s": np.array([3 * MIB])})
-    core.load("filled")
-    assert 11 * MIB < core.status("filled").nbytes < 16 * MIB
+    core.models.load("filled")
+    assert 11 * MIB < core.status.of("filled").nbytes < 16 * MIB
 
 
 def test_the_books_agree_with_the_system(core: ServerCore) -> None:
     """What is booked for a loaded model is what the process takes for it, to 5 %."""
     before_nbytes = anonymous_nbytes()
-    core.load("m")
+    core.models.load("m")
     taken_nbytes = anonymous_nbytes() - before_nbytes
-    assert abs(core.status("m").nbytes / taken_nbytes - 1) < 0.05
+    assert abs(core.status.of("m").nbytes / taken_nbytes - 1) < 0.05

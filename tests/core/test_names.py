@@ -14,7 +14,6 @@ from inside import opened
 
 from doubles import FakeFiles, FakeLoader
 from workbench.core import ServerCore
-from workbench.core.names import Names
 from workbench.errors import (
     LoadFailed,
     MemoryExhausted,
@@ -42,7 +41,7 @@ def serving(root: Path, loader: FakeLoader, load: str) -> Iterator[ServerCore]:
     with opened(core):
         if load == "explicit":
             with suppress(LoadFailed):
-                core.load_all("m")
+                core.models.load_all("m")
         yield core
 
 
@@ -54,9 +53,9 @@ def broken(*versions: int) -> FakeLoader:
 def answering(core: ServerCore, version: int | None = None) -> int:
     """The version that answers, which metadata and readiness are of too."""
     inputs = {"x": Tensor.of(np.ones(1, np.float32))}
-    answered = core.infer(InferRequest("m", inputs, version)).model
-    assert core.resolve("m", version).plain == answered.plain
-    core.check_ready("m", version)
+    answered = core.requests.infer(InferRequest("m", inputs, version)).model
+    assert core.status.resolve("m", version).plain == answered.plain
+    core.status.check_ready("m", version)
     return answered.version
 
 
@@ -97,13 +96,13 @@ class Steps:
             return str(error)
 
     def resolve(self) -> str:
-        return str(self.core.resolve("m").version)
+        return str(self.core.status.resolve("m").version)
 
     def load(self, version: int | None = None) -> None:
-        self.core.load("m", version)
+        self.core.models.load("m", version)
 
     def unload(self, version: int | None = None) -> None:
-        self.core.unload("m", version)
+        self.core.models.unload("m", version)
 
     def remove(self, version: int) -> None:
         shutil.rmtree(self.root / "m" / str(version))
@@ -135,39 +134,17 @@ def test_which_version_answers(tmp_path: Path, rule: str) -> None:
 def test_a_version_whose_files_are_gone(tmp_path: Path) -> None:
     """Who asks whether it is ready is told that there is none, also if it was known before."""
     with serving(tmp_path, FakeLoader({"m": 10}), "on-demand") as core:
-        core.check_ready("m", 2)
+        core.status.check_ready("m", 2)
         shutil.rmtree(tmp_path / "m" / "2")
         with pytest.raises(VersionNotFound, match="'m' has no version 2; it has"):
-            core.check_ready("m", 2)
-
-
-@pytest.mark.parametrize("moments", [(2,), (1, 2)])
-def test_an_edition_that_is_replaced_while_its_name_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moments: tuple[int, ...]
-) -> None:
-    """What is remembered is the new edition, at whatever moment it began to answer."""
-    with serving(tmp_path, FakeLoader({"m": 10}), "on-demand") as core:
-        names, current = core._names, Names.current
-        new = [names.next(ModelId("m", 3)) for _ in moments]
-        asked: list[ModelId] = []
-
-        def replaced_just_now(self: Names, model: ModelId) -> ModelId:
-            found = current(self, model)
-            asked.append(model)
-            if len(asked) in moments:  # 1 when it is looked up, 2 when that is checked
-                self.succeed(new[moments.index(len(asked))])
-            return found
-
-        monkeypatch.setattr(Names, "current", replaced_just_now)
-        names.find("m", 3)
-        assert names.known("m", 3) == new[-1]
+            core.status.check_ready("m", 2)
 
 
 @pytest.mark.parametrize("error", [ModelNotFound, LoadFailed])
 def test_a_loaded_version_whose_folder_is_gone(tmp_path: Path, error: type[Exception]) -> None:
     """Or broken: it is found, by its number and without one, but not as another version."""
     with serving(tmp_path, FakeLoader({"m": 10}), "on-demand") as core:
-        core.load("m", 1)
+        core.models.load("m", 1)
         if error is LoadFailed:
             (tmp_path / "m" / "config.pbtxt").write_text("{")
         else:
@@ -185,8 +162,8 @@ def test_a_broken_version_is_tried_again(tmp_path: Path) -> None:
     with serving(tmp_path, loader, "all") as core, ThreadPoolExecutor(1) as pool:
         assert answering(core) == 2
         loader.gates["m"] = threading.Event()
-        loading = pool.submit(core.load, "m", 3)
-        while core.status("m", 3).state is not ModelState.LOADING:
+        loading = pool.submit(core.models.load, "m", 3)
+        while core.status.of("m", 3).state is not ModelState.LOADING:
             assert not loading.done()
         assert answering(core) == 2
         loader.gates["m"].set()
@@ -199,17 +176,17 @@ def test_an_ensemble_of_what_answers(tmp_path: Path) -> None:
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "config.pbtxt").write_text(ensemble_text("m x=in y=out"))
     with serving(tmp_path, broken(3), "explicit") as core:
-        core.load("e")
+        core.models.load("e")
         given = {"in": Tensor.of(np.ones(1, np.float32))}
-        assert core.infer(InferRequest("e", given)).outputs["out"].array.tolist() == [1]
-        assert core.status("m", 2).requests.succeeded == 1
+        assert core.requests.infer(InferRequest("e", given)).outputs["out"].array.tolist() == [1]
+        assert core.status.of("m", 2).requests.succeeded == 1
 
 
 def test_a_pin_is_of_the_highest(tmp_path: Path) -> None:
     """What is pinned by its name alone is what a load by its name alone loads."""
     with serving(tmp_path, FakeLoader({"m": 10}), "explicit") as core:
-        core.unload("m", 3)
-        assert core.pin("m").id == ModelId("m", 3)
-        assert [m.id.version for m in core.snapshot().models if m.pinned] == [3]
-        core.unpin("m")
-        assert not any(m.pinned for m in core.snapshot().models)
+        core.models.unload("m", 3)
+        assert core.models.pin("m").id == ModelId("m", 3)
+        assert [m.id.version for m in core.status.snapshot().models if m.pinned] == [3]
+        core.models.unpin("m")
+        assert not any(m.pinned for m in core.status.snapshot().models)

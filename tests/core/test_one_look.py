@@ -52,11 +52,13 @@ def open_core(tmp_path: Path) -> Iterator[Callable[..., ServerCore]]:
 
 
 VERBS: dict[str, Callable[[ServerCore, str], object]] = {
-    "load": lambda core, name: core.load(name),
-    "load all versions": lambda core, name: core.load_all(name),
-    "pin": lambda core, name: core.pin(name),
-    "estimate": lambda core, name: core.estimate(name),
-    "infer": lambda core, name: core.infer(InferRequest(name, {"in" if name == "e" else "x": X})),
+    "load": lambda core, name: core.models.load(name),
+    "load all versions": lambda core, name: core.models.load_all(name),
+    "pin": lambda core, name: core.models.pin(name),
+    "estimate": lambda core, name: core.models.estimate(name),
+    "infer": lambda core, name: core.requests.infer(
+        InferRequest(name, {"in" if name == "e" else "x": X})
+    ),
 }
 
 
@@ -79,7 +81,7 @@ def test_a_load_of_files_that_changed(
 ) -> None:
     """One more look says that they did, and it is what is loaded then."""
     core = open_core()
-    core.load("a")
+    core.models.load("a")
     path = tmp_path / "a" / "1" / "model.onnx"
     path.unlink()
     identity(path)
@@ -92,9 +94,9 @@ def test_a_load_with_a_configuration(
 ) -> None:
     """What a load brings replaces what was found before it, in the same load."""
     core = open_core()
-    core.load_all("a", '{"max_batch_size": 0, "parameters": {"k": {"string_value": "v"}}}')
+    core.models.load_all("a", '{"max_batch_size": 0, "parameters": {"k": {"string_value": "v"}}}')
     assert looks == {"a": 1}
-    assert dict(core.source("a").config.parameters) == {"k": "v"}
+    assert dict(core.status.source("a").config.parameters) == {"k": "v"}
 
 
 def test_all_models_at_the_start(open_core: Callable[..., ServerCore], looks: Counter[str]) -> None:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 from unittest.mock import ANY
@@ -14,9 +14,8 @@ import pytest
 from inside import until
 
 from doubles import SIGNATURE, FakeLoader, FakeMeter, FakeSession, threaded
-from workbench.core.room import RunRoom
-from workbench.core.run_memory import Ran, RunMemory
-from workbench.errors import MemoryExhausted, RequestStopped, RunFailed, WaitedTooLong
+from workbench.core.run_memory import Ran, RunMemory, RunRoom
+from workbench.errors import MemoryExhausted, RequestStopped, WaitedTooLong
 from workbench.events import EventLog, ModelEvicted, ModelLoaded
 from workbench.inference import InferRequest
 from workbench.memory.activations import Activations
@@ -257,13 +256,13 @@ def test_a_size_is_measured_three_times(rig: Rig, monkeypatch: pytest.MonkeyPatc
     assert len(looks) == 3
 
 
-def test_what_a_run_and_its_parts_get(rig: Rig) -> None:
-    """All can be stopped; only the whole writes into the client's memory."""
+def test_what_a_run_gets(rig: Rig) -> None:
+    """A run can be stopped, and writes into the client's memory."""
     stop, into = CancellationToken(), {"y": memoryview(bytearray(4))}
-    given: list[tuple[int, object, object]] = []
+    given: list[tuple[object, ...]] = []
 
     def run(inputs: Mapping[str, Tensor], _: object, *more: object) -> list[Tensor]:
-        given.append((len(inputs["x"].array), *more))  # type: ignore[arg-type]
+        given.append(more)
         return [inputs["x"]]
 
     with rig.lease() as lease:
@@ -271,8 +270,7 @@ def test_what_a_run_and_its_parts_get(rig: Rig) -> None:
         request = InferRequest("a", {"x": Tensor.of(LARGE)}, stop=stop)
         request.into = into  # type: ignore[assignment]
         rig.memory.run(lease.model, lease.session, request, ["y"], rig.learned)
-    assert given[0] == (4, None, stop)
-    assert given[-1] == (64, into, stop)
+    assert given == [(into, stop)]
 
 
 def test_large_runs_wait_for_each_other(rig: Rig) -> None:
@@ -328,166 +326,47 @@ def test_a_wait_for_another_run_can_be_stopped(rig: Rig, waits_for: str) -> None
         assert first.result(30)
 
 
-def sizes_of(
-    rig: Rig,
-    array: np.ndarray,
-    peak_nbytes: Callable[[int], int] = lambda rows: 0,
-    **session: object,
-) -> list[int]:
-    """Run on *array*; how many rows each run had, of which each took *peak_nbytes*.
-
-    *session*: what is changed in the session.
-    """
-    sizes: list[int] = []
-
-    def run(inputs: Mapping[str, Tensor]) -> None:
-        sizes.append(len(inputs["x"].array))
-        rig.meter.most_nbytes = (rig.meter.nbytes or 0) + peak_nbytes(sizes[-1])
-
-    def behave(changed: FakeSession) -> None:
-        for name, value in session.items():
-            setattr(changed, name, value)
-        inside(run)(changed)
-
-    with suppress(MemoryExhausted):
-        rig.run(behave, array)
-    return sizes
-
-
-# What each of some runs takes, in MiB by its rows (n), and how many rows the runs then had. Before
-# that: what is free, and what runs of so many rows were seen to take. "at" is the size of a row.
-PARTS = {
-    "parts of a large batch run before it, from which the whole is expected":
-        "run 64 20*n: 4 16 32; run 64 20*n: 4 16 32; run 64 20*n: 4 16 32;"
-        r" refused takes about 1\.2 GiB, 1000\.0 MiB are free; free 4000; run 64 20*n: 64",
-    "what grows with the square of a batch is refused by its square, once that is seen":
-        "run 64 n*n//2: 4 16 32; expected 2028 2068",
-    "a step that is the largest only in the whole batch is underestimated by half at most":
-        "run 64 max(16*n,n*n//2): 4 16 32; expected 1024 9999",
-    "a batch that fits even if its memory grows with the square runs at once":
-        "seen 32 20; run 64 n: 64",
-    "what is small fits however little is free":
-        "free 0; seen 64 63; run 64 0: 64; run 1 0: 1",
-    "inputs of which even the square would fit run at once": "free 977; at 128; run 250 0: 250",
-    "others do not": "free 977; at 128; run 260 0: 16 65 260",
-    "what cannot be divided runs at once": f"at {2**20}; run 1 0: 1",
-    "of two elements one is tried, and once": f"at {2**20}; run 2 300*n: 1 2",
-    "where parts of all sizes take as much, the whole is expected in proportion to the larger":
-        "free 2000; run 64 300: 4 16 32 64; most 300",
-    "if something else was measured with a run, parts of the next one tell, and it is let in":
-        "free 5000; run 64 3000*(n==64)or(1): 4 64; free 1000; run 64 1: 4 16 64; run 64 1: 64;"
-        " most 1",
-    "if parts of the batch say the same, the run is refused":
-        "free 4000; run 64 40*n: 4 16 32 64; free 1000; run 64 40*n: 4 16;"
-        r" refuses takes about 2\.5 GiB",
-    "if parts say more than half of what was measured, the run is refused":
-        "seen 64 1500; run 64 15*n: 4 16 32",
-    "if they say less, it is let in": "seen 64 1500; run 64 8*n: 4 16 32 64",
-    "larger measurements are forgotten with one that is doubted":
-        "seen 128 3000; run 64 1: 4 16 64; most 1",
-    "after three measurements no parts are tried: the run is refused by the least of them":
-        r"seen 64 2000; seen 64 1500; seen 64 2000; refused takes about 1\.5 GiB",
-    "what fits is not doubted, however few measurements there are":
-        "seen 64 600; run 64 600: 64",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("script", PARTS.values(), ids=PARTS)
-def test_parts_of_batches(rig: Rig, script: str) -> None:
-    """Which parts of a batch run before it, and whether it runs itself."""
-    row_nbytes = LARGE.nbytes // 64
-    for step in script.split("; "):
-        verb, _, rest = step.partition(" ")
-        match verb:
-            case "free":
-                rig.free_nbytes = int(rest) * MIB
-            case "at":
-                row_nbytes = int(rest)
-            case "seen":
-                rows, nbytes = map(int, rest.split())
-                rig.learned.observe(rows * row_nbytes, nbytes * MIB)
-            case "run":
-                what, sizes = rest.split(": ")
-                rows, taken = what.split()
-                array = np.zeros((int(rows), row_nbytes // 4), np.float32)
-                peak = eval(f"lambda n: ({taken}) * {MIB}")
-                assert sizes_of(rig, array, peak) == [int(size) for size in sizes.split()], step
-            case "refused" | "refuses":  # at once, or after parts
-                fails = inside(lambda inputs: pytest.fail("it ran"))
-                with pytest.raises(MemoryExhausted, match=rest):
-                    rig.run(fails if verb == "refused" else lambda session: None, LARGE)
-            case "expected":
-                expected_nbytes = rig.learned.expected_nbytes(LARGE.nbytes)
-                least, most = map(int, rest.split())
-                assert expected_nbytes is not None
-                assert least <= expected_nbytes / MIB <= most
-            case "most":
-                assert rig.learned.most_nbytes == int(rest) * MIB
-
-
 def x_of(datatype: str, *shape: int) -> Signature:
     return replace(SIGNATURE, inputs={"x": TensorSpec("x", datatype, shape)})
-
-
-@pytest.mark.parametrize(
-    ("session", "sizes"),
-    [
-        ({"signature": x_of("FP32", 64, -1)}, [64]),  # another dimension is open
-        ({"signature": x_of("FP32", 64, 4096)}, [64]),  # none is open
-        ({"signature": x_of("FP32", -1, 4096), "divisible": False}, [64]),  # the model says so
-        ({"signature": replace(SIGNATURE, outputs={"y": TensorSpec("y", "FP32", ())})},
-         [4, 16, 64]),  # an output may hold every pair of rows
-    ],
-)  # fmt: skip
-def test_what_is_a_batch(rig: Rig, session: dict[str, Any], sizes: list[int]) -> None:
-    """Rows are cut; a part of anything else may be what no model takes, and end the process."""
-    assert sizes_of(rig, LARGE, **session) == sizes
 
 
 @pytest.mark.parametrize("session", [{"steady": False}, {"signature": x_of("BYTES", -1)}])
 def test_what_cannot_be_told_by_size(rig: Rig, session: dict[str, Any]) -> None:
     """Models that do not go by size run at once, and unguarded."""
     rig.learned.observe(LARGE.nbytes, 5000 * MIB)
-    assert sizes_of(rig, LARGE, **session) == [64]
+
+    def behave(changed: FakeSession) -> None:
+        for name, value in session.items():
+            setattr(changed, name, value)
+
+    assert rig.run(behave, LARGE)
 
 
-def test_inputs_of_different_sizes(rig: Rig) -> None:
-    """Inputs of which one has fewer elements than the other are no batch to take a part of."""
-    sizes: list[int] = []
-    with rig.lease() as lease:
-        assert isinstance(lease.session, FakeSession)
-        inside(lambda inputs: sizes.append(len(inputs["x"].array)))(lease.session)
-        inputs = {"x": Tensor.of(LARGE), "z": Tensor.of(LARGE[:32])}
-        rig.memory.run(lease.model, lease.session, InferRequest("a", inputs), ["y"], rig.learned)
-    assert sizes == [64]
+def test_small_runs_are_let_in(rig: Rig) -> None:
+    """What a small run takes is not even compared, however little is free."""
+    rig.free_nbytes = 0
+    rig.learned.observe(SMALL.nbytes, 63 * MIB)
+    assert rig.run()
+    rig.learned.observe(LARGE.nbytes, 63 * MIB)
+    assert rig.run(array=LARGE)
 
 
-@pytest.mark.parametrize(("fails", "ran"), [(True, [4, 16, 32, 64]), (False, [4, 64])])
-def test_a_part_that_fails_or_is_stopped(rig: Rig, fails: bool, ran: list[int]) -> None:
-    """The error of the whole is the answer; of what is stopped no further part runs."""
-    stop, sizes = CancellationToken(), []
-
-    def run(inputs: Mapping[str, Tensor]) -> None:
-        sizes.append(len(inputs["x"].array))
-        if fails:
-            raise RunFailed(f"on {sizes[-1]}")
-        stop.set(RequestStopped("gone"))
-
-    with pytest.raises(RunFailed, match="on 64") if fails else nullcontext():
-        rig.run(inside(run), LARGE, None if fails else stop)
-    assert sizes == ran  # the engine ends the last one of what is stopped at its first node
+def test_a_larger_run_is_predicted_from_smaller_ones(rig: Rig) -> None:
+    """A run of a new size, in proportion to what is known too large for the memory, is refused."""
+    rig.run(rig.take(80 * MIB), LARGE[:4])
+    with pytest.raises(MemoryExhausted, match=r"takes about 1\.2 GiB, 1000\.0 MiB are free"):
+        rig.run(inside(lambda inputs: pytest.fail("it ran")), LARGE)
+    rig.free_nbytes = 4000 * MIB
+    rig.run(rig.take(640 * MIB), LARGE)
+    assert rig.learned.most_nbytes == 640 * MIB
 
 
-def test_parts_are_tried_alone(rig: Rig) -> None:
-    """A measurement that is doubted is made anew while no other run of the model is measured."""
-    rig.learned.observe(LARGE.nbytes, 1500 * MIB)
-    waiters = rig.room._changed._waiters  # type: ignore[attr-defined]
-    with ThreadPoolExecutor(1) as pool:
-        with rig.room.alone(A):
-            run = pool.submit(sizes_of, rig, LARGE, lambda rows: MIB)
-            until(lambda: bool(waiters) or run.done())
-            assert not run.done()
-        assert run.result(30) == [4, 16, 64]
+def test_the_least_of_three_measurements_counts(rig: Rig) -> None:
+    """A run is refused by the least of what was measured of its size."""
+    for nbytes in (2000 * MIB, 1500 * MIB, 2000 * MIB):
+        rig.learned.observe(LARGE.nbytes, nbytes)
+    with pytest.raises(MemoryExhausted, match=r"takes about 1\.5 GiB"):
+        rig.run(inside(lambda inputs: pytest.fail("it ran")), LARGE)
 
 
 def test_the_first_run_of_a_size_is_alone(rig: Rig) -> None:

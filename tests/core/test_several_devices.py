@@ -10,7 +10,7 @@ import pytest
 from inside import opened
 
 from doubles import FakeFiles, FakeLoader, FakeMeter
-from workbench.core import ServerCore, lifetime, runtime
+from workbench.core import ServerCore, runtime, server_core
 from workbench.core.placement import Placement
 from workbench.errors import MemoryExhausted
 from workbench.events import DeviceChosen
@@ -40,7 +40,7 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerCore
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.onnx").write_bytes(b"")
-    monkeypatch.setattr(lifetime, "place", lambda settings: (placement(0), placement(1)))
+    monkeypatch.setattr(server_core, "place", lambda settings: (placement(0), placement(1)))
     settings = Settings.of(tmp_path, environ={})
     with opened(ServerCore(settings, files=FakeFiles(FakeLoader({"a": 60, "b": 50})))) as core:
         yield core
@@ -48,18 +48,18 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerCore
 
 def ask(core: ServerCore, model: str) -> list[float]:
     request = InferRequest(model, {"x": Tensor.of(np.array([1.0, 2.0], np.float32))})
-    answer: list[float] = core.infer(request).outputs["y"].array.tolist()
+    answer: list[float] = core.requests.infer(request).outputs["y"].array.tolist()
     return answer
 
 
 def test_models_are_spread(core: ServerCore) -> None:
     """Two models that one GPU cannot hold both are on two, and both answer."""
     assert ask(core, "a") == ask(core, "b") == ask(core, "a") == [1.0, 2.0]
-    now = core.snapshot()
+    now = core.status.snapshot()
     assert {model.id: str(model.device) for model in now.models} == {A: "cuda:0", B: "cuda:1"}
     assert [device.held_nbytes for device in now.devices] == [60, 50]
     assert (now.held_nbytes, now.budget_nbytes) == (110, 200)
-    assert (core.gpu(A), core.gpu(B)) == (0, 1)
+    assert (core.status.gpu(A), core.status.gpu(B)) == (0, 1)
     assert not any(entry.event.kind == "evict" for entry in core.events.since(0))
 
 
@@ -67,7 +67,7 @@ def test_each_device_gets_the_budget(core: ServerCore) -> None:
     """A change is of each, as the setting is."""
     core.adjust(replace(core.settings, budget=55))
     assert ask(core, "b") == [1.0, 2.0]
-    assert [device.budget_nbytes for device in core.snapshot().devices] == [55, 55]
+    assert [device.budget_nbytes for device in core.status.snapshot().devices] == [55, 55]
     with pytest.raises(MemoryExhausted, match="a:1 needs 60 B, the budget is 55 B"):
         ask(core, "a")
 
@@ -80,13 +80,13 @@ def test_each_device_is_told(core: ServerCore) -> None:
 
 def test_verbs(core: ServerCore) -> None:
     """Loading, pinning and unloading reach a model wherever it is."""
-    core.load("a")
-    core.pin("b")
-    assert core.status("b").pinned
-    core.unload("b")
-    assert [device.held_nbytes for device in core.snapshot().devices] == [60, 0]
-    assert core.status("b").reason == "unloaded by hand"
-    assert core.status("b").device is None
+    core.models.load("a")
+    core.models.pin("b")
+    assert core.status.of("b").pinned
+    core.models.unload("b")
+    assert [device.held_nbytes for device in core.status.snapshot().devices] == [60, 0]
+    assert core.status.of("b").reason == "unloaded by hand"
+    assert core.status.of("b").device is None
 
 
 def test_a_new_edition_on_another_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,14 +94,16 @@ def test_a_new_edition_on_another_device(tmp_path: Path, monkeypatch: pytest.Mon
     loaders = [FakeLoader({"a": 60}), FakeLoader({"a": 60})]
     left = iter(loaders)
     monkeypatch.setattr(runtime, "OnnxBackend", lambda **_: FakeFiles(next(left)))
-    monkeypatch.setattr(lifetime, "place", lambda settings: (placement(0), placement(1)))
+    monkeypatch.setattr(server_core, "place", lambda settings: (placement(0), placement(1)))
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "model.onnx").write_bytes(b"")
     with opened(ServerCore(Settings.of(tmp_path, environ={}))) as core:
-        core.load("a")
+        core.models.load("a")
         assert [loader.live_nbytes for loader in loaders] == [60, 0]
         for loader in loaders:
             loader.origins["a"] = "new"
-        core.load("a")
-        inside.until(lambda: [each.held_nbytes for each in core.snapshot().devices] == [0, 60])
+        core.models.load("a")
+        inside.until(
+            lambda: [each.held_nbytes for each in core.status.snapshot().devices] == [0, 60]
+        )
         assert [loader.live_nbytes for loader in loaders] == [0, 60]

@@ -34,7 +34,7 @@ class Rig:
 
     def ask(self, name: str) -> Future[InferResponse]:
         x = {"x": Tensor.of(np.ones(2, np.float32))}
-        return self.pool.submit(self.core.infer, InferRequest(name, x))
+        return self.pool.submit(self.core.requests.infer, InferRequest(name, x))
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_slow_loads_hold_up_nobody(rig: Rig) -> None:
     rig.ask("idle").result(30)
     slow = [rig.ask(name) for name in SLOW]
     until(lambda: rig.loader.live_nbytes == 50)
-    rig.pool.submit(rig.core.unload, "idle", until_gone=True).result(30)
+    rig.pool.submit(rig.core.models.unload, "idle", until_gone=True).result(30)
     assert rig.ask("small").result(30).model.name == "small"
     assert not any(each.done() for each in slow)
     rig.gate.set()
@@ -65,10 +65,10 @@ def test_loading_looking_and_closing_have_threads_of_their_own(rig: Rig) -> None
     rig.ask("idle").result(30)
     loading = runtime._loading
     blocked = [loading.submit(rig.gate.wait, 30) for _ in range(loading.size)]
-    coming = runtime.residency.acquire(rig.core.resolve("other"))
+    coming = runtime.residency.acquire(rig.core.status.resolve("other"))
     while rig.core._running().residency.books().claimed_nbytes < 20:
         pass  # until it was looked at
-    rig.pool.submit(rig.core.unload, "idle", until_gone=True).result(30)
+    rig.pool.submit(rig.core.models.unload, "idle", until_gone=True).result(30)
     assert not coming.done()
     rig.gate.set()
     coming.result(30).release()
@@ -112,7 +112,9 @@ def test_models_of_the_start_load_beside_each_other(tmp_path: Path) -> None:
 
     core = fake_core(tmp_path, Slow(dict.fromkeys(names, 10)), cache="off", load="all")
     core.open()
-    assert sorted(row.id.name for row in core.index() if row.state is ModelState.READY) == names
+    assert (
+        sorted(row.id.name for row in core.status.index() if row.state is ModelState.READY) == names
+    )
     core.close()
 
 
@@ -127,11 +129,11 @@ def test_a_request_during_the_start_evicts_what_the_start_has_loaded(tmp_path: P
         (tmp_path / "asked.onnx").touch()
         request = InferRequest("asked", {"x": Tensor.of(np.ones(2, np.float32))})
         try:
-            assert core.infer(request).model.name == "asked"
+            assert core.requests.infer(request).model.name == "asked"
             assert not opening.done()
         finally:
             loader.gates["slow"].set()
         opening.result(30)
-    assert core.status("quick").state is ModelState.UNAVAILABLE
-    assert core.status("slow").state is ModelState.READY
+    assert core.status.of("quick").state is ModelState.UNAVAILABLE
+    assert core.status.of("slow").state is ModelState.READY
     core.close()

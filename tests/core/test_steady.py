@@ -53,7 +53,7 @@ class Rig:
         """Its runs are known to take *alone_s*, of one row."""
         batching = Batching() if batch else None
         model = FunctionModel(self._run, *SPECS, 0, batch, batching, steady=True, **more)
-        self.core.register(ModelId("f", 1), model)
+        self.core.models.register(ModelId("f", 1), model)
         with lease(self.core, "f") as held:
             self.learned = learned(self.core, held)
         self.learned.pace = Fixed(alone_s, NBYTES)  # type: ignore[assignment]
@@ -68,7 +68,7 @@ class Rig:
     def all_now(self, *rows: float) -> list[Any] | None:
         """The answers to such requests together, each of one row."""
         requests = [asked(row) for row in rows]
-        answers = self.core.infer_all_now("f", None, lambda _: requests, self.soon.append)
+        answers = self.core.requests.infer_all_now("f", None, lambda _: requests, self.soon.append)
         return None if answers is None else [shown(answer) for answer in answers]
 
     def threads(self) -> set[bool]:
@@ -99,9 +99,9 @@ def rig() -> Iterator[Rig]:
 def test_a_brief_run(rig: Rig) -> None:
     """It is made in the caller's thread."""
     rig.serve()
-    assert shown(rig.core.infer_now("f", None, lambda _: asked(3.0))) == [6.0]
+    assert shown(rig.core.requests.infer_now("f", None, lambda _: asked(3.0))) == [6.0]
     assert rig.threads() == {True}
-    assert rig.core.status("f").requests.succeeded == 1
+    assert rig.core.status.of("f").requests.succeeded == 1
 
 
 def test_a_batch(rig: Rig) -> None:
@@ -110,7 +110,7 @@ def test_a_batch(rig: Rig) -> None:
     rig.learned.batches.observe(3 * NBYTES, BRIEF_S)
     assert rig.all_now(1.0, 2.0, 3.0) == [[2.0], [4.0], [6.0]]
     assert rig.runs == [([1.0, 2.0, 3.0], threading.get_ident())]
-    requests = rig.core.status("f").requests
+    requests = rig.core.status.of("f").requests
     assert (requests.succeeded, requests.executions) == (3, 1)
 
 
@@ -136,17 +136,17 @@ def test_wrong_requests(rig: Rig) -> None:
     unread = InvalidRequest("it is not JSON")
     closed = asked(1.0, functions=False)
     requests = [asked(1.0), wrong, unread, closed, asked(2.0)]
-    answers = rig.core.infer_all_now("f", None, lambda _: requests)
+    answers = rig.core.requests.infer_all_now("f", None, lambda _: requests)
     assert answers is not None
     assert [shown(each) for each in (answers[0], answers[4])] == [[2.0], [4.0]]
     assert "has no input 'z'" in str(answers[1])
     assert answers[2] is unread
     assert isinstance(answers[3], AccessDenied)
-    assert rig.core.status("f").requests.failed == 2
+    assert rig.core.status.of("f").requests.failed == 2
     assert rig.all_now(1.0, -1.0) == [None, None]
-    assert rig.core.status("f").requests.failed == 2
+    assert rig.core.status.of("f").requests.failed == 2
     with pytest.raises(InvalidRequest, match="negative"):
-        rig.core.infer(asked(-1.0))
+        rig.core.requests.infer(asked(-1.0))
 
 
 def test_a_turn_that_is_taken(rig: Rig) -> None:
@@ -162,7 +162,7 @@ def test_a_turn_that_is_taken(rig: Rig) -> None:
     first = submit(rig.core, asked(1.0))
     assert inside.wait(LONG_S)
     assert rig.all_now(2.0) is None
-    assert rig.core.infer_now("f", None, lambda _: pytest.fail("it was read")) is None
+    assert rig.core.requests.infer_now("f", None, lambda _: pytest.fail("it was read")) is None
     second = submit(rig.core, asked(2.0))
     rig.gate = lambda: None
     gate.set()
@@ -209,7 +209,7 @@ def test_a_thread_that_has_ended(rig: Rig) -> None:
     def ended(_: object) -> None:
         raise RuntimeError("the loop is closed")
 
-    assert rig.core.infer_all_now("f", None, lambda _: [asked(1.0)], ended) is not None
+    assert rig.core.requests.infer_all_now("f", None, lambda _: [asked(1.0)], ended) is not None
     assert result(submit(rig.core, asked(2.0))) == [4.0]
     assert rig.threads() == {True, False}
 
@@ -231,8 +231,8 @@ def test_answers_are_the_same_everywhere(rig: Rig) -> None:
     rig.learned.batches.observe(8 * NBYTES, BRIEF_S)
     row = np.array([[0.1, 1e30]], np.float32)
     request = InferRequest("f", {"x": Tensor.of(row)})
-    here = rig.core.infer_now("f", None, lambda _: request)
-    together = rig.core.infer_all_now("f", None, lambda _: [request, request])
+    here = rig.core.requests.infer_now("f", None, lambda _: request)
+    together = rig.core.requests.infer_all_now("f", None, lambda _: [request, request])
     elsewhere = submit(rig.core, request).result(LONG_S)
     assert together is not None
     for answer in (here, *together, elsewhere):

@@ -49,9 +49,13 @@ def test_a_recurrent_model_is_not_tried(
     """Neither by its load nor before a first large run: ONNX Runtime 1.31 aborts inside of one."""
     write_recurrent(tmp_path / "m.onnx")
     core = open_core()
-    core.load("m")
+    core.models.load("m")
     x = np.ones((30_000, 40, 1), np.float32)
-    assert core.infer(InferRequest("m", {"x": Tensor.of(x)})).outputs["h"].shape == (1, 40, 8)
+    assert core.requests.infer(InferRequest("m", {"x": Tensor.of(x)})).outputs["h"].shape == (
+        1,
+        40,
+        8,
+    )
 
 
 @pytest.mark.parametrize("way", ["load", "pin", "at start"])
@@ -64,8 +68,8 @@ def test_a_load_that_no_request_waits_for(
     core = open_core(load="all" if way == "at start" else "on-demand")
     for name in ("wide", "small"):
         if way != "at start":
-            getattr(core, way)(name)
-    wide = core.status("wide")
+            getattr(core.models, way)(name)
+    wide = core.status.of("wide")
     assert 30 * MIB <= wide.run_nbytes < 40 * MIB
     assert (wide.requests.succeeded, wide.requests.failed) == (0, 0)
     assert (is_brief(core, "wide"), is_brief(core, "small")) == (False, True)
@@ -83,10 +87,10 @@ def test_what_is_known_of_a_file_stays(
     """What was learned holds for the next load of the same file, and not for that of another."""
     path = identity(tmp_path / "small.onnx")
     core = open_core()
-    core.load("small")
-    core.unload("small")
+    core.models.load("small")
+    core.models.unload("small")
     assert is_brief(core, "small")
-    core.unload("small")
+    core.models.unload("small")
     path.unlink()
     identity(path)
     assert not is_brief(core, "small")
@@ -103,6 +107,6 @@ def test_a_model_that_does_not_run_on_zeros(
         graph = "(float[n] x) => (float[3] y) <int64[1] three = {3}> { y = Reshape(x, three) }"
         written(tmp_path / "model.onnx", graph)
     with closing(open_core()) as core:
-        status = core.load("model")
+        status = core.models.load("model")
         assert (status.state, status.requests.failed) == (ModelState.READY, 0)
         assert not is_brief(core, "model")

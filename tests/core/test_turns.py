@@ -28,17 +28,17 @@ class Rig:
         self.core = core
 
     def serve(self, name: str, function: Callable[..., Any], **more: Any) -> None:
-        self.core.register(ModelId(name, 1), FunctionModel(function, *SPECS, **more))
+        self.core.models.register(ModelId(name, 1), FunctionModel(function, *SPECS, **more))
 
     def start(self, name: str) -> Future[InferResponse]:
         return submit(self.core, InferRequest(name, ONE))
 
     def ask(self, name: str) -> np.ndarray:
-        return self.core.infer(InferRequest(name, ONE)).outputs["y"].array
+        return self.core.requests.infer(InferRequest(name, ONE)).outputs["y"].array
 
     def stream(self, name: str) -> AnswerStream[Any]:
         request = InferRequest(name, ONE)
-        return self.core.stream(name, None, lambda _: request, write=lambda answer: answer)
+        return self.core.requests.stream(name, None, lambda _: request, write=lambda answer: answer)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_how_many_run_at_once(rig: Rig, concurrent: int, most: int) -> None:
     asked = [rig.start("f") for _ in range(3)]
     for _ in range(most):
         assert inside.acquire(timeout=LONG_S)
-    running = rig.core.status("f").leases
+    running = rig.core.status.of("f").leases
     assert not inside.acquire(blocking=False)
     assert running == 3
     gate.set()
@@ -101,7 +101,7 @@ def test_functions_that_wait_for_each_other(rig: Rig) -> None:
     assert "a waits for b waits for a" in line or "b waits for a waits for b" in line
     assert line.endswith("serve one of them with concurrent=True")
     assert "\n" not in line
-    assert rig.core.status("a").leases == rig.core.status("b").leases == 0
+    assert rig.core.status.of("a").leases == rig.core.status.of("b").leases == 0
 
 
 @pytest.mark.parametrize("concurrent", [2, 0])
@@ -248,7 +248,7 @@ def test_a_generator_that_asks_itself(rig: Rig) -> None:
         yield x
         if x[0] < 3:
             request = InferRequest("g", {"x": Tensor.of(x + 1)})
-            inner: AnswerStream[Any] = rig.core.stream(
+            inner: AnswerStream[Any] = rig.core.requests.stream(
                 "g", None, lambda _: request, write=lambda answer: answer
             )
             while (answer := inner.take().result(LONG_S)) is not None and not answer.final:

@@ -42,7 +42,9 @@ def core(tmp_path: Path) -> Iterator[ServerCore]:
         (tmp_path / name / "config.pbtxt").write_text(ensemble_text(*parts))
     core = fake_core(tmp_path, FakeLoader({"a": 40}))
     given, taken = TensorSpec("x", "FP32", (-1,)), TensorSpec("y", "FP32", (-1,))
-    core.register(ModelId("f", 1), FunctionModel(lambda x: x, (given,), (taken,), 0, 0, None))
+    core.models.register(
+        ModelId("f", 1), FunctionModel(lambda x: x, (given,), (taken,), 0, 0, None)
+    )
     with opened(core):
         yield core
 
@@ -78,29 +80,29 @@ def test_what_is_a_use(core: ServerCore, uses: Counter[str], done: str, told: st
         verb, name = each.split()
         match verb:
             case "ask":
-                core.infer(asking(name, "x" if name in "af" else "in"))
+                core.requests.infer(asking(name, "x" if name in "af" else "in"))
             case "wrong":
                 with pytest.raises(InvalidRequest):
-                    core.infer(asking(name, "unknown"))
+                    core.requests.infer(asking(name, "unknown"))
             case "now":
-                answer = core.infer_now(name, None, lambda _, name=name: asking(name))
+                answer = core.requests.infer_now(name, None, lambda _, name=name: asking(name))
                 assert (answer is None) == (name == "f")
             case "load":
-                core.load(name)
+                core.models.load(name)
     words = told.split()
     assert uses == dict(zip(words[::2], map(int, words[1::2]), strict=True))
 
 
 def test_requests_that_run_together(core: ServerCore, uses: Counter[str]) -> None:
     """Each is one use but for those that are not answered on the spot; an error is one too."""
-    core.infer(GOOD)
+    core.requests.infer(GOOD)
     uses.clear()
     bad, unreadable = asking("a", "unknown"), InvalidRequest("not JSON")
 
     def read(_: Describe) -> list[AnyRequest]:
         return [GOOD, bad, unreadable, GOOD]
 
-    answers = core.infer_all_now("a", None, read)
+    answers = core.requests.infer_all_now("a", None, read)
     assert answers is not None
     first, refused, unread, last = answers
     assert isinstance(first, InferResponse)
@@ -113,7 +115,7 @@ def test_requests_that_run_together(core: ServerCore, uses: Counter[str]) -> Non
 @pytest.mark.parametrize("name", ["f", "nobody", "e", "a"])
 def test_requests_that_cannot_run_together(name: str, core: ServerCore, uses: Counter[str]) -> None:
     """They are not read: each is to be asked for by itself."""
-    unread = core.infer_all_now(name, None, lambda _: pytest.fail("it was read"))
+    unread = core.requests.infer_all_now(name, None, lambda _: pytest.fail("it was read"))
     assert unread is None
     assert not uses
 
@@ -123,9 +125,9 @@ def test_uses_together_weigh_as_one_by_one(tmp_path: Path) -> None:
     weights = []
     for requests in ([[GOOD]] * 4, [[GOOD] * 4]):
         with opened(fake_core(tmp_path, FakeLoader({"a": 40}))) as core:
-            core.infer(GOOD)
+            core.requests.infer(GOOD)
             for each in requests:
-                answers = core.infer_all_now("a", None, lambda _, each=each: each)
+                answers = core.requests.infer_all_now("a", None, lambda _, each=each: each)
                 assert answers is not None
                 assert None not in answers
             residents = core._running().residency._residents

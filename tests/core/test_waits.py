@@ -138,7 +138,7 @@ class Rig:
         served = FunctionModel(
             function or self._wait, SPECS[:1], SPECS[1:], nbytes, **inside.turns(schedule)
         )
-        core.register(ModelId(name, 1), served)
+        core.models.register(ModelId(name, 1), served)
 
     def ensemble(self, name: str, *steps: str) -> None:
         (self.root / name).mkdir()
@@ -184,10 +184,10 @@ HOLDS = "holds:1 holds 50 B"
 @pytest.mark.parametrize(
     ("ask", "beside", "told"),
     [
-        (lambda core: core.infer(request("a")), no_other,
+        (lambda core: core.requests.infer(request("a")), no_other,
          f"'a' waited 50 ms for its load.*{HOLDS}"),
-        (lambda core: core.load("a"), no_other, f"a:1 waited 50 ms for room: {HOLDS}"),
-        (lambda core: core.load_all("a"), beside_another_load,
+        (lambda core: core.models.load("a"), no_other, f"a:1 waited 50 ms for room: {HOLDS}"),
+        (lambda core: core.models.load_all("a"), beside_another_load,
          f"'a', which others load too, waited 50 ms for room: {HOLDS}"),
     ],
     ids=["a request", "a load by hand", "a load that waits for another"],
@@ -203,7 +203,7 @@ def test_who_waits_for_room(rig: Rig, ask: Any, beside: Any, told: str) -> None:
         pytest.raises(WaitedTooLong, match=told),
     ):
         pool.submit(ask, core).result(30)
-    assert core.status("a").pending == 0
+    assert core.status.of("a").pending == 0
 
 
 def test_who_waits_for_room_holds_up_no_other_load(rig: Rig) -> None:
@@ -212,8 +212,8 @@ def test_who_waits_for_room_holds_up_no_other_load(rig: Rig) -> None:
     rig.serve(core, "holds", nbytes=50)
     with inside.lease(core, "holds"):
         waiting = inside.submit(core, request("a"))
-        inside.until(lambda: core.status("a").pending == 1)
-        assert core.infer(request("b")).model == ModelId("b", 1)
+        inside.until(lambda: core.status.of("a").pending == 1)
+        assert core.requests.infer(request("b")).model == ModelId("b", 1)
         assert not waiting.done()
     assert waiting.result(30).model == ModelId("a", 1)
 
@@ -223,12 +223,12 @@ def test_a_load_that_takes_long_is_waited_for_by_hand(rig: Rig, looked: threadin
     core = rig.open(wait="50ms")
     gate = rig.loader.gates["a"] = threading.Event()
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(core.load_all, "a")
+        first = pool.submit(core.models.load_all, "a")
         inside.until(lambda: rig.loader.live_nbytes == 60)
-        second = pool.submit(core.load_all, "a")
+        second = pool.submit(core.models.load_all, "a")
         assert looked.wait(30)
         with pytest.raises(WaitedTooLong):
-            core.infer(request("a"))
+            core.requests.infer(request("a"))
         gate.set()
         first.result(30)
         second.result(30)
@@ -265,20 +265,20 @@ def test_an_unload_waits_for_no_load(rig: Rig, monkeypatch: pytest.MonkeyPatch) 
     """It ends the load that goes on; the next one begins then, and is not waited for."""
     core = rig.open()
     gate = rig.loader.gates["a"] = Gate()
-    place_of, came = Replacing._place_of, threading.Semaphore(0)
+    place_of, came = Replacing._lock_of, threading.Semaphore(0)
 
     def come(self: Replacing, name: str) -> Any:
         came.release()
         return place_of(self, name)
 
-    monkeypatch.setattr(Replacing, "_place_of", come)
+    monkeypatch.setattr(Replacing, "_lock_of", come)
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(core.load_all, "a")
+        first = pool.submit(core.models.load_all, "a")
         inside.until(lambda: rig.loader.live_nbytes == 60)
         assert came.acquire(timeout=30)
-        second = pool.submit(core.load_all, "a")
+        second = pool.submit(core.models.load_all, "a")
         assert came.acquire(timeout=30)
-        unloading = pool.submit(core.unload, "a")
+        unloading = pool.submit(core.models.unload, "a")
         with pytest.raises(ModelNotReady, match="a:1 was unloaded while it was loading"):
             first.result(30)
         try:
@@ -305,7 +305,7 @@ def test_who_waits_for_a_turn(rig: Rig, clock: Clock, name: str, instances: int,
     running = [inside.submit(core, request("slow")) for _ in range(count)]
     rig.entered(count)
     waiting = inside.submit(core, to_ensemble("e") if name == "e" else request("slow"))
-    inside.until(lambda: core.status("slow").leases == count + 1)
+    inside.until(lambda: core.status.of("slow").leases == count + 1)
     if instances:
         inside.until(lambda: inside.queued(core, "slow") == 1)
     clock.now_s += 1
@@ -352,25 +352,30 @@ def test_loads_by_hand_count(rig: Rig) -> None:
     rig.serve(core, "holds", nbytes=50)
     with ThreadPoolExecutor(1) as pool:
         held = inside.lease(core, "holds")
-        loading = pool.submit(core.load, "a")
-        inside.until(lambda: core.status("a").pending == 1)
-        for wait in (core.load, core.load_all, core.pin, lambda n: core.infer(request(n))):
+        loading = pool.submit(core.models.load, "a")
+        inside.until(lambda: core.status.of("a").pending == 1)
+        for wait in (
+            core.models.load,
+            core.models.load_all,
+            core.models.pin,
+            lambda n: core.requests.infer(request(n)),
+        ):
             with pytest.raises(QueueRefused, match="1 requests wait already"):
                 wait("b")
-        core.unload("b")
+        core.models.unload("b")
         held.release()
         loading.result(30)
-    core.load("b")
+    core.models.load("b")
 
 
 def test_an_unload_finds_a_thread(rig: Rig) -> None:
     """Also while as many loads wait as may."""
     core = rig.open()
-    core.load("a")
+    core.models.load("a")
     most = core.settings.max_waiting
     for _ in range(most):
         core.soon(rig.gate.wait, waits=True)
-    core.soon(lambda: core.unload("a"), waits=True).result(30)
+    core.soon(lambda: core.models.unload("a"), waits=True).result(30)
 
 
 @pytest.mark.parametrize("asked", [request("a"), to_ensemble("e")])
@@ -384,7 +389,7 @@ def test_an_unload_ends_a_load_that_requests_wait_for(
     gate = rig.loader.gates["a"] = threading.Event()
     waiting = inside.submit(core, asked)
     inside.until(lambda: rig.loader.live_nbytes == 60)
-    core.unload("a")
+    core.models.unload("a")
     with pytest.raises(RequestStopped, match="a:1 was unloaded while the request was under way"):
         waiting.result(30)
     assert core._running().residency.books().claimed_nbytes == 0
@@ -398,10 +403,10 @@ def test_a_deadline_while_a_function_runs_on(rig: Rig, monkeypatch: pytest.Monke
     rig.serve(core, "slow")
     inside.delay_deadline(monkeypatch, lambda: rig.inside.acquire(blocking=False))
     with pytest.raises(DeadlineExceeded, match="'slow' did not answer in 50 ms"):
-        core.infer(request("slow"), timeout_s=0.05)
-    assert core.status("slow").leases == 1
+        core.requests.infer(request("slow"), timeout_s=0.05)
+    assert core.status.of("slow").leases == 1
     rig.gate.set()
-    core.unload("slow")
+    core.models.unload("slow")
 
 
 # ── no model holds up another ───────────────────────────────────────────────
@@ -413,9 +418,9 @@ def test_runs_that_do_not_end_hold_up_nobody_else(rig: Rig) -> None:
     rig.serve(core, "endless")
     endless = [inside.submit(core, request("endless")) for _ in range(64)]
     rig.entered()
-    assert core.infer(request("b")).model == ModelId("b", 1)
-    core.load("a")
-    core.unload("a")
+    assert core.requests.infer(request("b")).model == ModelId("b", 1)
+    core.models.load("a")
+    core.models.unload("a")
     assert not any(each.done() for each in endless)
 
 
@@ -431,7 +436,7 @@ def test_an_unload_ends_what_runs(
     rig.ensemble("e", "endless x=in y=out")
     endless = [inside.submit(core, asked) for _ in range(count)]
     rig.entered()
-    core.unload("endless")
+    core.models.unload("endless")
     for each in endless:
         with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
             each.result(30)
@@ -451,7 +456,9 @@ def test_an_unload_until_gone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
     inside.until(lambda: rig.loader.live_nbytes == 60)
     loading.cancel()
     with ThreadPoolExecutor(2) as pool:
-        unloading = {n: pool.submit(core.unload, n, until_gone=True) for n in ("a", "endless")}
+        unloading = {
+            n: pool.submit(core.models.unload, n, until_gone=True) for n in ("a", "endless")
+        }
         with pytest.raises(RequestStopped, match="endless:1 was unloaded while"):
             running.result(30)
         inside.until(lambda: len(core._running().loads._endless) == 2)
@@ -460,7 +467,7 @@ def test_an_unload_until_gone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None
         rig.gate.set()
         for each in unloading.values():
             each.result(30)
-    assert core.snapshot().held_nbytes == 0
+    assert core.status.snapshot().held_nbytes == 0
     inside.until(lambda: not core._running().loads._endless)  # the next unload waits for runs again
 
 
@@ -471,7 +478,7 @@ def test_runs_that_end_are_answered_before_an_unload(rig: Rig) -> None:
     running = inside.submit(core, request("slow"))
     rig.entered()
     with ThreadPoolExecutor(1) as pool:
-        unloading = pool.submit(core.unload, "slow")
+        unloading = pool.submit(core.models.unload, "slow")
         assert core.events.wait(core.events.since()[-1].number, 0.0) == ()
         rig.gate.set()
         unloading.result(30)
@@ -499,9 +506,9 @@ def in_a_thread(ask: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize(
     "asks",
     [
-        lambda core: core.infer(request("a")),
-        lambda core: in_a_task(lambda: core.infer(request("a"))),
-        lambda core: core.load("a"),
+        lambda core: core.requests.infer(request("a")),
+        lambda core: in_a_task(lambda: core.requests.infer(request("a"))),
+        lambda core: core.models.load("a"),
     ],
     ids=["infer", "in a task", "load"],
 )
@@ -517,7 +524,7 @@ def test_who_waits_for_its_own_caller_is_refused(rig: Rig, asks: Any) -> None:
         return x
 
     rig.serve(core, "asks", calls, nbytes=50)
-    core.infer(request("asks"))
+    core.requests.infer(request("asks"))
     (why,) = told
     room = "50 B of 100 B are free and 50 B may not be evicted"
     assert why.endswith(f"{room}; a budget of 110B would do")
@@ -530,17 +537,17 @@ def test_a_call_from_an_unknown_thread_ends(rig: Rig, clock: Clock) -> None:
 
     def asks(x: np.ndarray) -> np.ndarray:
         with pytest.raises(WaitedTooLong) as caught:
-            in_a_thread(lambda: core.infer(request("a")))
+            in_a_thread(lambda: core.requests.infer(request("a")))
         told.append(str(caught.value))
         return x
 
     rig.serve(core, "asks", asks, nbytes=50)
     asked = inside.submit(core, request("asks"))
-    inside.until(lambda: core.status("a").pending == 1)
+    inside.until(lambda: core.status.of("a").pending == 1)
     clock.now_s += 1
     assert asked.result(30).outputs
     assert "asks:1 holds 50 B" in told[0]
-    assert core.infer(request("a")).model == ModelId("a", 1)
+    assert core.requests.infer(request("a")).model == ModelId("a", 1)
 
 
 def test_functions_that_call_each_other_take_no_place(rig: Rig) -> None:
@@ -552,10 +559,10 @@ def test_functions_that_call_each_other_take_no_place(rig: Rig) -> None:
         if x[0] >= depth:
             return x
         more = InferRequest("deeper", {"x": Tensor.of(x + np.float32(1))})
-        return core.infer(more).outputs["y"].array
+        return core.requests.infer(more).outputs["y"].array
 
     rig.serve(core, "deeper", deeper)
-    assert core.infer(request("deeper")).outputs["y"].array.tolist() == [depth]
+    assert core.requests.infer(request("deeper")).outputs["y"].array.tolist() == [depth]
 
 
 def test_calls_of_a_function_leave_nothing_with_its_stop(rig: Rig) -> None:
@@ -567,7 +574,7 @@ def test_calls_of_a_function_leave_nothing_with_its_stop(rig: Rig) -> None:
         stop = stop_of_run()
         assert stop is not None
         for _ in range(2):
-            core.infer(request("a"))
+            core.requests.infer(request("a"))
             submit(core, request("g")).result(30)
             left.append(len(stop._callbacks))
         return x
@@ -575,7 +582,7 @@ def test_calls_of_a_function_leave_nothing_with_its_stop(rig: Rig) -> None:
     rig.gate.set()
     rig.serve(core, "g")
     rig.serve(core, "f", calls)
-    core.infer(request("f", CancellationToken()))
+    core.requests.infer(request("f", CancellationToken()))
     assert left[0] == left[1]
 
 
@@ -589,12 +596,12 @@ def test_who_waits_for_a_load_is_still_within(rig: Rig) -> None:
         return x
 
     rig.serve(core, "f", tell, 60, Schedule(1, Batching()))
-    rig.serve(core, "g", lambda x: core.infer(request("f")).outputs["y"].array)
+    rig.serve(core, "g", lambda x: core.requests.infer(request("f")).outputs["y"].array)
     with inside.lease(core, "a"):
         plain = submit(core, request("f"))
-        inside.until(lambda: core.status("f").pending == 1)
+        inside.until(lambda: core.status.of("f").pending == 1)
         asked = submit(core, request("g"))
-        inside.until(lambda: core.status("f").pending == 2)
+        inside.until(lambda: core.status.of("f").pending == 2)
     plain.result(30)
     asked.result(30)
     assert sorted(within, key=len) == [{"f"}, {"f", "g"}]
@@ -609,15 +616,15 @@ def test_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     The third settles it.
     """
     core = rig.open()
-    core.infer(request("b"))
+    core.requests.infer(request("b"))
     for count in range(1, 4):
         with monkeypatch.context() as patch:
             patch.setattr("workbench.core.inference.direct.STALL_S", -1.0)
             assert inside.run_now(core, request("b")) is not None
-        assert core.status("b").stalls == count
+        assert core.status.of("b").stalls == count
         inside.set_pace(core, "b", FixedPace(0.0))
     assert inside.run_now(core, request("b")) is None
-    assert core.infer(request("b")).model == ModelId("b", 1)
+    assert core.requests.infer(request("b")).model == ModelId("b", 1)
     told = [entry.event.model for entry in core.events.since() if entry.event.kind == "stall"]
     assert told == [ModelId("b", 1)] * 3
 
@@ -625,14 +632,14 @@ def test_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_after_a_stall(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """What just took long is not run on the spot, until runs in threads were brief."""
     core = rig.open()
-    core.infer(request("b"))
+    core.requests.infer(request("b"))
     with inside.lease(core, "b") as held:
         inside.learned(core, held).stall(4, 1.0)
     for _ in range(2):
         assert inside.run_now(core, request("b")) is None
-        core.infer(request("b"))
+        core.requests.infer(request("b"))
     for _ in range(100):
-        core.infer(request("b"))
+        core.requests.infer(request("b"))
     assert inside.run_now(core, request("b")) is not None
 
 
@@ -640,8 +647,8 @@ def test_a_long_run_in_a_thread_is_no_stall(rig: Rig, monkeypatch: pytest.Monkey
     """It holds nobody up."""
     monkeypatch.setattr("workbench.core.inference.direct.STALL_S", -1.0)
     core = rig.open()
-    core.infer(request("b"))
-    assert core.status("b").stalls == 0
+    core.requests.infer(request("b"))
+    assert core.status.of("b").stalls == 0
 
 
 def test_a_request_that_gets_no_thread_says_so(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -656,6 +663,6 @@ def test_a_request_that_gets_no_thread_says_so(rig: Rig, monkeypatch: pytest.Mon
     with monkeypatch.context() as patch:
         patch.setattr(core._running().requests.threads, "do", fail)
         with pytest.raises(ThreadsExhausted, match="no more threads now"):
-            core.infer(request("f"))
-    assert core.status("f").leases == 0
-    assert core.infer(request("f")).model == ModelId("f", 1)
+            core.requests.infer(request("f"))
+    assert core.status.of("f").leases == 0
+    assert core.requests.infer(request("f")).model == ModelId("f", 1)

@@ -89,7 +89,7 @@ def test_samples_run_in_order(core: ServerCore, folder: Path, runs: list[np.ndar
     assert is_brief(core)  # though only a request asked for it
     assert [run.shape for run in runs] == [(2, 2), (2, 2), (3, 2), (1, 2)]
     assert runs[2].tolist() == [[1.5, 2.5]] * 3
-    status = core.status("m")
+    status = core.status.of("m")
     assert (status.requests.succeeded, status.requests.failed) == (0, 0)
 
 
@@ -100,8 +100,8 @@ def test_a_sample_that_changes(core: ServerCore, folder: Path, runs: list[np.nda
     configure(folder, f'batch_size: 1 {x("""input_data_file: "pair" """)}')
     for pair in ([1, 2], [1, 2], [3, 4, 5]):
         (folder / "warmup" / "pair").write_bytes(np.array(pair[:2], np.float32).tobytes())
-        core.load("m")
-        core.load("m")
+        core.models.load("m")
+        core.models.load("m")
     assert [run.tolist() for run in runs] == [[[1, 2]], [[1, 2]], [[3, 4]]]
 
 
@@ -121,7 +121,7 @@ def test_before_it_is_ready(core: ServerCore, folder: Path, monkeypatch: Any) ->
     configure(folder, f"batch_size: 1 {x('zero_data: true')}")
     states: list[ModelState] = []
     spy(monkeypatch, lambda _: states.append(core._running().residency.state(M)))
-    assert core.load("m").state is ModelState.READY
+    assert core.models.load("m").state is ModelState.READY
     assert states == [ModelState.LOADING]
 
 
@@ -142,11 +142,11 @@ def test_a_sample_that_fails(core: ServerCore, folder: Path, sample: str, messag
     (folder / "warmup" / "short").write_bytes(b"abc")
     configure(folder, f'name: "s" batch_size: 1 {sample}')
     with pytest.raises(LoadFailed, match=f"^sample 's' of model_warmup of m:1 failed: {message}"):
-        core.load("m")
-    assert core.snapshot().models == ()
-    assert core.snapshot().held_nbytes == 0
+        core.models.load("m")
+    assert core.status.snapshot().models == ()
+    assert core.status.snapshot().held_nbytes == 0
     configure(folder)
-    assert core.load("m").state is ModelState.READY
+    assert core.models.load("m").state is ModelState.READY
 
 
 def test_a_file_that_is_too_large(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_what_it_teaches(core: ServerCore, folder: Path) -> None:
     widened(folder / "model.onnx", 2**22)
     configure(folder, f"batch_size: 1 {x('zero_data: true', '4, 1')}", batch=0)
     inside.lease(core, "m").release()
-    assert 60 * 2**20 <= core.status("m").run_nbytes < 80 * 2**20
+    assert 60 * 2**20 <= core.status.of("m").run_nbytes < 80 * 2**20
     assert not any(isinstance(e.event, MemoryDrifted) for e in core.events.since(0))
 
 
@@ -227,7 +227,7 @@ def test_an_unload_ends_it(core: ServerCore, folder: Path, monkeypatch: Any) -> 
     monkeypatch.setattr(OnnxSession, "run", slow)
     loading = core._running().residency.acquire(M, purpose=Purpose.LOAD)
     assert begun.wait(30)
-    core.unload("m")
+    core.models.unload("m")
     assert loading.exception(30) is not None
     core._running().residency.unload(M, until_gone=True).result(30)  # the engine ends its run
-    assert core.snapshot().models == ()
+    assert core.status.snapshot().models == ()

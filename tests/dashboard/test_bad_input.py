@@ -10,7 +10,7 @@ import pytest
 
 from doubles import UUIDS, ScriptedNvml
 from workbench import Workbench
-from workbench.core import lifetime
+from workbench.core import server_core
 from workbench.core.placement import Placement, place
 from workbench.dashboard.dashboard import Dashboard
 from workbench.errors import LoadFailed
@@ -129,7 +129,7 @@ def test_gpus_whose_driver_begins_to_fail(monkeypatch: pytest.MonkeyPatch) -> No
     def place_on_gpus(settings: Settings) -> tuple[Placement, ...]:
         return place(settings, lambda: Gpus(nvml, {}), lambda _: None, dict)
 
-    monkeypatch.setattr(lifetime, "place", place_on_gpus)
+    monkeypatch.setattr(server_core, "place", place_on_gpus)
     with Workbench(None, budget="64MiB", device="cuda", port=0) as server:
         server.register(echo, name="a", inputs=DECLARED, outputs=DECLARED, memory="1MiB")
         dashboard = server.dashboard()

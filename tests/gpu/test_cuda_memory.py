@@ -50,7 +50,7 @@ def device(workbench: Workbench) -> DeviceStatus:
 
 def ask(workbench: Workbench, model: str) -> None:
     """One run of a heavy model, which is its width's."""
-    width = workbench._core.signature(model).inputs["x"].shape[1]
+    width = workbench._core.status.signature(model).inputs["x"].shape[1]
     workbench.infer(model, np.ones((1, width), np.float32))
 
 
@@ -91,7 +91,7 @@ def test_no_model_is_charged_for_cuda(models: Path) -> None:
         from workbench import Workbench
 
         with Workbench({str(models)!r}, device="cuda:0", budget="700MiB") as workbench:
-            width = workbench._core.signature("heavy_0").inputs["x"].shape[1]
+            width = workbench._core.status.signature("heavy_0").inputs["x"].shape[1]
             workbench.infer("heavy_0", np.ones((1, width), np.float32))
             (device,) = workbench._core._runtime.devices
             device.watch.look()

@@ -237,7 +237,7 @@ def test_load_and_unload(fresh: Fresh) -> None:
     client.load_model("wine")
     assert (states(client), client.is_model_ready("wine")) == ({"wine:1": "READY"}, True)
     client.unload_model("wine", unload_dependents=True)
-    assert workbench._core.snapshot().held_nbytes == 0
+    assert workbench._core.status.snapshot().held_nbytes == 0
     (row,) = client.get_model_repository_index().models
     assert (row.state, row.reason) == ("UNAVAILABLE", "unloaded")
 

@@ -47,11 +47,11 @@ class Rig:
 
     @property
     def pending(self) -> int:
-        return self.core.status("b").pending
+        return self.core.status.of("b").pending
 
     @property
     def leases(self) -> int:
-        return sum(model.leases for model in self.core.snapshot().models)
+        return sum(model.leases for model in self.core.status.snapshot().models)
 
 
 @pytest.fixture

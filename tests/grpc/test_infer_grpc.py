@@ -358,7 +358,7 @@ def test_bad_requests(call: Caller, server: Workbench, case: str) -> None:
     make, told = BAD[case]
     code, details = call.refused("ModelInfer", make())
     assert (code, told in details) == (INVALID, True), details
-    assert not any(model.leases for model in server._core.snapshot().models)
+    assert not any(model.leases for model in server._core.status.snapshot().models)
 
 
 @pytest.mark.parametrize("what", ["input", "output"])

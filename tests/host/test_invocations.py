@@ -109,6 +109,6 @@ def test_a_client_that_leaves(core: ServerCore, runner: asyncio.Runner) -> None:
     connection.feed(REQUESTS["a run that takes long"])
     connection.lose()
     connection.finish()
-    while core.status("sagemaker/long").leases:  # until the thread of the run has given it back
+    while core.status.of("sagemaker/long").leases:  # until the thread of the run has given it back
         pass
     assert connection.transport.text == b""

@@ -101,9 +101,11 @@ def core(tmp_path_factory: pytest.TempPathFactory, session: Doubling) -> Iterato
     files.session = session
     given_ = {"load": "explicit", "device": "cpu", "max_request": "1MiB"}
     with opened(ServerCore(Settings.of(root, environ={}, **given_), files=files)) as core:
-        core.register(ModelId("function", 1), FunctionModel(lambda x: x, SPECS[:1], SPECS[1:]))
+        core.models.register(
+            ModelId("function", 1), FunctionModel(lambda x: x, SPECS[:1], SPECS[1:])
+        )
         for name, seconds in (("a", 0.0), ("a b", 0.0), ("long", 60.0)):
-            core.load(name)
+            core.models.load(name)
             set_pace(core, name, FixedPace(seconds))
         for name in ("a?b", "a#b"):  # as if files were called so, which not every system allows
             core._names._found[name] = {None: (ModelId("a", 1),)}
@@ -853,7 +855,7 @@ def test_a_client_that_goes_away_mid_body(
     assert connection.transport.text == b""
     assert (len(session.runs), connection.loop.tasks) == (runs, [])
     assert short_cut.state.connections == set()
-    assert core.status("a").leases == 0
+    assert core.status.of("a").leases == 0
 
 
 def test_a_client_that_goes_away_while_it_is_answered(short_cut: Server, core: ServerCore) -> None:
@@ -865,7 +867,7 @@ def test_a_client_that_goes_away_while_it_is_answered(short_cut: Server, core: S
     assert all(task.done() for task in connection.loop.tasks)  # whether or not the run is
     connection.finish()
     assert connection.transport.text == b""
-    until(lambda: core.status("long").leases == 0)
+    until(lambda: core.status.of("long").leases == 0)
 
 
 def test_what_is_answered_is_sent_before_the_end(short_cut: Server) -> None:

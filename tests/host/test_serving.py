@@ -183,12 +183,12 @@ def test_a_server_that_stops_is_not_ready(slow: Slow) -> None:
     answer = slow.ask(slow.post)
     stopped = slow.stop()
     core = slow.server._core
-    assert core.not_ready_because() == "the server is stopping"
+    assert core.status.not_ready_because() == "the server is stopping"
     slow.gate.set()
     answer.result(_PATIENCE_S)
     stopped.result(_PATIENCE_S)
     with slow.server:
-        assert core.not_ready_because() == ""
+        assert core.status.not_ready_because() == ""
 
 
 def connection_to(slow: Slow) -> http.client.HTTPConnection:

@@ -46,7 +46,7 @@ def test_the_rest_is_answered_until_an_unload_ends_them(monkeypatch: pytest.Monk
         ]
         try:
             assert begun.acquire(timeout=60)
-            until(lambda: wb._core.status("endless").leases == 2 * COUNT)
+            until(lambda: wb._core.status.of("endless").leases == 2 * COUNT)
             for path in ("/v2/health/live", "/v2/health/ready", "/v2/models/endless"):
                 assert client.get(path).status_code == 200
             for path in ("repository/models/other/unload", "repository/models/other/load"):

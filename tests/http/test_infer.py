@@ -109,9 +109,9 @@ def test_requests_that_are_alike(plane: DataPlane, headers: dict[str, str]) -> N
     alone = [sent(plane.answer_now(head, body)) for body in bodies]
     plane.answer_now(head, numbered(1))
     assert [status for status, _ in alone] == [200, 200, 200, 400, 200, 200, 200, 200]
-    counted = plane.core.status("wine").requests.succeeded
+    counted = plane.core.status.of("wine").requests.succeeded
     assert together(plane, *bodies, **headers) == alone
-    assert plane.core.status("wine").requests.succeeded == counted + 7
+    assert plane.core.status.of("wine").requests.succeeded == counted + 7
 
 
 @pytest.mark.parametrize("nbytes", [2**18 + 1, 2**20])
@@ -147,7 +147,7 @@ def test_a_model_that_is_not_loaded(core: ServerCore) -> None:
     """What would have to wait for a load is not answered now, and loads nothing."""
     plane = DataPlane(core)
     assert plane.answer_now(head_of(plane), BODY) is None
-    assert core.snapshot().models == ()
+    assert core.status.snapshot().models == ()
 
 
 def test_a_body_that_waits_for_a_load(core: ServerCore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,14 +168,14 @@ def test_errors_are_answered_now(plane: DataPlane, core: ServerCore, body: bytes
     status, told = sent(plane.answer_now(head_of(plane), body))
     assert status == 400
     assert list(json.loads(told)) == ["error"]
-    assert core.status("wine").leases == 0
+    assert core.status.of("wine").leases == 0
 
 
 def test_another_model_of_the_same_name(plane: DataPlane, core: ServerCore) -> None:
     """What is known of a request to a model is forgotten with the model."""
     head = head_of(plane)
     before = [sent(plane.answer_now(head, BODY)) for _ in range(3)]
-    core.unload("wine")
+    core.models.unload("wine")
     assert plane.answer_now(head, BODY) is None
     set_pace(core, "wine", FixedPace(0.0))
     assert [sent(plane.answer_now(head, BODY)) for _ in range(3)] == before
@@ -190,7 +190,7 @@ def test_a_failed_run_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     spec = (TensorSpec("x", "FP32", (-1,)),)
     body = b'{"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [0]}]}'
     with opened(ServerCore(Settings.of(tmp_path, environ={}, device="cpu"))) as core:
-        core.register(ModelId("f", 1), FunctionModel(fail, spec, spec))
+        core.models.register(ModelId("f", 1), FunctionModel(fail, spec, spec))
         plane = DataPlane(core)
         for headers in ([], [(b"traceparent", b"00-1-2-01")]):
             head = plane.head_of(Target("f", None), headers)

@@ -35,6 +35,7 @@ class Core:
 
     def __init__(self, *answers: object) -> None:
         self.answers = list(answers)
+        self.requests = self
 
     def infer_now(self, *_: object) -> object:
         return given(self.answers[0])
@@ -63,7 +64,7 @@ def test_several_calls() -> None:
 def test_several_calls_that_cannot_be_answered_together(answers: Exception | None) -> None:
     """Each is asked for by itself."""
     core: Any = Core("yes")
-    core.infer_all_now = lambda *_: given(answers)
+    core.requests.infer_all_now = lambda *_: given(answers)
     assert words(*answer_all_now(core, MODEL, [Call(), Call()])) == [b"yes", b"yes"]
 
 

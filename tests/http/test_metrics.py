@@ -48,7 +48,7 @@ def core(tmp_path: Path, loader: FakeLoader) -> Iterator[ServerCore]:
 
 def ask(core: ServerCore, name: str, times: int = 1) -> None:
     for _ in range(times):
-        core.infer(InferRequest(name, {"x": Tensor.of(np.zeros(2, np.float32))}))
+        core.requests.infer(InferRequest(name, {"x": Tensor.of(np.zeros(2, np.float32))}))
 
 
 def text_of(core: ServerCore) -> str:
@@ -148,7 +148,7 @@ def test_batches_and_microseconds() -> None:
 def test_failures_have_reasons(core: ServerCore) -> None:
     """A request that fails counts under one of Triton's four reasons; all four are there."""
     with pytest.raises(InvalidRequest):
-        core.infer(InferRequest("a", {}))
+        core.requests.infer(InferRequest("a", {}))
     told = of_model(text_of(core), "a")
     failures = {
         reason: told[f'nv_inference_request_failure{{reason="{reason.value}"}}']
@@ -190,7 +190,7 @@ def test_series_vanish_with_the_model(core: ServerCore) -> None:
     """Out of memory, of Triton's series a model keeps its failures only; ours stay."""
     ask(core, "a", 2)
     before = of_model(text_of(core), "a")
-    core.unload("a")
+    core.models.unload("a")
     after = of_model(text_of(core), "a")
     gone = {name.split("{")[0] for name in before.keys() - after.keys()}
     assert {name for name in before if name.startswith("nv_")} - after.keys() == gone
@@ -207,7 +207,7 @@ def test_counters_only_grow(core: ServerCore) -> None:
     for name in ("a", "b", "a", "c", "b", "a", "c"):
         ask(core, name, 2)
         with pytest.raises(InvalidRequest):
-            core.infer(InferRequest(name, {}))
+            core.requests.infer(InferRequest(name, {}))
         now = counters(text_of(core))
         assert now
         told |= {key: max(value, told.get(key, 0.0)) for key, value in now.items()}
@@ -225,15 +225,15 @@ def test_sums_go_on_without_a_model(core: ServerCore, tmp_path: Path) -> None:
         return {key: value for key, value in told.items() if key.startswith("workbench_all_")}
 
     assert sums()["workbench_all_loads_total"] == 0
-    core.add("added", tmp_path / "a")
+    core.models.add("added", tmp_path / "a")
     core._files.loader.sizes["added"] = 40  # type: ignore[union-attr]
     ask(core, "a", 2)
     ask(core, "added", 3)
     with pytest.raises(InvalidRequest):
-        core.infer(InferRequest("added", {}))
-    core.unload("added")
+        core.requests.infer(InferRequest("added", {}))
+    core.models.unload("added")
     before = sums()
-    core.remove("added")
+    core.models.remove("added")
     after = sums()
     assert not of_model(text_of(core), "added")
     assert after == before
@@ -256,7 +256,7 @@ def test_loads_are_told(core: ServerCore, loader: FakeLoader) -> None:
     with pytest.raises(MemoryExhausted):
         ask(core, "huge")
     told = of_model(text_of(core), "a")
-    load_statistics = core.status("a").load_statistics
+    load_statistics = core.status.of("a").load_statistics
     assert told["workbench_model_loads_total"] == 1
     assert told["workbench_model_load_seconds_total"] == load_statistics.load_s > 0
     assert told["workbench_model_load_failures_total"] == 1
@@ -269,7 +269,7 @@ def test_loads_are_told(core: ServerCore, loader: FakeLoader) -> None:
 def test_one_state_is_1(core: ServerCore) -> None:
     """Of a model's states, the one it is in is 1 and the others are 0."""
     ask(core, "a")
-    core.unload("a")
+    core.models.unload("a")
     ask(core, "b")
     for name, wanted in (("a", ModelState.UNAVAILABLE), ("b", ModelState.READY)):
         told = of_model(text_of(core), name)

@@ -179,7 +179,7 @@ def test_nothing_is_kept_of_it(
         triton.unload_model(name)
     with pytest.raises(InferenceServerException):
         triton.load_model("wrong", config="{}", files={"file:1/model.onnx": b"nonsense"})
-    assert [status.id.name for status in served._core.counted().models] == ["m"]
+    assert [status.id.name for status in served._core.status.counted().models] == ["m"]
     metrics = httpx.get(f"{served.url}/metrics").text
     assert 'model="m"' in metrics
     assert 'model="new"' not in metrics
@@ -237,20 +237,20 @@ def test_its_files_go_though_an_ensemble_used_it(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     for _ in range(2):
-        served._core.load_all("m", "{}", {"5/model.onnx": spare})
-        served._core.load_all("e")
-        served._core.unload("e")
-    served._core.unload("m")
+        served._core.models.load_all("m", "{}", {"5/model.onnx": spare})
+        served._core.models.load_all("e")
+        served._core.models.unload("e")
+    served._core.models.unload("m")
     until(lambda: not list((tmp_path / "temporary").iterdir()))
 
 
 def test_a_load_that_began_keeps_its_files(served: Workbench, spare: bytes) -> None:
     """The files stay where a load has yet to read them, also if others replace them meanwhile."""
-    served._core.load_all("m", "{}", {"1/model.onnx": spare})
+    served._core.models.load_all("m", "{}", {"1/model.onnx": spare})
     sources, model = served._core._running().sources, ModelId("m", 1)
     with lease(served._core, "m"):  # the end of the first load would drop what is kept for another
         sources.estimate(model)
-        served._core.load_all("m", "{}", {"2/model.onnx": spare})
+        served._core.models.load_all("m", "{}", {"2/model.onnx": spare})
         sources.load(model, CancellationToken()).close()
 
 
@@ -272,7 +272,7 @@ def test_files_of_an_evicted_model(root: Path, spare: bytes) -> None:
         InferenceServerClient(served.url.removeprefix("http://")) as client,
     ):
         client.load_model("new", config="{}", files={"file:1/model.onnx": spare})
-        (future,) = served._core._running().residency.make_room(served._core.resolve("m"), 1)
+        (future,) = served._core._running().residency.make_room(served._core.status.resolve("m"), 1)
         future.result(30)
         assert index_of(client)["new", "1"] == "UNAVAILABLE"
         assert factor_of(client, "new") == 7.0
@@ -392,7 +392,7 @@ def test_names_that_cannot_be(served: Workbench, name: str, spare: bytes) -> Non
     parameters = {"config": "{}", "file:1/model.onnx": base64.b64encode(spare).decode()}
     url = f"{served.url}/v2/repository/models/{name}/load"
     assert httpx.post(url, json={"parameters": parameters}).status_code in {400, 404}
-    assert len(served._core.names()) == 1
+    assert len(served._core.status.names()) == 1
 
 
 def test_a_function_has_none(served: Workbench) -> None:

@@ -245,8 +245,8 @@ def test_the_dashboard_outlives_interrupts(kernel: Kernel) -> None:
     assert is_live(url)
     assert (
         kernel.run(
-            "print(board._feed._thread.is_alive(), not wb._core.snapshot().models or "
-            "max(m.leases for m in wb._core.snapshot().models))"
+            "print(board._feed._thread.is_alive(), not wb._core.status.snapshot().models or "
+            "max(m.leases for m in wb._core.status.snapshot().models))"
         ).split()[0]
         == "True"
     )

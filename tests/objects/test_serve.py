@@ -95,7 +95,7 @@ def test_an_onnx_file_is_served_as_it_is(wb: Workbench, sample_models: Path) -> 
         repr(served)
         == "numbers: the ONNX file; pixels FP32 [-1, 64] -> probabilities FP32 [-1, 10]"
     )
-    assert wb._core.source("numbers").origin == sample_models / "digits" / "1" / "model.onnx"
+    assert wb._core.status.source("numbers").origin == sample_models / "digits" / "1" / "model.onnx"
     wb.unregister("numbers")
     assert (sample_models / "digits" / "1" / "model.onnx").exists()
 

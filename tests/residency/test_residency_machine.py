@@ -52,6 +52,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         self.leases: list[Lease] = []
         self.calls: list[tuple[Lease, Future[Lease]]] = []  # what runs wait for
         self.hops: list[tuple[Lease, Future[Lease]]] = []  # the same, from unknown threads
+        self.coming: list[Future[Lease]] = []  # of next editions
         self.pinned: set[ModelId] = set()
         self.ever_pinned = self.ever_grew = self.ever_resized = False
         self.most = [(budget, budget) for budget in BUDGETS]  # what may be held, and claimed
@@ -147,12 +148,21 @@ class ResidencyMachine(RuleBasedStateMachine):
     @rule(model=MODELS)
     def unload(self, model: ModelId) -> None:
         self.pinned.discard(model)
-        self.unloading.append(self.residency.unload(model))
+        now = self.residency.snapshot()
+        editions = {each for each in (*now.residents, *now.pending) if each.plain == model}
+        self.unloading.extend(map(self.residency.unload, sorted(editions) or [model]))
+        self.residency.pin(model, pinned=False)
 
     @rule(model=MODELS)
     def remove(self, model: ModelId) -> None:
         self.unload(model)
         self.residency.removed(model.name)
+
+    @rule(model=MODELS)
+    def replace(self, model: ModelId) -> None:
+        """The files of a loaded model have changed: its next edition is to answer."""
+        if self.residency.session(model) is not None:
+            self.coming.append(self.residency.acquire_next(model, ()))
 
     @rule(model=MODELS, pinned=st.booleans())
     def pin(self, model: ModelId, pinned: bool) -> None:
@@ -238,7 +248,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         for device in self.devices:
             totals = dict(device.nbytes)
             for resident in device.residents:
-                assert resident.pinned == (resident.id in self.pinned)
+                assert resident.pinned == (resident.id.plain in self.pinned)
                 device.recount(resident)
             residents = list(device.residents)
             for kind, nbytes in totals.items():
@@ -247,6 +257,16 @@ class ResidencyMachine(RuleBasedStateMachine):
             assert totals[Kind.NONE] == 0
             assert device.held_nbytes == sum(r.held_nbytes for r in residents)
             assert device.coming == sum(r.phase in COMING for r in residents)
+
+    @invariant()
+    def next_editions_succeed(self) -> None:
+        """What was loaded beside a model answers from then on, unless another one does already."""
+        for future in [future for future in self.coming if future.done()]:
+            self.coming.remove(future)
+            if future.exception() is None:
+                lease = future.result()
+                self.leases.append(lease)
+                self.residency.succeed(lease.model, "replaced")
 
     @invariant()
     def leases_are_live(self) -> None:
@@ -278,17 +298,20 @@ class ResidencyMachine(RuleBasedStateMachine):
         """No pinned model is chosen to make room."""
         for entry in self.log.since(self.told):
             self.told = entry.number
-            if isinstance(entry.event, ModelUnloading) and entry.event.reason != "unloaded by hand":
+            asked = ("unloaded by hand", "replaced")
+            if isinstance(entry.event, ModelUnloading) and entry.event.reason not in asked:
                 anew = "loaded anew" in entry.event.reason
-                assert anew or entry.event.model not in self.pinned
+                assert anew or entry.event.model.plain not in self.pinned
 
     def finish(self) -> None:
         """All work is done, and all leases end but those of runs that wait."""
+        self.next_editions_succeed()
         self.leases_are_live()
         while self.jobs or self.leases:
             while self.leases:
                 self.leases.pop().release()
             self.jobs.run_all()
+            self.next_editions_succeed()
             self.leases_are_live()
 
     def teardown(self) -> None:
@@ -298,7 +321,7 @@ class ResidencyMachine(RuleBasedStateMachine):
         for _, hop in tuple(self.hops):
             abandon(hop)
         self.finish()
-        for future in [*self.waiting, *self.unloading]:
+        for future in [*self.waiting, *self.coming, *self.unloading]:
             assert future.done()
         assert not self.calls
         assert not self.hops

@@ -50,7 +50,7 @@ class Rig:
 
         specs, most = (ROWS, 8) if schedule else (SPECS, 0)
         model = FunctionModel(double, specs[:1], specs[1:], 0, most, **inside.turns(schedule))
-        self.core.register(ModelId(name, 1), model)
+        self.core.models.register(ModelId(name, 1), model)
 
     async def entered(self, count: int = 1) -> None:
         for _ in range(count):
@@ -62,7 +62,7 @@ class Rig:
             await asyncio.sleep(0)
 
     def leases(self) -> int:
-        return sum(model.leases for model in self.core.snapshot().models)
+        return sum(model.leases for model in self.core.status.snapshot().models)
 
 
 class RefusedError(Exception):

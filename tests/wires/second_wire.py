@@ -28,8 +28,12 @@ class LineServer:
         self._core = core
         self._verbs: dict[str, Callable[[Message], Awaitable[Any]]] = {
             "infer": self._infer,
-            "load": lambda asked: self._soon(partial(core.load_all, asked["model"]), waits=True),
-            "unload": lambda asked: self._soon(partial(core.unload, asked["model"]), waits=True),
+            "load": lambda asked: self._soon(
+                partial(core.models.load_all, asked["model"]), waits=True
+            ),
+            "unload": lambda asked: self._soon(
+                partial(core.models.unload, asked["model"]), waits=True
+            ),
             "index": lambda _: self._soon(self._index),
             "events": lambda asked: self._soon(partial(self._events, asked.get("after", 0))),
         }
@@ -71,14 +75,14 @@ class LineServer:
             inputs = {name: Tensor.of(array) for name, array in arrays.items()}
             return InferRequest(asked["model"], inputs, asked.get("version"))
 
-        response = self._core.infer_now(asked["model"], asked.get("version"), read)
+        response = self._core.requests.infer_now(asked["model"], asked.get("version"), read)
         if response is not None:
             return _write(response)
-        future = self._core.start(asked["model"], asked.get("version"), read, write=_write)
+        future = self._core.requests.start(asked["model"], asked.get("version"), read, write=_write)
         return await asyncio.wrap_future(future)
 
     def _index(self) -> Any:
-        return [[row.id.name, row.id.version, row.state.value] for row in self._core.index()]
+        return [[row.id.name, row.id.version, row.state.value] for row in self._core.status.index()]
 
     def _events(self, after: int) -> Any:
         return [[each.number, each.event.kind] for each in self._core.events.since(after)]

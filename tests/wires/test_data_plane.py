@@ -94,7 +94,7 @@ def test_a_client_that_goes_away(rig: Rig, play: Play, schedule: Schedule | None
 
     play(case)
     if schedule:
-        assert rig.core.status("f").requests.failures == {FailureReason.CANCELED: 2}
+        assert rig.core.status.of("f").requests.failures == {FailureReason.CANCELED: 2}
 
 
 @pytest.mark.usefixtures("no_grace")
@@ -106,7 +106,7 @@ def test_a_client_that_goes_away_while_its_model_loads(rig: Rig, play: Play) -> 
         gone = await wire.ask("a", [1])
         await rig.until(lambda: rig.core.events.since()[-1].event.kind == "loading")
         gone.hang_up()
-        await rig.until(lambda: rig.core.status("a").pending == 0)
+        await rig.until(lambda: rig.core.status.of("a").pending == 0)
         gate.set()
         assert await answer(wire, "a", [1]) == [1.0]
 

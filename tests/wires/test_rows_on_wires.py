@@ -68,7 +68,7 @@ class Server:
             "one": FunctionModel(lambda X: X, (one,), (only,), columns=("age",)),  # noqa: N803
         }
         for name, model in models.items():
-            wb._core.call(wb._core.register, ModelId(name, 1), model)
+            wb._core.call(wb._core.models.register, ModelId(name, 1), model)
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +366,7 @@ def test_a_model_with_other_columns_meanwhile(server: Server) -> None:
     spec = TensorSpec("X", "FP64", (-1, 2))
     for names in (("a", "b"), ("b", "a"), ("b", "c")):
         model = FunctionModel(lambda X: X, (spec,), (spec,), columns=names)  # noqa: N803
-        server.wb._core.call(server.wb._core.register, ModelId("changed", 1), model)
+        server.wb._core.call(server.wb._core.models.register, ModelId("changed", 1), model)
         given = {"a": [1.0], "b": [2.0], "c": [3.0]}
         if names == ("b", "c"):
             with pytest.raises(

@@ -53,7 +53,7 @@ class Starter:
             self.start(owner)
             return owner
         before = cells.earlier(owner, cell)
-        settings, functions = self._serving.settings, self._serving.core.functions()
+        settings, functions = self._serving.settings, self._serving.core.status.functions()
         if before is not None and before.settings == settings and not functions:
             age = show_age(before.uptime_s)
             print(f"already running at {before.link} for {age}")  # noqa: T201

@@ -88,7 +88,7 @@ class Workbench(Asks):
         def __getattr__(self, name: str) -> Any:
             if hasattr(type(self), name) or name.startswith("_"):
                 return object.__getattribute__(self, name)  # raises what it raised before
-            raise AttributeUnknown(missing(name, dir(self), self._core.names()))
+            raise AttributeUnknown(missing(name, dir(self), self._core.status.names()))
 
     # ── the server ──
 
@@ -450,14 +450,16 @@ class Workbench(Asks):
             with Progress() as progress:
                 show = partial(show_load, progress, core, model)
                 if not is_given:
-                    status = self._call(model, core.load, model, version, stop, meanwhile=show)
+                    status = self._call(
+                        model, core.models.load, model, version, stop, meanwhile=show
+                    )
                     return self._model(status)
                 given = config_text(config), file_contents(files)
-                self._call(model, core.load_all, model, *given, meanwhile=show)
+                self._call(model, core.models.load_all, model, *given, meanwhile=show)
         except KeyboardInterrupt:
             core.give_up(stop, RequestStopped("interrupted"))
             raise
-        return self._model(core.call(core.status, model))
+        return self._model(core.call(core.status.of, model))
 
     def _call(
         self,
@@ -483,31 +485,31 @@ class Workbench(Asks):
         the files of the model are gone.
         """
         check_model(model, version)
-        unload = partial(self._core.unload, model, version, dependents=dependents)
+        unload = partial(self._core.models.unload, model, version, dependents=dependents)
         self._call(model, unload)
         if model not in self.names:
             return None
-        return self._model(self._call(model, self._core.status, model, version))
+        return self._model(self._call(model, self._core.status.of, model, version))
 
     def pin(self, model: str, version: int | None = None) -> Model:
         """Load *model* and never evict it. Raises as ``infer`` does."""
         check_model(model, version)
-        return self._model(self._call(model, self._core.pin, model, version))
+        return self._model(self._call(model, self._core.models.pin, model, version))
 
     def unpin(self, model: str, version: int | None = None) -> Model:
         """Allow the eviction of *model* again. Raises ``ModelNotFound``."""
         check_model(model, version)
-        return self._model(self._call(model, self._core.unpin, model, version))
+        return self._model(self._call(model, self._core.models.unpin, model, version))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all models, loaded or not."""
-        return self._core.call(self._core.names)
+        return self._core.call(self._core.status.names)
 
     @property
     def models(self) -> ModelList:
         """Every model of the repository and every function, loaded or not."""
-        return ModelList(map(self._model, self._core.call(self._core.index)))
+        return ModelList(map(self._model, self._core.call(self._core.status.index)))
 
     def _model(self, status: ModelStatus) -> Model:
         return Model.of(status, self._signature)
@@ -515,7 +517,7 @@ class Workbench(Asks):
     def _signature(self, model: ModelId) -> Signature | None:
         try:
             core = self._core
-            return core.call(core.signature, model.name, model.version or None)
+            return core.call(core.status.signature, model.name, model.version or None)
         except WorkbenchError:  # it is broken, and its state says why
             return None
 
@@ -566,7 +568,7 @@ class Workbench(Asks):
 
     def snapshot(self) -> Status:
         """The device, the books and the models in memory, now. Raises ``ServerNotRunning``."""
-        return Status.of(self._core.call(self._core.snapshot))
+        return Status.of(self._core.call(self._core.status.snapshot))
 
     @property
     def events(self) -> EventList:
@@ -603,7 +605,7 @@ class Workbench(Asks):
 
         numbers = {}
         if self.is_running:
-            models = self._core.call(self._core.counted).models
+            models = self._core.call(self._core.status.counted).models
             numbers = {model.id: model.load_statistics.number for model in models}
         return memory_figure(self.events, self._serving.budget_nbytes, now_s, numbers)
 

@@ -135,7 +135,7 @@ def card_of(
     Raises ``ServerNotRunning``, and ``ModelNotFound`` if the model is gone by now.
     """
     try:
-        status, signature = core.status(name), core.signature(name)
+        status, signature = core.status.of(name), core.status.signature(name)
         config = model_config(core, name, None)
     except LoadFailed as error:
         return CardValues(broken_status(name, str(error)))
@@ -188,7 +188,7 @@ def request_of(
 
 def _estimate_nbytes(core: ServerCore, name: str) -> int:
     try:
-        return core.estimate(name).nbytes
+        return core.models.estimate(name).nbytes
     except WorkbenchError:  # a part of an ensemble is missing, and the card says so elsewhere
         return 0
 

@@ -51,7 +51,7 @@ class Question:
 
         def request(describe: Describe) -> InferRequest:
             signature = describe()
-            named = core.resolve(self.model, self.version)
+            named = core.status.resolve(self.model, self.version)
             tensors = tensors_of(named, signature, self.inputs)
             return InferRequest(self.model, tensors, self.version, outputs)
 
@@ -63,9 +63,11 @@ class Question:
 
 
 def ask(core: ServerCore, question: Question) -> Array | Outputs:
-    """The answer. Raises as ``ServerCore.ask``."""
+    """The answer. Raises as ``CoreRequests.ask``."""
     read = question.read(core)
-    response = core.ask(question.model, question.version, read, timeout_s=question.timeout_s)
+    response = core.requests.ask(
+        question.model, question.version, read, timeout_s=question.timeout_s
+    )
     return question.write(response)
 
 
@@ -82,7 +84,9 @@ async def ask_async(core: ServerCore, question: Question) -> Array | Outputs:
             ended.set_result(begun)
 
     def begin() -> None:
-        begun = core.start(question.model, question.version, read, stop, write=question.write)
+        begun = core.requests.start(
+            question.model, question.version, read, stop, write=question.write
+        )
         begun.add_done_callback(partial(_in_loop, loop, end))
 
     try:
@@ -119,7 +123,7 @@ def answers(core: ServerCore, question: Question) -> Iterator[Array | Outputs]:
 
     def begin() -> AnswerStream[Array | Outputs]:
         read = question.read(core)
-        return core.stream(question.model, question.version, read, stop, write=write)
+        return core.requests.stream(question.model, question.version, read, stop, write=write)
 
     try:
         stream = core.call(begin)

@@ -34,10 +34,10 @@ class Session:
     what its first runs keep; *unsure_nbytes*: what it may hold beside that. *origin*: sessions of
     equal origins give equal answers. *steady*: the time of a run depends on the shapes of the
     inputs only. *may_call*: it may request other models while it runs. *recovers*: it still runs
-    after a run that had too little memory. *divisible*: it may run on a part of a request first, to
-    learn what a run takes. *schedule*: how the core runs its requests; without one each runs at
-    once. *alike*: see ``FunctionModel``. *parts*: the models of an ensemble, by name and version
-    (``None``: the latest). The core sets *runner*, which runs the requests, and *loaded_from*, its
+    after a run that had too little memory. *divisible*: small inputs of zeros cannot break it.
+    *schedule*: how the core runs its requests; without one each runs at once. *alike*: see
+    ``FunctionModel``. *parts*: the models of an ensemble, by name and version (``None``: the
+    latest). The core sets *runner*, which runs the requests, and *loaded_from*, its
     ``ModelSource``, when the model becomes READY.
     """
 

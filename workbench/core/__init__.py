@@ -1,8 +1,8 @@
 """The server without its protocols."""
 
-from workbench.core.core import ServerCore
 from workbench.core.inference.runner import AnyRequest, Describe, Read, Soon
 from workbench.core.inference.stream import AnswerStream
+from workbench.core.server_core import ServerCore
 from workbench.core.status.snapshot import DeviceStatus, ModelStatus, Snapshot
 
 __all__ = [

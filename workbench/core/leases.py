@@ -12,9 +12,7 @@ from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.errors import ModelNotReady
 from workbench.model import ModelId, ModelState
-from workbench.residency import Lease, Residency, abandon
-
-REPLACED = "replaced by what its files are now"
+from workbench.residency import Lease, Residency
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ class Leases:
         parents: tuple[ModelId, ...] = (),
         counted: tuple[ModelId, ...] = (),
     ) -> Future[Lease]:
-        """The lease on all models that *find* returns: the editions that answer requests now.
+        """The lease on all models that *find* returns.
 
         *parents* and *counted* as for ``Residency.acquire``. Raises ``ModelNotReady``, and as
         *find* does; the future raises ``MemoryExhausted`` and ``LoadFailed``.
@@ -63,19 +61,8 @@ class Leases:
                 ready.set_result(lease)
                 return ready
             if self.on_demand:
-                asked = residency.acquire(*models, parents=parents, counted=counted)
-                try:
-                    now = find()
-                except BaseException:
-                    abandon(asked)
-                    raise
-                if now == models:
-                    return asked
-                abandon(asked)  # an edition was replaced just now: do not load the old one
-                for model in set(models).difference(now):
-                    residency.unload(model, REPLACED)
-            elif find() == models:
-                self._refuse_absent(models)
+                return residency.acquire(*models, parents=parents, counted=counted)
+            self._refuse_absent(models)  # else they came just now
 
     def acquire_by_name(self, name: str, version: int | None, runs: Runs) -> Future[Lease]:
         """The lease on the model called *name*; if it is refused, *runs* counts that.
@@ -84,7 +71,7 @@ class Leases:
         """
         names, began_s = self.names, time.perf_counter()
         model = names.find(name, version)
-        asked = self.acquire(lambda: (names.current(model),), runs.kept)
+        asked = self.acquire(lambda: (model,), runs.kept)
         asked.add_done_callback(partial(runs.count_refusal, model, began_s))
         return asked
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from workbench.errors import LoadFailed, ModelNotFound, RepositoryError
-from workbench.model import ModelId, drop_name
+from workbench.model import ModelId
 from workbench.repository import ModelRepository
 
 _Versions = tuple[ModelId, ...]
@@ -18,9 +16,8 @@ _NONE: dict[int | None, _Versions] = {}
 class Names:
     """Looks names up in *repository* and remembers the results; thread-safe.
 
-    A model whose files change gets a new edition; this knows which edition answers. *default*
-    chooses the version for requests that name none; *loaded* gives the READY versions of a name.
-    Both work with versions in descending order.
+    *default* chooses the version for requests that name none; *loaded* gives the READY versions of
+    a name. Both work with versions in descending order.
     """
 
     def __init__(
@@ -33,9 +30,6 @@ class Names:
         self._loaded = loaded
         self._repository = repository
         self._found: dict[str, dict[int | None, _Versions]] = {}
-        self._editions: dict[ModelId, int] = {}  # the editions that answer
-        self._last: Counter[ModelId] = Counter()  # the last editions that were made
-        self._lock = threading.Lock()
 
     def one_look(self) -> AbstractContextManager[object]:
         return self._repository.one_look()
@@ -63,8 +57,6 @@ class Names:
                     self._found.pop(name, None)
                 raise
             found[version] = models
-            while (now := tuple(map(self.current, models))) != models:  # it was replaced just now
-                models = found[version] = now
             model = self.default(models)
         return model
 
@@ -89,34 +81,8 @@ class Names:
         """All versions that may answer, the highest first."""
         found = self._repository.find(name)
         versions = reversed(found.versions) if version is None else (version,)
-        return tuple(self.current(found.source(each).id) for each in versions)
+        return tuple(found.source(each).id for each in versions)
 
     def forget(self, name: str) -> None:
         """Read the folder of *name* again the next time."""
         self._found.pop(name, None)
-
-    # ── editions ──
-
-    def next(self, model: ModelId) -> ModelId:
-        """A new edition of *model*."""
-        with self._lock:
-            self._last[model.plain] += 1
-            return model._replace(edition=self._last[model.plain])
-
-    def removed(self, name: str) -> None:
-        """Forget the editions of *name*, none of which is in memory: they begin anew."""
-        with self._lock:
-            drop_name(self._editions, name)
-            drop_name(self._last, name)
-
-    def current(self, model: ModelId) -> ModelId:
-        """The edition of *model* that answers requests."""
-        edition = self._editions.get(model.plain, 0)
-        return model if model.edition == edition else model._replace(edition=edition)
-
-    def succeed(self, edition: ModelId) -> None:
-        """From now on *edition* answers requests."""
-        self._editions[edition.plain] = edition.edition
-        found = self._found.get(edition.name, {})
-        for version, models in list(found.items()):
-            found[version] = tuple(edition if m.plain == edition.plain else m for m in models)

@@ -33,8 +33,7 @@ from workbench.core.lifecycle.work import ThreadedWork
 from workbench.core.names import Names
 from workbench.core.placement import Placement, budget_nbytes
 from workbench.core.records import Records
-from workbench.core.room import RunRoom
-from workbench.core.run_memory import RunMemory
+from workbench.core.run_memory import RunMemory, RunRoom
 from workbench.core.runs import Runs
 from workbench.errors import ServerNotRunning, ThreadsExhausted, WorkbenchError
 from workbench.events import DeviceChosen
@@ -139,7 +138,6 @@ class Runtime:
             ],
             POLICIES[settings.evict],
             records.telemetry,
-            placed=settings.placed,
             clock=clock,
         )
         self.devices = tuple(
@@ -173,7 +171,7 @@ class Runtime:
             runs,
             self.run_memory,
             self.requests.under_way,
-            Pins(self.residency, names),
+            Pins(self.residency),
             gone=self._gone,
             wait_s=settings.wait,
         )
@@ -229,7 +227,6 @@ class Runtime:
         """Drop what is known of the models called *name*, which are no longer served."""
         self.sources.removed(name)
         self.residency.removed(name)
-        self.loads.removed(name)
 
     def _gone(self, name: str) -> None:
         """As ``removed``, and drop the statistics: clients may bring new names without end."""
@@ -299,7 +296,7 @@ class Runtime:
     def inspected(self, name: str, version: int | None) -> Session | Inspection:
         """The loaded session, or else what the model's files say. Raises as ``Names.find`` does."""
         model = self._names.find(name, version)
-        session = self.residency.session(self._names.current(model))
+        session = self.residency.session(model)
         if session is not None:
             return session
         source, backend = self.sources.find(model)

@@ -85,7 +85,7 @@ class Dashboard:
         self._names: tuple[str, ...] = ()
         self._broken: dict[str, ModelStatus] = {}  # by name, of those that nobody asked for yet
         self._names_until_s = 0.0  # when they are read again, of ``time.monotonic``
-        self._snapshot = core().counted()
+        self._snapshot = core().status.counted()
         self._history.add(self._snapshot, core().events.since())
         self._results: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._executor = ThreadPoolExecutor(_THREADS, "workbench-dashboard-order")
@@ -172,7 +172,7 @@ class Dashboard:
         self._take_results()
         failure = ""
         if self._server.is_running:
-            failure = self._safely(partial(self._read, whole))
+            failure = self._safely(self._read)
         elif not self._stopped:
             self._stopped = f"stopped at {clock_time(time.time())}"
         if whole:
@@ -186,12 +186,11 @@ class Dashboard:
 
     def _mark(self) -> tuple[Hashable, float]:
         core = self._core()
-        return (self._server.is_running, core.mark), core.last_answer_s
+        return (self._server.is_running, core.status.mark), core.status.last_answer_s
 
-    def _read(self, whole: bool = True) -> str:
+    def _read(self) -> str:
         since_s = self._snapshot.at_s - _LATE_S
-        known = None if whole else self._core().after(self._snapshot, since_s)
-        self._snapshot = known or self._core().glance(
+        self._snapshot = self._core().status.glance(
             board.MODELS,
             chosen=self._controls.chosen,
             since_s=since_s,
@@ -259,7 +258,7 @@ class Dashboard:
         if time.monotonic() >= self._names_until_s:
             names = self._server.names  # lists the folders of the repository
             known, self._names = {*self._names}, names
-            fresh = self._core().broken([name for name in names if name not in known])
+            fresh = self._core().status.broken([name for name in names if name not in known])
             self._broken = {n: m for n, m in (self._broken | fresh).items() if n in names}
             self._names_until_s = time.monotonic() + IDLE_S
         devices = self._snapshot.devices
@@ -320,7 +319,7 @@ class Dashboard:
 
     def _choose(self, model: str) -> None:
         def fill() -> None:
-            text = playground.example(self._core().signature(model))
+            text = playground.example(self._core().status.signature(model))
             self._later(lambda: self._controls.fill(text))
 
         self._order(f"there is no example request for {model}", fill, quiet=True)

@@ -88,12 +88,12 @@ def _status(core: ServerCore, model: str) -> int:
     """The status of *model*; of the server if it is ``""``."""
     try:
         if model:
-            core.check_ready(model)
+            core.status.check_ready(model)
     except ModelNotFound:
         return _SERVICE_UNKNOWN
     except WorkbenchError:
         return _NOT_SERVING
-    return _SERVING if core.is_ready else _NOT_SERVING
+    return _SERVING if core.status.is_ready else _NOT_SERVING
 
 
 def reflection(services: Iterable[Service], core: ServerCore) -> tuple[Service, ...]:

@@ -69,7 +69,7 @@ class V2:
     def service(self) -> Service:
         answers: dict[str, Handler] = {
             "ServerLive": lambda *_: {"live": True},
-            "ServerReady": lambda *_: {"ready": self._core.is_ready},
+            "ServerReady": lambda *_: {"ready": self._core.status.is_ready},
             "ServerMetadata": lambda *_: metadata.server_metadata(self._core),
             "ModelReady": self._model_ready,
             "ModelMetadata": self._metadata,
@@ -101,7 +101,7 @@ class V2:
     def _model_ready(self, asked: Any, call: Rpc) -> Any:
         name, version = self._target(asked, call)
         try:
-            self._core.check_ready(name, version)
+            self._core.status.check_ready(name, version)
         except (ModelNotReady, ModelNotFound, VersionNotFound):
             return {"ready": False}
         return {"ready": True}
@@ -158,7 +158,7 @@ class V2:
         response = self._answer_now(asked, call)
         if response is not None:
             return response
-        future = self._core.start(
+        future = self._core.requests.start(
             asked.name, asked.version, asked.read, write=lambda response: response, **_sized(data)
         )
         return call.wait(future)
@@ -172,7 +172,9 @@ class V2:
         if not self._functions and self._calls_function(asked):
             raise closed("functions")
         if asked.functions:  # otherwise checked where the request waits for its model
-            response = self._core.infer_now(asked.name, asked.version, asked.read, _LONGEST_S)
+            response = self._core.requests.infer_now(
+                asked.name, asked.version, asked.read, _LONGEST_S
+            )
             if response is not None:
                 return response
         asked.headers = call.metadata
@@ -181,7 +183,7 @@ class V2:
     def _calls_function(self, asked: InferMessage) -> bool:
         """Whether the model that is *asked* for is a function; checked again where it runs."""
         try:
-            return self._core.calls_function(asked.name, asked.version)
+            return self._core.status.calls_function(asked.name, asked.version)
         except WorkbenchError:  # the request reports it
             return False
 
@@ -226,7 +228,9 @@ class V2:
                 return None
             return asked.encode_in_stream(response)
 
-        return self._core.stream(asked.name, asked.version, asked.read, write=write, **_sized(data))
+        return self._core.requests.stream(
+            asked.name, asked.version, asked.read, write=write, **_sized(data)
+        )
 
 
 _IDS = ("mm-model-id", "mm-model-id-bin")  # of ModelMesh; what is not ASCII comes in the latter

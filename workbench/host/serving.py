@@ -95,7 +95,7 @@ class Serving:
             self.core.open(listen)
             self._listed = announce(http.url, self.token)
             self._started_s = time.monotonic()
-            self.budget_nbytes = self.core.snapshot().budget_nbytes
+            self.budget_nbytes = self.core.status.snapshot().budget_nbytes
             self.core.events.append(ServerStarted(http.url))
 
     def stop(self, timeout_s: float | None = None) -> None:
@@ -146,8 +146,8 @@ class Serving:
             changed = changed.changed(grpc_port=self.grpc_url.rpartition(":")[2])
         token = token_for(changed, self.made_token)
         core = ServerCore(changed, records=self.core.records)
-        for model, function in self.core.functions().items():
-            core.register(model, function)
+        for model, function in self.core.status.functions().items():
+            core.models.register(model, function)
         core.choose_devices()
         check_grpc_port(changed, {each.url.rpartition(":")[2] for each in self._listeners[1:]})
         kept = self._listeners[0].duplicate_socket() if self._listeners else None
@@ -187,7 +187,7 @@ class Serving:
             self.settings = changed
             self.budget_nbytes = self.core.budget_nbytes or self.budget_nbytes
             if self.is_running:
-                self.budget_nbytes = self.core.snapshot().budget_nbytes
+                self.budget_nbytes = self.core.status.snapshot().budget_nbytes
 
     @property
     def is_running(self) -> bool:

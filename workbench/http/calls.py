@@ -115,7 +115,7 @@ async def authorize_run(
     if call.functions:
         return
     try:
-        calls = await in_thread(core, partial(core.calls_function, name, version))
+        calls = await in_thread(core, partial(core.status.calls_function, name, version))
     except WorkbenchError:  # whoever runs it reports that
         return
     if calls:

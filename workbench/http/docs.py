@@ -77,7 +77,7 @@ def _asset(name: str, media: str, served: _Served, call: HttpCall) -> Reply:
 
 def _model_page(served: _Served, call: HttpCall) -> Reply:
     """The page of a model. Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``."""
-    served.core.resolve(call.name, call.version)
+    served.core.status.resolve(call.name, call.version)
     return _page(served, call)
 
 
@@ -86,16 +86,18 @@ def _model_document(served: _Served, call: HttpCall) -> Reply:
     from workbench.http.openapi.document import document_of_model
 
     name, version = call.name, call.version
-    model = served.core.metadata(name, version)
+    model = served.core.status.metadata(name, version)
     return v2.json(document_of_model(served.groups, model, version))
 
 
 def _models(core: ServerCore) -> Iterator[ModelMetadata]:
     """Inputs and outputs of some models, those in memory first; broken ones are left out."""
-    here = [model.id.name for model in core.snapshot().models if model.state is ModelState.READY]
-    for name in islice(dict.fromkeys((*here, *core.names())), _LOOKED_AT):
+    here = [
+        model.id.name for model in core.status.snapshot().models if model.state is ModelState.READY
+    ]
+    for name in islice(dict.fromkeys((*here, *core.status.names())), _LOOKED_AT):
         try:
-            yield core.metadata(name)
+            yield core.status.metadata(name)
         except WorkbenchError:
             continue
 

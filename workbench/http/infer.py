@@ -258,7 +258,7 @@ class DataPlane(Lane):
         # a raw request can be read only by the model's file, which takes long
         quick = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
         nbytes = len(body)
-        return self.core.begin(
+        return self.core.requests.begin(
             name, version, read, receiver, write=write, nbytes=nbytes, quick=quick
         )
 

@@ -89,7 +89,7 @@ async def _generated(plane: DataPlane, call: HttpCall) -> AsyncGenerator[bytes]:
     def write(response: InferResponse) -> bytes | None:
         return encode_response(response) if response.outputs else None
 
-    stream = plane.core.stream(name, version, read, write=write, nbytes=len(call.body))
+    stream = plane.core.requests.stream(name, version, read, write=write, nbytes=len(call.body))
     try:
         while (data := await unless(call.gone, asyncio.wrap_future(stream.take()))) is not None:
             yield data

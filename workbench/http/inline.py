@@ -31,7 +31,7 @@ def answer_now(core: ServerCore, target: Target, call: InlineCall) -> Reply | No
     answer: InferResponse | BaseException | None
     name, version = target  # to pass on a tuple takes twice as long
     try:
-        answer = core.infer_now(name, version, call.read)
+        answer = core.requests.infer_now(name, version, call.read)
     except Exception as error:  # the client must hear of it, whatever it is
         answer = error
     return call.reply(answer)
@@ -42,14 +42,14 @@ def answer_all_now(
 ) -> list[Reply | None]:
     """As ``answer_now`` for each of *calls*, all to the same model. Never raises.
 
-    *soon*: see ``ServerCore.infer_all_now``.
+    *soon*: see ``CoreRequests.infer_all_now``.
     """
 
     def read_all(describe: Describe) -> list[AnyRequest]:
         return [read_or_error(call, describe) for call in calls]
 
     try:
-        answers = core.infer_all_now(*target, read_all, soon)
+        answers = core.requests.infer_all_now(*target, read_all, soon)
     except Exception as error:  # it is raised again, and answered, for each that is asked alone
         _log.debug("requests to %s are asked one by one: %s", target, error)
         answers = None

@@ -46,7 +46,9 @@ def metrics(core: ServerCore, call: HttpCall) -> Reply:
 
     Models that were never asked for have no series, and no file is read for them.
     """
-    return Reply(200, ((b"content-type", CONTENT_TYPE),), (write(families(core.measured())),))
+    return Reply(
+        200, ((b"content-type", CONTENT_TYPE),), (write(families(core.status.measured())),)
+    )
 
 
 def families(now: Snapshot) -> Iterator[Family]:

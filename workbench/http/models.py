@@ -14,14 +14,14 @@ from workbench.http.shapes import Json
 
 
 def _ready(core: ServerCore, call: HttpCall) -> Json:
-    core.check_ready(call.name, call.version)
+    core.status.check_ready(call.name, call.version)
     return {"name": call.name, "ready": True}
 
 
 MODELS = Group(
     "Models",
     (
-        Route("GET /v2/models", lambda core, _: {"models": core.names()}, "models",
+        Route("GET /v2/models", lambda core, _: {"models": core.status.names()}, "models",
             "The names of all models", "model_names", (500, 503)),
         Route(f"GET {v2.MODEL}", lambda core, call: model_metadata(core, call.name, call.version),
             "model", "What a model takes and gives", "model",

@@ -112,7 +112,7 @@ async def _invocations(plane: Platform, call: HttpCall) -> Reply:
         name = core_name(target)
     else:  # it may wait for a load
         name = await unless(call.gone, in_thread(container.core, container.only, waits=True))
-    if target and not container.core.is_added(name):
+    if target and not container.core.models.is_added(name):
         if not plane.endpoint.is_multi_model:
             raise ModelNotFound(f"Model not found: {target}")
         return await invoke_target(plane, call, target)

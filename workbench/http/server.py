@@ -11,7 +11,7 @@ from workbench.http.route import Group, Route, RunsOn
 
 
 def _ready(core: ServerCore, call: HttpCall) -> Reply:
-    why_not = core.not_ready_because()
+    why_not = core.status.not_ready_because()
     if why_not:
         return v2.json({"ready": False, "live": True, "error": why_not}, 503)
     return v2.json({"ready": True, "live": True})

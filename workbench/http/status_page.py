@@ -24,7 +24,7 @@ from workbench.http.shapes import EVENT_STREAM
 from workbench.views.pace import LIVE_S, Pace
 
 if TYPE_CHECKING:
-    from workbench.core.status.snapshot import ModelStatus, Snapshot
+    from workbench.core.status.snapshot import ModelStatus
     from workbench.events import Entry
     from workbench.views.history import History
 
@@ -39,7 +39,6 @@ class StatusPage:
         self._history: History | None = None  # of which it shows the last minutes
         self._adding = threading.Lock()  # to it
         self._parts: Mapping[str, str] = {}
-        self._snapshot: Snapshot | None = None
         self._names: Sequence[str] = ()
         self._broken: Mapping[str, ModelStatus] = {}  # by name, as a browser last opened the page
         self._entries: Sequence[Entry] = ()
@@ -47,25 +46,23 @@ class StatusPage:
     def document(self) -> str:
         from workbench.views.page import status_page  # which the page only shows
 
-        self._broken = self.core.broken()
+        self._broken = self.core.status.broken()
         return status_page(self._draw())
 
     def _draw(self, *, whole: bool = True) -> Mapping[str, str]:
-        """All parts; unless *whole*, only what requests change is read: nothing else happened."""
+        """All parts; unless *whole*, only what requests change is drawn: nothing else happened."""
         from workbench.views.history import History
         from workbench.views.page import page_parts
 
         core, begun_s = self.core, time.thread_time()
         with self._adding:
-            history, before = self._history or History(), self._snapshot
-            known = core.after(before, 0.0) if before and not whole else None
-            if known is None:
-                self._names, self._entries = core.names(), core.events.since()
-            self._snapshot = now = known or core.counted()
+            history, now = self._history or History(), core.status.counted()
+            if whole or not self._parts:
+                self._names, self._entries = core.status.names(), core.events.since()
             is_new = history.add(now, self._entries)
             self._history = history
             stays = {"events"} if is_new else {"events", "memory"}
-            kept = {name: self._parts[name] for name in stays & self._parts.keys() if known}
+            kept = {name: self._parts[name] for name in stays & self._parts.keys() if not whole}
             self._parts = page_parts(
                 now, self._names, self._entries, history, kept, broken=self._broken
             )
@@ -91,7 +88,7 @@ class StatusPage:
     async def _latest(self) -> Mapping[str, str]:
         core = self.core
         async with self._drawing:
-            if self._pace.is_due(core.mark, core.last_answer_s, time.monotonic()):
+            if self._pace.is_due(core.status.mark, core.status.last_answer_s, time.monotonic()):
                 draw = partial(self._draw, whole=self._pace.is_whole)
                 return await in_thread(core, draw)
             return self._parts

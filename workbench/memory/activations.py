@@ -29,11 +29,6 @@ class Activations:
         samples = [*self._seen.get(power, []), (inputs_nbytes, max(0, peak_nbytes))]
         self._keep({**self._seen, power: samples[-_SAMPLES:]})
 
-    def forget(self, inputs_nbytes: int) -> None:
-        """Forget the measurements of that size, and of larger ones."""
-        power = inputs_nbytes.bit_length()
-        self._keep({known: samples for known, samples in self._seen.items() if known < power})
-
     def measured_nbytes(self, inputs_nbytes: int) -> int | None:
         """The memory of a run, known from a run on inputs as large or larger; else ``None``."""
         power = inputs_nbytes.bit_length()
@@ -58,17 +53,6 @@ class Activations:
             return None
         square = _square(others[-1], largest) if others else 0.0
         return int(largest[1] * (square * times**2 + (1 - square) * times))
-
-    def most_possible_nbytes(self, inputs_nbytes: int) -> int:
-        """The most that a run may take.
-
-        Memory is assumed to grow with the square of the input size, from the largest known size.
-        """
-        if not self._seen:
-            return max(_NOISE_NBYTES, inputs_nbytes**2)
-        given_nbytes, peak_nbytes = _least(self._seen[max(self._seen)])
-        times = max(1.0, inputs_nbytes / max(1, given_nbytes))
-        return int(max(peak_nbytes, _NOISE_NBYTES) * times**2)
 
     def _keep(self, seen: dict[int, list[tuple[int, int]]]) -> None:
         self._seen = seen

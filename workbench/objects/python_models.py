@@ -147,9 +147,9 @@ class PythonModels:
     def unregister(self, name: str) -> None:
         core = self._core()
         try:
-            core.call(core.remove, name)
+            core.call(core.models.remove, name)
         except ModelNotFound:
-            if name not in core.names():
+            if name not in core.status.names():
                 raise
             raise ModelNotFound(
                 f"{name!r} is a model of the repository: unload it, or take its folder out"
@@ -193,7 +193,7 @@ class PythonModels:
         told = OnnxBackend().inspect(source).signature
         core = self._core()
         try:
-            core.call(core.serve, name, path)
+            core.call(core.models.serve, name, path)
         except LoadFailed:
             self.unregister(name)
             raise
@@ -247,7 +247,7 @@ class PythonModels:
 
     def _register(self, model: ModelId, function: FunctionModel) -> None:
         core = self._core()
-        core.call(core.register, model, function)
+        core.call(core.models.register, model, function)
         self._keep(model.name, None)
         if 0 < gc.get_threshold()[2] < 4 * gc.get_count()[2]:
             gc.collect()  # it is soon due, for the libraries: all requests would wait for it then

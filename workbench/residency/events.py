@@ -113,6 +113,13 @@ class Expire(Struct):
     keep_alive_s: float
 
 
+class Succeeded(Struct):
+    """From now on the edition *model* answers requests; earlier ones leave, for this *reason*."""
+
+    model: ModelId
+    reason: str
+
+
 class MakeRoom(Struct):
     """A run of *model* needs *nbytes* more; ``Left`` follows for each model that is evicted."""
 

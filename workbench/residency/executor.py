@@ -102,8 +102,10 @@ class _Deciding:
 class Residency:
     """Leases on models on one or several *devices*; *policy* chooses which model leaves first.
 
+    A model is named without its edition: the edition that answers requests is meant then.
+
     A model is on one device at a time: the one with the most room when the model was requested. It
-    stays there until it has left. *placed*: see ``Rooms``. *clock* gives monotonic seconds;
+    stays there until it has left. *clock* gives monotonic seconds;
     *telemetry* may hold the past of an earlier residency. All methods are thread-safe. Only
     ``close`` and ``wait_for_engine`` wait for loads.
     """
@@ -114,14 +116,13 @@ class Residency:
         policy: EvictionPolicy,
         telemetry: Telemetry,
         *,
-        placed: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._devices = tuple(devices)
         self._clock = clock
         self._lock = threading.Lock()
         self._deciding = _Deciding(self._lock)
-        self._machine = Machine([each.budget_nbytes for each in devices], policy, placed)
+        self._machine = Machine([each.budget_nbytes for each in devices], policy)
         self._residents = self._machine.residents
         self._telemetry = telemetry
         self._numbers = count(1)
@@ -143,7 +144,7 @@ class Residency:
         """
         with self._lock:
             residents = self._residents.lease(
-                models, self._clock(), counts=not attempt, counted=counted
+                self._current(models), self._clock(), counts=not attempt, counted=counted
             )
             if residents is None:
                 return None
@@ -156,7 +157,8 @@ class Residency:
         """
         clock = self._clock
         with self._lock:
-            resident = self._residents.lend(model, clock())
+            residents = self._residents
+            resident = residents.lend(residents.current.get(model, model), clock())
             return None if resident is None else self._loans[resident]
 
     def end(self, loan: Loan, uses: int) -> None:
@@ -170,7 +172,7 @@ class Residency:
     def session(self, model: ModelId) -> Session | None:
         """The session of *model* if it is READY, for reading only; this does not count as a use."""
         with self._lock:
-            resident = self._residents.find(model)
+            resident = self._found(model)
             if resident is None or resident.phase is not READY:
                 return None
             return self._loans[resident].session
@@ -193,15 +195,55 @@ class Residency:
         it to ``abandon``: the load of a run continues, one by hand ends unless others wait for it.
         Raises ``ServerNotRunning``.
         """
-        wanted = tuple(dict.fromkeys(models))
         with self._deciding:
-            if self._machine.closed:
-                raise ServerNotRunning("the server is stopping: it loads nothing any more")
-            number = next(self._numbers)
-            future = self._asked[number] = Future[Lease]()
-            future.add_done_callback(partial(self._withdraw, number))
-            self._step(events.Requested(number, wanted, parents, purpose, counted))
+            wanted = self._current(dict.fromkeys(models))
+            return self._request(wanted, purpose, self._kept(parents), self._current(counted))
+
+    def acquire_next(self, model: ModelId, parents: tuple[ModelId, ...]) -> Future[Lease]:
+        """A future for the lease on the next edition of *model*, beside the one that answers.
+
+        All who ask for it before it succeeds get the same. The one that answers is not evicted for
+        it, as *parents* are not. Raises as ``acquire``.
+        """
+        with self._deciding:
+            kept = self._kept((*parents, model))
+            return self._request((self._residents.next(model),), Purpose.LOAD, kept)
+
+    def succeed(self, model: ModelId, reason: str) -> None:
+        """From now on the edition *model* answers; those before it are unloaded for *reason*."""
+        self._apply(events.Succeeded(model, reason))
+
+    def leave_behind(self, model: ModelId, reason: str) -> None:
+        """Let a new edition of *model* answer, before that is loaded, as ``succeed`` does."""
+        with self._deciding:
+            self._step(events.Succeeded(self._residents.next(model), reason))
+
+    def _request(
+        self,
+        models: tuple[ModelId, ...],
+        purpose: Purpose,
+        parents: tuple[ModelId, ...],
+        counted: tuple[ModelId, ...] = (),
+    ) -> Future[Lease]:
+        if self._machine.closed:
+            raise ServerNotRunning("the server is stopping: it loads nothing any more")
+        number = next(self._numbers)
+        future = self._asked[number] = Future[Lease]()
+        future.add_done_callback(partial(self._withdraw, number))
+        self._step(events.Requested(number, models, parents, purpose, counted))
         return future
+
+    def _current(self, models: Iterable[ModelId]) -> tuple[ModelId, ...]:
+        """The editions of *models* that answer; a later edition stays what it is."""
+        current = self._residents.current
+        return tuple([current.get(model, model) for model in models])
+
+    def _kept(self, models: tuple[ModelId, ...]) -> tuple[ModelId, ...]:
+        """*models* and the editions of them that answer: a run may be of an earlier one."""
+        return tuple(dict.fromkeys((*models, *self._current(models))))
+
+    def _found(self, model: ModelId) -> Resident | None:
+        return self._residents.find(self._residents.current.get(model, model))
 
     def _withdraw(self, number: int, asked: Future[Lease]) -> None:
         if asked.cancelled():
@@ -228,8 +270,9 @@ class Residency:
     def unload(
         self, model: ModelId, reason: str = "unloaded by hand", *, until_gone: bool = False
     ) -> Future[None]:
-        """Unload *model* and remove its pin; the future is done when the memory is free again.
+        """Unload the edition *model*; the future is done when the memory is free again.
 
+        If it is the one that answers, the model is not pinned any more.
         New requests wait or fail at once; running ones finish first. A load is ended, or not begun,
         unless a request waits for it: then that request is answered first. The future waits for the
         end of such a load only if *until_gone* is set; until then its memory counts as held. If the
@@ -348,13 +391,13 @@ class Residency:
 
     def state(self, model: ModelId) -> ModelState:
         with self._lock:
-            resident = self._residents.find(model)
+            resident = self._found(model)
             return STATES[resident.phase if resident is not None else ABSENT]
 
     def absence(self, model: ModelId) -> Absence | None:
         """Why *model* is not in memory; ``None`` if it never was, or is."""
         with self._lock:
-            here = self._residents.find(model) is not None
+            here = self._found(model) is not None
             return None if here else self._telemetry.absence(model)
 
     def failures(self) -> Mapping[ModelId, float]:
@@ -371,13 +414,6 @@ class Residency:
         with self._lock:
             of = self._residents.devices[device]
             return Books(of.budget_nbytes, of.claimed_nbytes, of.held_nbytes)
-
-    def leases(self) -> Mapping[ModelId, int]:
-        """How many requests use each READY model that is in use, by its id without the edition."""
-        with self._lock:
-            ready = (r for r in self._residents.all() if r.phase is READY)
-            used = (r for r in ready if r.leases > r.waiting)
-            return {r.id.plain: r.leases - r.waiting for r in used}
 
     def snapshot(self) -> ResidencySnapshot:
         with self._lock:

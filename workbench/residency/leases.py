@@ -48,7 +48,8 @@ class Lease:
 
     @property
     def sessions(self) -> dict[ModelId, Session]:
-        return {loan.model: loan.session for loan in self.loans}
+        """The sessions of all models, by their ids without editions."""
+        return {loan.model.plain: loan.session for loan in self.loans}
 
     def release(self) -> None:
         loans = self.loans

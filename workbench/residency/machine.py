@@ -63,16 +63,14 @@ from workbench.seconds import show_duration
 
 
 class Machine:
-    """Models on devices with *budgets*, in bytes; for *policy* and *placed* see ``Rooms``."""
+    """Models on devices with *budgets*, in bytes; *policy* chooses which model leaves first."""
 
-    def __init__(
-        self, budgets: Sequence[int], policy: EvictionPolicy, placed: bool = False
-    ) -> None:
+    def __init__(self, budgets: Sequence[int], policy: EvictionPolicy) -> None:
         self.residents = Residents(budgets)
         self.requests: dict[int, WaitingRequest] = {}  # that are not answered
         self.closed = False
         self._failures = Failures()
-        self._rooms = Rooms(self.residents, policy, placed)
+        self._rooms = Rooms(self.residents, policy)
         self._queue: dict[int, WaitingRequest] = {}  # that wait for room, first come first served
         self._changed = False  # whether room may have become free
 
@@ -304,7 +302,8 @@ class Machine:
 
     def _unload(self, event: events.Unload) -> None:
         model, residents = event.model, self.residents
-        self._pin(events.Pin(model, pinned=False))
+        if residents.current.get(model.plain, model.plain) == model:
+            self._pin(events.Pin(model, pinned=False))
         self._refuse_loads(model)
         resident = residents.find(model)
         if resident is None or resident.phase is ABORTING:
@@ -322,6 +321,15 @@ class Machine:
             runs = request.purpose is events.RUN
             if model in request.models and not (runs or request.residents):
                 self._refuse(request, error)
+
+    def _succeeded(self, event: events.Succeeded) -> None:
+        model = event.model
+        if model != self.residents.next(model):  # it has succeeded, for another who asked for it
+            return
+        self.residents.current[model.plain] = model
+        for resident in self.residents.editions(model):
+            if resident.id != model:
+                self._unload(events.Unload(resident.id, event.reason))
 
     def _expire(self, event: events.Expire) -> None:
         reason = f"not used for {show_duration(event.keep_alive_s)}"
@@ -355,18 +363,19 @@ class Machine:
 
     def _pin(self, event: events.Pin) -> None:
         pinned = self.residents.pinned
-        (pinned.add if event.pinned else pinned.discard)(event.model)
-        resident = self.residents.find(event.model)
-        if resident is not None:
+        (pinned.add if event.pinned else pinned.discard)(event.model.plain)
+        for resident in self.residents.editions(event.model):
             resident.pinned = event.pinned
             resident.device.recount(resident)
         self._changed = True
 
     def _removed(self, event: events.Removed) -> None:
-        used = {resident.id.name for resident in self.residents.all()}
-        if event.name not in used:  # else a run that could not be ended still uses it
-            drop_name(self.residents.homes, event.name)
-            drop_name(self.residents.usages, event.name)
+        residents = self.residents
+        used = [resident.id for resident in residents.all() if resident.id.name == event.name]
+        for model in used:  # by a run that could not be ended, for which the next need not wait
+            residents.current[model.plain] = residents.next(model)
+        if not used:
+            residents.forget(event.name)
             drop_name(self._failures, event.name)
 
     def _resized(self, event: events.Resized) -> None:
@@ -482,6 +491,7 @@ class Machine:
         events.Released: _released,
         events.Withdrawn: _withdrawn,
         events.Unload: _unload,
+        events.Succeeded: _succeeded,
         events.Expire: _expire,
         events.MakeRoom: _make_room,
         events.Grew: _grew,

@@ -18,7 +18,7 @@ from workbench.events import (
     ModelUnloading,
 )
 from workbench.memory.eviction import Usage
-from workbench.model import Footprint, ModelId
+from workbench.model import Footprint, ModelId, drop_name
 from workbench.residency.effects import Close, Effect, Left, Load, Tell
 from workbench.residency.state import (
     ABORTING,
@@ -40,7 +40,8 @@ class Residents:
 
     def __init__(self, budgets: Sequence[int]) -> None:
         self.devices = tuple(DeviceBooks(number, nbytes) for number, nbytes in enumerate(budgets))
-        self.pinned: set[ModelId] = set()
+        self.pinned: set[ModelId] = set()  # without their editions, as in ``current``
+        self.current: dict[ModelId, ModelId] = {}  # what answers, unless the first edition does
         self.last_use = 0  # the number of the last use of any model
         self._admitted = 0  # how many models were
         self.now_s = 0.0  # the time of the current event
@@ -66,6 +67,22 @@ class Residents:
     def among(self, models: Iterable[ModelId]) -> list[Resident]:
         """Those of *models* that are in memory, in any phase."""
         return list(filter(None, map(self._residents.get, models)))
+
+    def editions(self, model: ModelId) -> list[Resident]:
+        """The residents of *model*, in all its editions."""
+        numbers = range(self.next(model).edition + 1)
+        return self.among([model._replace(edition=number) for number in numbers])
+
+    def next(self, model: ModelId) -> ModelId:
+        """The edition of *model* after the one that answers."""
+        answers = self.current.get(model.plain, model.plain)
+        return answers._replace(edition=answers.edition + 1)
+
+    def forget(self, name: str) -> None:
+        """Forget the models called *name*, none of which is in memory."""
+        drop_name(self.homes, name)
+        drop_name(self.usages, name)
+        drop_name(self.current, name)
 
     def all(self) -> tuple[Resident, ...]:
         """All models, in the order in which they came."""
@@ -154,7 +171,7 @@ class Residents:
         if usage is None:
             usage = self.usages[plain] = Usage()
         self.homes[plain] = device
-        resident = Resident(model, device, usage, self.now_s, pinned=model in self.pinned)
+        resident = Resident(model, device, usage, self.now_s, pinned=plain in self.pinned)
         self._residents[model] = resident
         device.residents[resident] = None
         device.residents.move_to_end(resident, last=False)  # until its first use; a preload is none

@@ -53,7 +53,7 @@ class Progress:
 
 def show_load(progress: Progress, core: ServerCore, name: str) -> None:
     """Show what the load of the model *name* does now."""
-    models = [model for model in core.snapshot().models if model.id.name == name]
+    models = [model for model in core.status.snapshot().models if model.id.name == name]
     words = next((model.reason for model in models if model.state is ModelState.LOADING), "")
     progress.show(None, f"loading {name}{words and ': '}{words}")
 

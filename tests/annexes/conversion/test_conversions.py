@@ -256,7 +256,7 @@ def test_names_of_columns_are_written(tmp_path: Path) -> None:
         convert(servable, rows[::10], tmp_path / "model.onnx")
         with Workbench(device="cpu") as wb:
             wb.serve(tmp_path / "model.onnx", "m")
-            assert wb._core.signature("m").columns == names
+            assert wb._core.status.signature("m").columns == names
             assert wb["m"].inputs["X"].shape == (-1, 4)
 
 

@@ -63,7 +63,7 @@ class Rig:
 
     def restart(self) -> None:
         self.core = ServerCore(self.settings, files=FakeFiles(self.loader))
-        self.core.base_nbytes = lambda: OWN_NBYTES  # type: ignore[method-assign]
+        self.core.status.base_nbytes = lambda: OWN_NBYTES  # type: ignore[method-assign]
         self.core.open()
         with pytest.MonkeyPatch.context() as patch:
             for name, value in self.environ.items():
@@ -84,12 +84,12 @@ class Rig:
 
     def check_books(self) -> None:
         """ModelMesh and the ledger say the same, to the byte."""
-        now = self.core.snapshot()
+        now = self.core.status.snapshot()
         assert {model.id.name: model.nbytes for model in now.models} == dict(self.mesh.sizes)
         assert now.claimed_nbytes == now.held_nbytes == self.mesh.used == self.loader.live_nbytes
 
     def is_loading(self, model: str) -> bool:
-        return any(each.id.name == model for each in self.core.snapshot().models)
+        return any(each.id.name == model for each in self.core.status.snapshot().models)
 
 
 @pytest.fixture
@@ -287,14 +287,14 @@ def test_a_restart_of_modelmesh(rig: Rig) -> None:
 
 def test_a_load_while_modelmesh_restarts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the purge is through each load is UNAVAILABLE, and leaves nothing behind."""
-    purging, gate, unload_all = threading.Event(), threading.Event(), rig.core.unload_all
+    purging, gate, unload_all = threading.Event(), threading.Event(), rig.core.models.unload_all
 
     def unloading() -> None:
         purging.set()
         gate.wait(30)
         unload_all()
 
-    monkeypatch.setattr(rig.core, "unload_all", unloading)
+    monkeypatch.setattr(rig.core.models, "unload_all", unloading)
     status = rig.mesh.begin("runtimeStatus")
     purging.wait(30)
     code, told = code_of(rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a")))
@@ -365,7 +365,7 @@ def test_a_load_that_fails(rig: Rig) -> None:
     code, told = code_of(rig.mesh.begin("loadModel", modelId="a", modelPath=rig.path("a")))
     assert (code, "it is broken" in told) == (grpc.StatusCode.INTERNAL, True)
     rig.check_books()
-    assert rig.core.added() == {}
+    assert rig.core.models.added() == {}
 
 
 def test_a_thousand_steps(rig_of: Callable[..., Rig]) -> None:
@@ -429,39 +429,18 @@ def test_loads_that_modelmesh_has_room_for(rig_of: Callable[..., Rig]) -> None:
     assert mesh.known == {model: kept[model] for model in mesh.known}
 
 
-def test_a_peak_above_the_whole_buffer(rig_of: Callable[..., Rig]) -> None:
-    """Such a load is not refused: it begins once nothing else loads, and later ones wait for it."""
-    sizes = {"full": 700, "a": 150, "huge": 700, "b": 150}
-    rig = rig_of(sizes=sizes, loading={"huge": 600, "a": 50, "b": 50})
-    mesh, gates = rig.mesh, rig.loader.gates
-    mesh.poll()
-    mesh.place("full", rig.path("full"))
-    loads = {}
-    for model in ("a", "huge", "b"):
-        gates[model] = threading.Event()
-        loads[model] = mesh.begin_load(model, rig.path(model))
-        until(lambda model=model: model in rig.core.added() and rig.core.status(model).pending)
-    live = {"a": 700 + 150, "huge": 700 + 100 + 700, "b": 700 + 100 + 100 + 150}
-    for model, nbytes in live.items():
-        until(lambda nbytes=nbytes: rig.loader.live_nbytes == nbytes)
-        gates[model].set()
-        mesh.end_load(model, loads[model])
-    rig.check_books()
-    assert rig.loader.peak_nbytes == 700 + 100 + 700
-
-
 def test_the_process_grows(rig: Rig) -> None:
     """What the process takes later is kept from loads, but never what ModelMesh counts on."""
     rig.mesh.place("a", rig.path("a"))
     for own, budget in ((OWN_NBYTES + 60, 1040), (OWN_NBYTES + 500, 1000)):
-        rig.core.base_nbytes = lambda own=own: own  # type: ignore[method-assign, misc]
+        rig.core.status.base_nbytes = lambda own=own: own  # type: ignore[method-assign, misc]
         rig.mesh.remove("a")
         rig.mesh.place("a", rig.path("a"))
-        assert rig.core.snapshot().budget_nbytes == budget
+        assert rig.core.status.snapshot().budget_nbytes == budget
     rig.core.adjust(replace(rig.core.settings, budget=2000))  # as a user may
     rig.mesh.remove("a")
     rig.mesh.place("a", rig.path("a"))
-    assert rig.core.snapshot().budget_nbytes == 2000
+    assert rig.core.status.snapshot().budget_nbytes == 2000
 
 
 def test_nothing_is_left_for_models(rig_of: Callable[..., Rig]) -> None:
@@ -469,7 +448,7 @@ def test_nothing_is_left_for_models(rig_of: Callable[..., Rig]) -> None:
     rig = rig_of(CONTAINER_MEM_REQ_BYTES=str(100 + OWN_NBYTES))
     code, told = code_of(rig.mesh.begin("runtimeStatus"))
     assert (code, "MEM_BUFFER_BYTES" in told) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
-    rig.core.base_nbytes = lambda: OWN_NBYTES - 40  # type: ignore[method-assign]
+    rig.core.status.base_nbytes = lambda: OWN_NBYTES - 40  # type: ignore[method-assign]
     assert rig.mesh.poll().capacityInBytes == 40
 
 
@@ -524,14 +503,14 @@ def test_ids_that_no_model_can_have(rig: Rig, model: str) -> None:
 def test_two_predictions_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a prediction leaves another one of the same model alone."""
     asked = {"modelId": "a", "modelPath": rig.path("a")}
-    estimate = rig.core.estimate
+    estimate = rig.core.models.estimate
 
     def beside(name: str) -> int:
         monkeypatch.undo()
         assert rig.mesh.ask("predictModelSize", **asked).sizeInBytes == 300
         return estimate(name)
 
-    monkeypatch.setattr(rig.core, "estimate", beside)
+    monkeypatch.setattr(rig.core.models, "estimate", beside)
     assert rig.mesh.ask("predictModelSize", **asked).sizeInBytes == 300
 
 
@@ -649,10 +628,10 @@ def test_layouts(
     assert time.process_time() - began_s < 0.5
     mesh.place("wine-1", path)
     assert 0 < mesh.sizes["wine-1"] <= predicted
-    now = workbench._core.snapshot()
+    now = workbench._core.status.snapshot()
     assert now.claimed_nbytes == mesh.used
     mesh.remove("wine-1")
-    assert workbench._core.snapshot().held_nbytes == 0
+    assert workbench._core.status.snapshot().held_nbytes == 0
 
 
 def test_a_model_of_the_servers_own_folders(sample_models: Path) -> None:
@@ -662,7 +641,7 @@ def test_a_model_of_the_servers_own_folders(sample_models: Path) -> None:
         workbench.load("wine")
         mesh.ask("unloadModel", modelId="wine")
         mesh.close()
-        assert workbench._core.snapshot().held_nbytes == 0
+        assert workbench._core.status.snapshot().held_nbytes == 0
         assert "wine" in workbench
 
 

@@ -44,6 +44,6 @@ def bench(
             name,
             given,
             loads,
-            signature=core.call(core.signature, name),
+            signature=core.call(core.status.signature, name),
             told=lambda point, share: progress.show(share, point.asked),
         )

@@ -87,7 +87,7 @@ class ModelMesh:
         environment = self._environment
         self._capacity_nbytes = 0
         self._fit()
-        left_nbytes = self._core.snapshot().budget_nbytes - environment.buffer_nbytes
+        left_nbytes = self._core.status.snapshot().budget_nbytes - environment.buffer_nbytes
         if left_nbytes <= 0:
             budget = show_nbytes(left_nbytes + environment.buffer_nbytes)
             raise MemoryExhausted(
@@ -118,7 +118,7 @@ class ModelMesh:
         with self._turning:
             settings = self._core.settings
             if memory_nbytes is not None and settings.budget == self._budget_nbytes:
-                left_nbytes = memory_nbytes - self._core.base_nbytes()
+                left_nbytes = memory_nbytes - self._core.status.base_nbytes()
                 self._budget_nbytes = max(left_nbytes, self._capacity_nbytes, 1)
                 self._core.adjust(replace(settings, budget=self._budget_nbytes))
 
@@ -132,9 +132,9 @@ class ModelMesh:
             for turn in turns:
                 with turn.lock:
                     pass  # its load has ended, and others raise until all is unloaded
-            for name in self._core.added():
+            for name in self._core.models.added():
                 self._remove(name)
-            self._core.unload_all()
+            self._core.models.unload_all()
         finally:
             with self._turning:
                 self._started += 1
@@ -144,20 +144,20 @@ class ModelMesh:
     def _predict(self, asked: Any, _: Rpc) -> Any:
         """What the model takes once it is loaded, at most, from its file alone."""
         with suppress(ModelNotFound):
-            known = self._core.status(asked.modelId).nbytes
+            known = self._core.status.of(asked.modelId).nbytes
             if known:
                 return {"sizeInBytes": known}
         path, number = self._path(asked.modelPath), next(self._predictions)
         name = f"modelmesh prediction {number}/{_id_of(asked)}"  # the same model may be asked twice
-        self._core.add(name, path)
+        self._core.models.add(name, path)
         try:
-            need = self._core.estimate(name)
+            need = self._core.models.estimate(name)
             nbytes = need.nbytes - need.loading_nbytes
         except LoadFailed:
             nbytes = self._guess(asked.modelKey)
         finally:
             with suppress(ModelNotFound):
-                self._core.remove(name)
+                self._core.models.remove(name)
         return {"sizeInBytes": nbytes}
 
     def _guess(self, key: str) -> int:
@@ -178,22 +178,24 @@ class ModelMesh:
             if not starts == self._starts == self._started:
                 raise _started_anew()
             call.when_gone(lambda: stop.set(RequestStopped("ModelMesh cancelled the load")))
-            if model not in self._core.loaded() or self._core.added().get(model) != str(path):
+            if model not in self._core.status.loaded() or self._core.models.added().get(
+                model
+            ) != str(path):
                 try:
                     self._fit()
-                    self._core.add(model, path, url=str(path))
-                    self._core.load(model, None, stop)
+                    self._core.models.add(model, path, url=str(path))
+                    self._core.models.load(model, None, stop)
                 except BaseException as error:
                     self._remove(model)
                     if isinstance(error, LoadFailed):  # its status means that nothing was attempted
                         raise WorkbenchError(str(error)) from error
                     raise
             concurrency = self._environment.model_concurrency
-            nbytes = self._core.status(model).nbytes
+            nbytes = self._core.status.of(model).nbytes
             return {"sizeInBytes": nbytes, "maxConcurrency": concurrency}
 
     def _size(self, asked: Any, _: Rpc) -> Any:
-        return {"sizeInBytes": self._core.status(asked.modelId).nbytes}
+        return {"sizeInBytes": self._core.status.of(asked.modelId).nbytes}
 
     def _unload(self, asked: Any, _: Rpc) -> None:
         """Returns when the memory is free, also that of a load that could not be ended at once."""
@@ -204,9 +206,9 @@ class ModelMesh:
 
     def _remove(self, model: str) -> None:
         with suppress(ModelNotFound):
-            self._core.remove(model, until_gone=True)
+            self._core.models.remove(model, until_gone=True)
         with suppress(ModelNotFound):  # it may be one of the server's own folders
-            self._core.unload(model, until_gone=True)
+            self._core.models.unload(model, until_gone=True)
 
     def _path(self, text: str) -> Path:
         """The file or folder at a *modelPath* to serve. Raises ``InvalidRequest``."""

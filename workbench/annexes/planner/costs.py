@@ -77,7 +77,7 @@ def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
     for model in trace.models:
         if model not in costs:
             try:
-                nbytes = core.estimate(model.name, model.version).nbytes
+                nbytes = core.models.estimate(model.name, model.version).nbytes
             except WorkbenchError:
                 continue  # it is gone, or broken: the plan says how many requests it leaves out
             if not rates:
@@ -91,7 +91,7 @@ def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
         if not math.isnan(request.seconds):
             took_s[request.model].append(request.seconds)
     asked_s = {model: float(np.quantile(each_s, 0.25)) for model, each_s in took_s.items()}
-    ran_s = {each.id: each.requests.run_s for each in core.counted().models}
+    ran_s = {each.id: each.requests.run_s for each in core.status.counted().models}
     for model, cost in costs.items():
         runs_s = [s for each in (asked_s, ran_s) if (s := each.get(model)) is not None]
         costs[model] = replace(cost, run_s=min(runs_s, default=0.0))
@@ -103,5 +103,7 @@ def pinned_of(core: ServerCore, costs: Mapping[ModelId, ModelCost]) -> tuple[Mod
 
     Those of an endpoint are not among them: it unloads the least recently used one for another.
     """
-    pinned = [model.id for model in core.snapshot().models if model.pinned and model.id in costs]
+    pinned = [
+        model.id for model in core.status.snapshot().models if model.pinned and model.id in costs
+    ]
     return tuple(model for model in pinned if not model.name.startswith(PLATFORM_PREFIX))

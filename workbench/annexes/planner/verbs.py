@@ -27,7 +27,7 @@ def _trace(self: Workbench) -> Trace:
 
     return Trace.of(
         TraceRequest(at_s - seconds, model, seconds)
-        for at_s, model, _nbytes, seconds in serving_of(self).core.trace()
+        for at_s, model, _nbytes, seconds in serving_of(self).core.status.trace()
     )
 
 

@@ -121,9 +121,9 @@ def _loaded(container: Container, folder: Path) -> Iterator[Finding]:
         yield Finding("load", str(error), "mend the model, and pack it again", wrong=True)
         return
     yield Finding("load", "it loads")
-    signature = container.core.signature(name)
+    signature = container.core.status.signature(name)
     yield _example(container, folder, signature)
-    residents = container.core.snapshot().models
+    residents = container.core.status.snapshot().models
     nbytes = sum(each.nbytes for each in residents) + max(each.run_nbytes for each in residents)
     if is_code(signature):
         grown = anonymous_nbytes() - before

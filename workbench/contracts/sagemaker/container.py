@@ -68,19 +68,19 @@ class Container:
         the platform tells that.
 
         Raises ``InvalidRequest``, ``ModelExists``, ``ModelNotFound`` where there is no such
-        folder, ``LoadFailed``, ``MemoryExhausted`` and others as ``ServerCore.load``.
+        folder, ``LoadFailed``, ``MemoryExhausted`` and others as ``CoreModels.load``.
         """
         name = core_name(model_name)
         taken = ModelExists(f"Model {model_name} is already registered.")
-        with self._claimed(name, lambda: name in self.core.loaded(), taken):
+        with self._claimed(name, lambda: name in self.core.status.loaded(), taken):
             if target:
                 self.core.events.append(TargetNamed(ModelId(name, 1), target))
             artifact = find_artifact(url, self._script)
             try:
                 self._serve(name, artifact, url)
             except BaseException as error:
-                if self.core.is_added(name):
-                    self.core.remove(name)
+                if self.core.models.is_added(name):
+                    self.core.models.remove(name)
                 if isinstance(error, WaitedTooLong):  # for room, which the platform can make
                     raise MemoryExhausted(str(error)) from error
                 raise
@@ -107,8 +107,8 @@ class Container:
     def _serve(self, name: str, artifact: Artifact, url: str) -> None:
         core = self.core
         if artifact.code is None:
-            core.add(name, artifact.path, parts=artifact.parts, url=url)
-            core.load(name)
+            core.models.add(name, artifact.path, parts=artifact.parts, url=url)
+            core.models.load(name)
             return
         if not core.settings["artifact_code"]:
             raise LoadFailed(
@@ -116,9 +116,9 @@ class Container:
                 "to run the code of all artifacts"
             )
         code = ArtifactCode(artifact.path, artifact.code, core.settings.max_request)
-        core.add(name, code.function, url=url)
-        core.pin(name)  # to evict it would free nothing
-        code.load(core.gpu(core.resolve(name)))
+        core.models.add(name, code.function, url=url)
+        core.models.pin(name)  # to evict it would free nothing
+        code.load(core.status.gpu(core.status.resolve(name)))
 
     def unload(self, model_name: str) -> None:
         """Unload the model; returns when its memory is back.
@@ -127,12 +127,12 @@ class Container:
         """
         name = core_name(model_name)
         missing = ModelNotFound(f"Model not found: {model_name}")
-        with self._claimed(name, lambda: not self.core.is_added(name), missing):
-            self.core.remove(name)
+        with self._claimed(name, lambda: not self.core.models.is_added(name), missing):
+            self.core.models.remove(name)
 
     def models(self) -> dict[str, str]:
         """The loaded models, each with its url."""
-        loaded, urls = self.core.loaded(), self.core.added()
+        loaded, urls = self.core.status.loaded(), self.core.models.added()
         with self._free:
             names = [(name, platform_name(name)) for name in loaded.difference(self._busy)]
         return {called: urls[name] for name, called in names if called and name in urls}
@@ -160,7 +160,7 @@ class Container:
                 self._free.wait()
 
     def _only(self) -> str:
-        models = [core_name(each) for each in self.models()] or self.core.names()
+        models = [core_name(each) for each in self.models()] or self.core.status.names()
         folder = self.core.settings["artifacts"]
         if not models and folder is not None and (folder / _SINGLE).is_dir():
             self._bring(_SINGLE, folder / _SINGLE)
@@ -174,7 +174,7 @@ class Container:
 
     def _elsewhere(self) -> str:
         """Where models of the repository answer, which have no names of the platform's."""
-        if self.models() or not self.core.names():
+        if self.models() or not self.core.status.names():
             return ""
         return "; models of the repository answer at /endpoints/NAME/invocations"
 
@@ -184,7 +184,7 @@ class Container:
         while True:
             with self._free:
                 self._free.wait_for(lambda: name not in self._busy)
-            if self.core.is_added(name):
+            if self.core.models.is_added(name):
                 return
             with suppress(ModelExists):  # another request was first
                 self.load(model_name, str(folder))
@@ -197,23 +197,23 @@ class Container:
     def invoke_now(self, invocation: Invocation) -> Payload | None:
         """The answer, if it takes no waiting and little time; else ``None``.
 
-        Raises as ``ServerCore.infer_now``, and for media types.
+        Raises as ``CoreRequests.infer_now``, and for media types.
         """
         self.check_loaded(invocation)
         if not self.may_be_brief(invocation):
             return None
-        response = self.core.infer_now(invocation.asked.name, None, invocation.read)
+        response = self.core.requests.infer_now(invocation.asked.name, None, invocation.read)
         return None if response is None else invocation.write(response)
 
     def invoke(self, invocation: Invocation) -> Future[Payload]:
-        """The answer; to cancel it ends the request. It raises as ``ServerCore.start``'s does.
+        """The answer; to cancel it ends the request. It raises as ``CoreRequests.start``'s does.
 
         Raises ``ModelNotFound`` for a model of the platform's that is not loaded, or is being
         loaded or unloaded.
         """
         name, nbytes = invocation.asked.name, len(invocation.body)
         self.check_loaded(invocation)
-        return self.core.start(
+        return self.core.requests.start(
             name,
             None,
             invocation.read,
@@ -230,7 +230,9 @@ class Container:
         """Raise ``ModelNotFound`` unless the model is there, and nobody loads or unloads it."""
         name = invocation.asked.name
         # one that is not there yet would be loaded by the request, if a load began only now
-        if name in self._busy or not (self.core.is_added(name) or platform_name(name) is None):
+        if name in self._busy or not (
+            self.core.models.is_added(name) or platform_name(name) is None
+        ):
             raise ModelNotFound(f"Model not found: {platform_name(name)}")
 
 

@@ -33,7 +33,7 @@ def server_metadata(core: ServerCore) -> Mapping[str, object]:
 def model_metadata(core: ServerCore, name: str, version: int | None) -> Mapping[str, object]:
     """V2's "Model Metadata". Raises as ``model_config``."""
     with _unlisted(core, version):
-        metadata = core.metadata(name, version)
+        metadata = core.status.metadata(name, version)
     signature = metadata.signature
     return {
         "name": metadata.name,
@@ -57,9 +57,9 @@ def model_config(core: ServerCore, name: str, version: int | None) -> Mapping[st
     Raises ``ModelNotFound``, ``VersionNotFound``, ``LoadFailed``.
     """
     with _unlisted(core, version):
-        source, signature = core.source(name, version), core.signature(name, version)
-        instances = core.instances(name, version)
-    return describe(source, signature, core.gpu(source.id), instances)
+        source, signature = core.status.source(name, version), core.status.signature(name, version)
+        instances = core.status.instances(name, version)
+    return describe(source, signature, core.status.gpu(source.id), instances)
 
 
 @contextmanager

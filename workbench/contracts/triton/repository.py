@@ -30,7 +30,7 @@ def index(core: ServerCore, *, ready: bool) -> list[Mapping[str, str]]:
 
     As in Triton, a model whose versions cannot be read has a row without a version.
     """
-    rows = core.index()
+    rows = core.status.index()
     return [_row(status) for status in rows if not ready or status.state is ModelState.READY]
 
 
@@ -49,7 +49,7 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
     ``config`` is text, and the content of ``file:<path in the model's folder>`` bytes. They
     replace the repository's until an unload, or a load without them; a configuration alone lasts
     until ``config.pbtxt`` changes. *parameters* are not read if loads are not allowed. Raises
-    ``InvalidRequest``, ``ModelNotReady``, and as ``ServerCore.load_all`` does.
+    ``InvalidRequest``, ``ModelNotReady``, and as ``CoreModels.load_all`` does.
     """
     _check_allowed(core)
     if not name.strip():
@@ -64,7 +64,7 @@ def load(core: ServerCore, name: str, parameters: Parameters) -> None:
         else:
             raise _unknown(parameter, "load", "config and file:<path in the model's folder>")
     try:
-        core.load_all(name, config, files)
+        core.models.load_all(name, config, files)
     except ModelNotSupported:
         raise
     except (ModelNotFound, InvalidRequest, LoadFailed) as error:
@@ -89,7 +89,7 @@ def unload(core: ServerCore, name: str, parameters: Parameters) -> None:
             raise InvalidRequest(f"'unload_dependents' must be true or false, not {_shown(value)}")
         dependents = value
     with suppress(ModelNotFound, LoadFailed):
-        core.unload(name, dependents=dependents)
+        core.models.unload(name, dependents=dependents)
 
 
 def _check_allowed(core: ServerCore) -> None:

@@ -21,7 +21,7 @@ def statistics(core: ServerCore, name: str = "", version: int | None = None) -> 
     named. Raises ``InvalidRequest`` where there is none: the extension makes no difference between
     what is unknown and what is not loaded; ``LoadFailed`` for a model whose files are wrong.
     """
-    rows = [status for status in core.snapshot().models if status.state is ModelState.READY]
+    rows = [status for status in core.status.snapshot().models if status.state is ModelState.READY]
     if name:
         rows = [each for each in rows if each.id.name == name]
         rows = [each for each in rows if version in (None, each.id.version)]
@@ -32,7 +32,7 @@ def statistics(core: ServerCore, name: str = "", version: int | None = None) -> 
 def _on_demand(core: ServerCore, name: str, version: int | None) -> ModelStatus:
     """A model that is not READY."""
     try:
-        status = core.status(name, version)
+        status = core.status.of(name, version)
     except (ModelNotFound, VersionNotFound) as error:
         raise InvalidRequest(str(error)) from None
     if core.settings.load == "explicit":

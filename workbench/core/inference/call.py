@@ -251,7 +251,7 @@ class Call(Generic[T]):
         except LoadFailed:  # its files cannot be read: that is a failed load, in all views
             if not needs.leases.on_demand:
                 raise
-        model = needs.names.current(needs.names.find(asked.name, asked.version))
+        model = needs.names.find(asked.name, asked.version)
         needs.under_way[self] = (model,), self._stop  # so that an unload ends it in time
         return needs.leases.acquire_by_name(asked.name, asked.version, needs.runs)
 

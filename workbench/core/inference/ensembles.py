@@ -139,7 +139,7 @@ class EnsembleRunner:
         names, leases = self.needs.names, self.needs.leases
 
         def find() -> tuple[ModelId, ...]:
-            models.update((part, names.current(names.find(*part))) for part in parts)
+            models.update((part, names.find(*part)) for part in parts)
             return tuple(dict.fromkeys(models.values()))
 
         with self._needing(), names.one_look():

@@ -78,7 +78,7 @@ class Runner(Protocol):
         ...
 
     def run_all_now(self, read: ReadAll, soon: Soon | None = None) -> Sequence[Any] | None:
-        """As ``run_now`` for each that *read* gives: see ``ServerCore.infer_all_now``."""
+        """As ``run_now`` for each that *read* gives: see ``CoreRequests.infer_all_now``."""
         ...
 
     def describe(self) -> Signature:
@@ -88,13 +88,13 @@ class Runner(Protocol):
     def run_now(self, read: Read, longest_s: float = INLINE_S) -> InferResponse | None:
         """The answer, if that needs no wait and a run of at most *longest_s*; or else ``None``.
 
-        Raises as ``ServerCore.infer`` does.
+        Raises as ``CoreRequests.infer`` does.
         """
         ...
 
     def start(self, request: InferRequest, turn: Turn) -> InferResponse | Pending | Steps:
         """The answer; or the pending request, of which *turn* will get the answer; or the steps.
 
-        Raises as ``ServerCore.infer`` does.
+        Raises as ``CoreRequests.infer`` does.
         """
         ...

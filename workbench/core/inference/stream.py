@@ -41,7 +41,7 @@ class AnswerStream(Generic[T]):
     def take(self) -> Future[T | None]:
         """A future of the next answer, ``None`` after the last one; cancelling it ends the request.
 
-        Call it again only when that is done. The future raises as ``ServerCore.infer`` does.
+        Call it again only when that is done. The future raises as ``CoreRequests.infer`` does.
         """
         taker: Answer[T | None] = Answer(self._stop)
         with self._changed:

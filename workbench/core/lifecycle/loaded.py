@@ -10,7 +10,7 @@ from functools import partial
 from workbench.errors import WaitedTooLong
 from workbench.model import ModelId, ModelState
 from workbench.nbytes import show_nbytes
-from workbench.residency import Lease, Purpose, Residency, ResidentSnapshot, abandon
+from workbench.residency import Lease, Residency, ResidentSnapshot, abandon
 from workbench.seconds import show_duration
 from workbench.stop import CancellationToken
 
@@ -19,18 +19,16 @@ _FEW = 3  # models that are named
 
 def loaded(
     residency: Residency,
+    coming: Future[Lease],
     models: Sequence[ModelId],
     stop: CancellationToken | None,
-    *,
-    parents: tuple[ModelId, ...],
     wait_s: float,
 ) -> Lease:
-    """Load *models* and return a lease on them; *parents* are not evicted for that.
+    """The lease on *models* that is *coming*, since a user wants them loaded.
 
     *stop* ends the loads, unless others wait for them. Raises as ``Residency.acquire``, and
     ``WaitedTooLong`` if there is no room after *wait_s*; a load that has begun is waited for.
     """
-    coming = residency.acquire(*models, purpose=Purpose.LOAD, parents=parents)
     try:
         with stop.calls(partial(abandon, coming)) if stop else nullcontext():
             while not _is_done(coming, wait_s):
@@ -50,8 +48,8 @@ def loaded(
 
 def are_loading(residency: Residency, models: Sequence[ModelId]) -> bool:
     """Whether the load of any of *models* has begun."""
-    residents = residency.snapshot().residents
-    found = [residents[model] for model in models if model in residents]
+    plain = {model.plain for model in models}
+    found = [r for r in residency.snapshot().residents.values() if r.id.plain in plain]
     return any(each.state is ModelState.LOADING and each.nbytes for each in found)
 
 

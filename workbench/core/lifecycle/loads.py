@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from workbench.backends.base import Runnable, Session
 from workbench.core.inference.call import UnderWay
-from workbench.core.leases import REPLACED
 from workbench.core.lifecycle.loaded import are_loading, loaded, too_long
 from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.replacing import Replacing
@@ -35,6 +34,7 @@ from workbench.stop import CancellationToken
 _log = logging.getLogger("workbench")
 
 REDEFINED = "replaced by a new definition"
+REPLACED = "replaced by what its files are now"
 _FAILED = "its load failed for another version"
 
 _GRACE_S = 5.0  # runs of a model that is unloaded may take so long
@@ -87,7 +87,7 @@ class Loads:
                     broken.add(name)
                 else:
                     models.extend(ModelId(name, version) for version in found)
-        asked = dict.fromkeys(map(self.names.current, models))
+        asked = dict.fromkeys(models)
         loads = {model: self.residency.acquire(model, purpose=Purpose.PRELOAD) for model in asked}
         for load in loads.values():
             give_back(load)  # a request may need its room before the last one is loaded
@@ -151,20 +151,6 @@ class Loads:
             self._by_hand.add(name)
             self.sources.keep_only(name, self.here(name))
 
-    def removed(self, name: str) -> None:
-        held = self.here(name)
-        if not held:
-            self.names.removed(name)
-        self._leave_behind(held)
-
-    def _leave_behind(self, held: Iterable[ModelId]) -> None:
-        """Let other editions answer than *held*, which are still in memory.
-
-        A run that cannot be ended may hold them: another model of that name need not wait for it.
-        """
-        for model in held:
-            self.names.succeed(self.names.next(model))
-
     def _take_back(self, name: str) -> None:
         """An override failed for one version: load the others as they were, or unload them."""
         here, state = self.here(name), self.residency.state
@@ -182,10 +168,7 @@ class Loads:
         served, failures = set(), []
         for version in self._readable(name).versions:
             try:
-                self._load_broken_parts(self.names.look(name, version))
-                model = self._load(name, version, None)
-                served.add(model.plain)
-                self._load_versions_of_parts(model)
+                served.add(self._load(name, version, None))
             except ModelNotReady:  # it was unloaded meanwhile, and the other versions with it
                 raise
             except WorkbenchError as error:
@@ -211,40 +194,6 @@ class Loads:
         self.residency.note_read(name)
         return found
 
-    def _load_broken_parts(self, ensemble: ModelId) -> None:
-        """If a part of *ensemble* is broken, load that part alone, which raises ``LoadFailed``.
-
-        So the index has the reason at the part. Other parts are loaded together with the ensemble.
-        """
-        for part in reversed(self._parts(ensemble)):  # the innermost first
-            if self._is_broken(part):
-                try:
-                    self._load(part.name, part.version, None)
-                except LoadFailed as error:
-                    called = shown_name(part.name)
-                    raise LoadFailed(f"{ensemble}: its part {called!r}: {error}") from error
-
-    def _load_versions_of_parts(self, ensemble: ModelId) -> None:
-        """Load all served versions of the parts of *ensemble*, as Triton does.
-
-        If a version that the ensemble does not use fails, only the index says so.
-        """
-        used = self._parts(ensemble)
-        for name in dict.fromkeys(part.name for part in used):
-            for version in self.repository.find(name).versions:
-                part = self.names.look(name, version)
-                if part not in used:
-                    with suppress(LoadFailed, MemoryExhausted):  # the events have the error
-                        self._load(name, version, None)
-
-    def _is_broken(self, model: ModelId) -> bool:
-        """Whether the headers of the files of *model* show that they cannot be loaded."""
-        try:
-            self.sources.look(model)
-        except LoadFailed:
-            return True
-        return False
-
     def _remember(self, name: str, *versions: int | None) -> None:
         """Look up *versions* of *name* now, so that requests need not read the folder."""
         self.names.forget(name)
@@ -265,7 +214,8 @@ class Loads:
 
     def replace(self, name: str, version: int | None) -> None:
         self._unload(name, version, reason=REDEFINED)
-        self._leave_behind(self._endless.intersection(self.here(name)))
+        for model in self._endless.intersection(self.here(name)):  # which need not be waited for
+            self.residency.leave_behind(model, REDEFINED)
         self.load(name, version, None)
 
     def unload_all(self) -> None:
@@ -331,8 +281,9 @@ class Loads:
         self.names.forget(name)
         here = self.here(name)
         self.sources.keep_only(name, here)
-        states = map(self.residency.state, here)
-        if all(state is ModelState.UNLOADING for state in states):  # or if there are none
+        residents = self.residency.snapshot().residents
+        leaving = {m for m, each in residents.items() if each.state is ModelState.UNLOADING}
+        if leaving.issuperset(here):  # or if there are none
             self._by_hand.discard(name)
             if self.repository.drop_override(name):
                 self.gone(name)
@@ -347,7 +298,7 @@ class Loads:
         for unloaded in wait(new, _GRACE_S).not_done:
             told = f"{new[unloaded]} was unloaded while the request was under way"
             for models, stop in list(self.under_way.values()):  # in one step: requests change it
-                if new[unloaded] in models:
+                if new[unloaded].plain in {model.plain for model in models}:
                     stop.set(RequestStopped(told))
         for unloaded in wait(new, _END_S).not_done:
             self._endless.add(new[unloaded])
@@ -368,10 +319,13 @@ class Loads:
     def pin(self, name: str, version: int | None) -> ModelId:
         with self.repository.one_look():
             model = self.names.look(name, version)
-            with self.pins.while_loading(model, self._parts(model)):
-                model = self._load_by_hand(name, version, None)
-                self.pins.add(model, self._parts(model))
-            return model
+            new = self.pins.add(model, self._parts(model))  # first, so that it is not evicted
+            try:
+                return self._load_by_hand(name, version, None)
+            except BaseException:
+                if new:
+                    self.pins.remove(model)
+                raise
 
     def unpin(self, name: str, version: int | None) -> ModelId:
         model = self.names.find(name, version)
@@ -393,7 +347,7 @@ class Loads:
         elif not self._is_outdated(model):
             with self._brought((model,), stop) as lease:
                 self._try_out(lease.model, lease.session, stop)
-        model = self._renewed(model, stop)
+        self._keep_current(model, stop)
         self.pins.renew(model, parts)
         return model
 
@@ -407,22 +361,19 @@ class Loads:
                 for part, session in lease.sessions.items():
                     self._try_out(part, session, stop)
             for part in parts:
-                self._renewed(part, stop)
+                self._keep_current(part, stop)
         except BaseException:
-            if not was_here:
-                self.residency.unload(ensemble, "not all of its parts could be loaded")
+            for model in () if was_here else self.here(ensemble.name):
+                if model.plain == ensemble:
+                    self.residency.unload(model, "not all of its parts could be loaded")
             raise
 
-    def _renewed(self, model: ModelId, stop: CancellationToken | None) -> ModelId:
-        """Replace *model* if its files changed, also during its load; returns what answers now."""
-        if self._is_outdated(model):
-            with self._replacing.one_at_a_time(model.name):
-                model = self.names.current(model)
-                if self._is_outdated(model):
-                    return self._renew(model, stop)
-        model = self.names.current(model)
+    def _keep_current(self, model: ModelId, stop: CancellationToken | None) -> None:
+        """Replace *model* if its files changed, also during its load."""
+        for _ in range(2):  # they may change meanwhile, but are not awaited for ever
+            if self._is_outdated(model):
+                self._renew(model, stop)
         self.sources.follow_policy(model, self.residency.session(model))
-        return model
 
     def _check_waiting(self, name: str) -> None:
         """Raise ``WaitedTooLong`` if whoever replaces the model *name* now loads nothing yet."""
@@ -438,47 +389,31 @@ class Loads:
         source, backend = self.sources.find(model)
         return backend.inspect(source).origin != session.origin
 
-    def _renew(self, old: ModelId, stop: CancellationToken | None) -> ModelId:
-        """Load a new edition of *old*, let it answer requests, and unload *old*."""
-        new = self.names.next(old)
+    def _renew(self, model: ModelId, stop: CancellationToken | None) -> None:
+        """Load a new edition of *model* beside the one that answers, and let it answer instead."""
         try:
-            with self._beside(old, new, stop) as lease:
-                self._try_out(new, lease.session, stop)
-                self.pins.succeed(new)
-        except BaseException:
-            if self.names.current(new) != new:
-                self.residency.unload(new, "not wanted any more")
-            raise
-        self.residency.unload(old, REPLACED)
-        return new
-
-    def _beside(self, old: ModelId, new: ModelId, stop: CancellationToken | None) -> Lease:
-        """A lease on *new*, for which there is to be room beside *old*."""
-        try:
-            return self._acquired((new,), stop, old)
+            lease = self._leased(self.residency.acquire_next(model, self.runs.kept), (model,), stop)
         except MemoryExhausted as error:
-            if error.too_large:
+            raise error if error.too_large else _both(error, model) from error
+        with lease:
+            try:
+                self._try_out(lease.model, lease.session, stop)
+            except BaseException:
+                if self.residency.session(model) is not lease.session:
+                    self.residency.unload(lease.model, "not wanted any more")
                 raise
-            raise _both(error, new) from error
+            self.residency.succeed(lease.model, REPLACED)
 
     def _brought(self, models: tuple[ModelId, ...], stop: CancellationToken | None) -> Lease:
-        """Load the editions of *models* that answer requests; returns a lease on them."""
-        while True:
-            now = tuple(map(self.names.current, models))
-            lease = self._acquired(now, stop)
-            stale = [model for model in now if self.names.current(model) != model]
-            if not stale:
-                return lease
-            lease.release()
-            for model in stale:  # it was replaced while it was loaded
-                self.residency.unload(model, REPLACED)
+        """Load *models*; returns a lease on them."""
+        kept = self.runs.kept
+        coming = self.residency.acquire(*models, purpose=Purpose.LOAD, parents=kept)
+        return self._leased(coming, models, stop)
 
-    def _acquired(
-        self, models: tuple[ModelId, ...], stop: CancellationToken | None, *kept: ModelId
+    def _leased(
+        self, coming: Future[Lease], models: tuple[ModelId, ...], stop: CancellationToken | None
     ) -> Lease:
-        """Load *models*, without evicting any of *kept*; returns a lease on them."""
-        parents = (*self.runs.kept, *kept)
-        return loaded(self.residency, models, stop, parents=parents, wait_s=self.wait_s)
+        return loaded(self.residency, coming, models, stop, self.wait_s)
 
 
 def _both(error: MemoryExhausted, new: ModelId) -> MemoryExhausted:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench.backends.base import Backend, Runnable, Session
 from workbench.backends.ensemble import EnsembleBackend, EnsembleSession, Part, signature_of
-from workbench.core.lifecycle.progress import ENGINE, LOADING, READING, WARMING_UP, LoadProgress
+from workbench.core.lifecycle.progress import ENGINE, LOADING, WARMING_UP, LoadProgress
 from workbench.core.lifecycle.warm_up import request_of
 from workbench.core.names import Names
 from workbench.core.runs import Runs
@@ -35,7 +34,6 @@ from workbench.model import (
     shown_name,
 )
 from workbench.repository import FolderModel, ModelRepository
-from workbench.stamps import stamps
 from workbench.stop import CancellationToken
 
 _MORE_NBYTES = 4 << 20  # another load of the same file may take so much more
@@ -106,10 +104,8 @@ class Sources:
     def load(self, model: ModelId, stop: CancellationToken) -> Session:
         """Load *model*; *stop* ends the load. Raises ``WorkbenchError``."""
         source, seen = self._to_load(model)
-        file = source.origin if isinstance(source.origin, Path) else None
-        found = stamps(file) if file else None
         with (
-            self._step(model, READING if file else LOADING, found[0][0] if found else 0),
+            self._step(model, LOADING),
             self.repository.one_look(seen),  # so that an ensemble finds the same parts
         ):
             session = self._backend(model, source).load(source, stop)
@@ -171,9 +167,9 @@ class Sources:
         self.ready(model, session)
 
     @contextmanager
-    def _step(self, model: ModelId, name: str, file_nbytes: int = 0) -> Iterator[None]:
+    def _step(self, model: ModelId, name: str) -> Iterator[None]:
         """Report a step of the load of *model*; if the step fails, so does the load."""
-        self.progress.begin(model, name, file_nbytes)
+        self.progress.begin(model, name)
         try:
             yield
         except BaseException as error:

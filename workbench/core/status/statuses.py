@@ -56,12 +56,10 @@ class Statuses:
             alone = self._alone(model)
             reason = f"{model.plain} is a part of itself"  # found if this asks for it again
             self._ensembles[here] = replace(alone, state=ModelState.UNAVAILABLE, reason=reason)
-            known = self._ensembles[here] = self._with_parts(alone, here, parts)
+            known = self._ensembles[here] = self._with_parts(alone, parts)
         return known
 
-    def _with_parts(
-        self, status: ModelStatus, here: ModelId, parts: Mapping[Part, ModelId]
-    ) -> ModelStatus:
+    def _with_parts(self, status: ModelStatus, parts: Mapping[Part, ModelId]) -> ModelStatus:
         """The *status* of an ensemble, or a worse one because of its *parts*."""
         if status.state is not ModelState.READY:
             return status
@@ -73,14 +71,14 @@ class Statuses:
                 state = ModelState.LOADING if comes else ModelState.UNAVAILABLE
                 reason = f"its part {part.id} is {part.state.words}{why}"
                 return replace(status, state=state, reason=reason)
-        problem = self._misfit(here, dict(zip(parts, found, strict=True)))
+        problem = self._misfit(status.id, dict(zip(parts, found, strict=True)))
         return replace(status, state=ModelState.UNAVAILABLE, reason=problem) if problem else status
 
     def _misfit(self, ensemble: ModelId, parts: Mapping[Part, ModelId]) -> str:
         """Why the *parts* of *ensemble* do not fit together any more; ``""`` if they do."""
         residency = self._runtime.residency
         session = residency.session(ensemble)
-        sessions = {p: residency.session(self._names.current(m)) for p, m in parts.items()}
+        sessions = {p: residency.session(m) for p, m in parts.items()}
         there = {part: found for part, found in sessions.items() if found is not None}
         if not isinstance(session, EnsembleSession) or len(there) < len(sessions):
             return ""  # a part was unloaded just now

@@ -100,7 +100,7 @@ class Endpoint:
 
     def _is_model(self, name: str) -> bool:
         try:
-            self._core.resolve(name)
+            self._core.status.resolve(name)
         except ModelNotFound:
             return False
         except WorkbenchError:
@@ -118,7 +118,7 @@ class Endpoint:
             self._current[artifact.target] = name
             told = self._statistics.setdefault(artifact.target, TargetStatistics())
             ready = self._changing.get(name)
-            begins = ready is None and not self._core.is_loaded(core_name(name))
+            begins = ready is None and not self._core.status.is_loaded(core_name(name))
             if begins:
                 ready = self._changing[name] = Future()
             told.hits, told.misses = told.hits + (ready is None), told.misses + (ready is not None)
@@ -146,7 +146,7 @@ class Endpoint:
         """Whether to ask again after *error*: the model has left, or another one made room."""
         if error.code == _NO_ROOM:
             return self._make_room(wanted.artifact.model_name)
-        return error.code == 404 and not self._core.is_loaded(wanted.name)
+        return error.code == 404 and not self._core.status.is_loaded(wanted.name)
 
     # ── loads ──
 
@@ -232,7 +232,7 @@ class Endpoint:
 
     def _is_idle(self, artifact: StoredArtifact) -> bool:
         name = core_name(artifact.model_name)
-        return self._core.is_loaded(name) and not self._core.status(name).leases
+        return self._core.status.is_loaded(name) and not self._core.status.of(name).leases
 
     def _make_disk_room(self) -> bool:
         """Remove a copy, first of a model that is not loaded; whether there was one."""
@@ -240,7 +240,7 @@ class Endpoint:
         copies = self._store.copies
         with self._lock:
             found = [each for name, each in self._artifacts.items() if name in copies]
-        found.sort(key=lambda each: self._core.is_loaded(core_name(each.model_name)))
+        found.sort(key=lambda each: self._core.status.is_loaded(core_name(each.model_name)))
         return any(self._remove(each, discard=True) for each in found)
 
     def _remove(self, artifact: StoredArtifact, *, discard: bool = False) -> bool:
@@ -255,7 +255,7 @@ class Endpoint:
             self._changing[name] = Future()
         try:
             self._count_unloads()
-            if self._core.is_loaded(core_name(name)):
+            if self._core.status.is_loaded(core_name(name)):
                 with self._timed(artifact, "ModelUnloadingTime", "unloading_s"):
                     self._unload(name)
                 with self._lock:
@@ -292,7 +292,7 @@ class Endpoint:
     def _count_unloads(self) -> None:
         """Count what the core has unloaded since this was called last, for room above all."""
         counts: dict[str, tuple[int, float]] = {}
-        for model in self._core.counted().models:
+        for model in self._core.status.counted().models:
             count, seconds = counts.get(model.id.name, _NONE)
             told = model.load_statistics
             counts[model.id.name] = count + told.unloads, seconds + told.unload_s
@@ -336,7 +336,7 @@ class Endpoint:
     def _tell_count(self, artifact: StoredArtifact) -> None:
         with self._lock:
             names = [*self._artifacts]
-        count = sum(self._core.is_loaded(core_name(name)) for name in names)
+        count = sum(self._core.status.is_loaded(core_name(name)) for name in names)
         self._tell(artifact, "LoadedModelCount", count=count)
 
     @property
@@ -356,7 +356,7 @@ class Endpoint:
             for target, name in self._current.items():
                 if name in self._changing:
                     states[target] = "loading"
-                elif self._core.is_open and self._core.is_loaded(core_name(name)):
+                elif self._core.is_open and self._core.status.is_loaded(core_name(name)):
                     states[target] = "loaded"
             return EndpointReport(states, dict(self._statistics))
 

@@ -6,17 +6,39 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from workbench.core.names import Names
+from workbench.core.opened import Opened
+from workbench.core.records import Records
 from workbench.core.status.snapshot import ModelStatus
-from workbench.core.status_verbs import StatusVerbs
+from workbench.core.status.status import CoreStatus
 from workbench.errors import InvalidRequest, ModelNotFound
 from workbench.model import FunctionModel, ModelId, Need, together
-from workbench.repository import NO_PARTS
+from workbench.repository import NO_PARTS, ModelRepository
 from workbench.residency.decision import check_fits
 from workbench.stop import CancellationToken
 
 
-class ModelVerbs(StatusVerbs):
-    """Loads and unloads models, and adds and removes them."""
+class CoreModels:
+    """Loads and unloads models, and adds and removes them.
+
+    *repository* holds their files, which *names* finds; *status* tells of what was loaded, and
+    *records* remember it.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        repository: ModelRepository,
+        names: Names,
+        status: CoreStatus,
+        records: Records,
+    ) -> None:
+        self._opened = opened
+        self._repository = repository
+        self._names = names
+        self._status = status
+        self._records = records
+        self._urls: dict[str, str] = {}  # of the models that were added
 
     def load(
         self, name: str, version: int | None = None, stop: CancellationToken | None = None
@@ -27,9 +49,9 @@ class ModelVerbs(StatusVerbs):
         new one is ready, and stays if that fails to load. *stop* ends the load, unless others wait
         for it. Raises as ``infer`` does.
         """
-        runtime = self._running()
+        runtime = self._opened.running()
         with runtime.requests.waits.load():
-            return self._now(runtime.loads.load(name, version, stop))
+            return self._status.now(runtime.loads.load(name, version, stop))
 
     def load_all(
         self, name: str, config: str | None = None, files: Mapping[str, bytes] | None = None
@@ -40,7 +62,7 @@ class ModelVerbs(StatusVerbs):
         configuration, and *files* (by their paths in it) replace its folder. Raises
         ``InvalidRequest`` if they are not valid.
         """
-        runtime, override = self._running(), None
+        runtime, override = self._opened.running(), None
         if config is not None:
             override = self._repository.read_override(name, config, files or {})
         elif files:
@@ -62,11 +84,12 @@ class ModelVerbs(StatusVerbs):
         uses or that were loaded by hand. Loads and runs that cannot be ended are waited for only
         if *until_gone* is set. Raises ``ModelNotFound``, ``VersionNotFound``.
         """
-        self._running().loads.unload(name, version, dependents=dependents, until_gone=until_gone)
+        loads = self._opened.running().loads
+        loads.unload(name, version, dependents=dependents, until_gone=until_gone)
 
     def unload_all(self) -> None:
         """Unload every model, as ``unload`` does. Raises ``UsageError`` from within a run."""
-        self._running().loads.unload_all()
+        self._opened.running().loads.unload_all()
 
     def estimate(self, name: str, version: int | None = None) -> Need:
         """An upper bound of the memory that the model takes while loading and after.
@@ -74,7 +97,7 @@ class ModelVerbs(StatusVerbs):
         For an ensemble: that of all its parts. Reads only headers of files, and does not start the
         engine. Raises as ``resolve`` does.
         """
-        runtime = self._running()
+        runtime = self._opened.running()
         with self._repository.one_look():
             model = self._names.look(name, version)
             parts = runtime.sources.parts(name, model.version)
@@ -83,13 +106,13 @@ class ModelVerbs(StatusVerbs):
 
     def pin(self, name: str, version: int | None = None) -> ModelStatus:
         """Load the model and never evict it; unloading it forgets the pin. Raises as ``load``."""
-        runtime = self._running()
+        runtime = self._opened.running()
         with runtime.requests.waits.load():
-            return self._now(runtime.loads.pin(name, version))
+            return self._status.now(runtime.loads.pin(name, version))
 
     def unpin(self, name: str, version: int | None = None) -> ModelStatus:
         """Allow the model's eviction again. Raises ``ModelNotFound``, ``VersionNotFound``."""
-        return self._now(self._running().loads.unpin(name, version))
+        return self._status.now(self._opened.running().loads.unpin(name, version))
 
     def register(self, model: ModelId, function: FunctionModel) -> None:
         """Serve *function* as *model*; it replaces an older function of that name.
@@ -98,24 +121,26 @@ class ModelVerbs(StatusVerbs):
         model of another kind, and ``MemoryExhausted``; if this one can never fit, the older one
         stays.
         """
-        if self.is_open:
-            check_fits(str(model), Need(function.nbytes), self._running().residency.budget_nbytes)
-            self._running().loads.check_not_needed(model.name)
+        runtime = self._opened.runtime
+        if runtime is not None:
+            check_fits(str(model), Need(function.nbytes), runtime.residency.budget_nbytes)
+            runtime.loads.check_not_needed(model.name)
         self._repository.add_function(model, function)
         self._names.forget(model.name)
-        if self.is_open:
-            self._running().loads.replace(model.name, model.version)
+        if runtime is not None:
+            runtime.loads.replace(model.name, model.version)
 
     def serve(self, name: str, path: Path) -> None:
         """As ``register``, for the ONNX file, or the folder of versions, at *path*.
 
         Raises as ``add`` and ``load`` do.
         """
-        if self.is_open:
-            self._running().loads.check_not_needed(name)
+        runtime = self._opened.runtime
+        if runtime is not None:
+            runtime.loads.check_not_needed(name)
         self.add(name, path)
-        if self.is_open:
-            self._running().loads.replace(name, None)
+        if runtime is not None:
+            runtime.loads.replace(name, None)
 
     def add(
         self,
@@ -159,9 +184,14 @@ class ModelVerbs(StatusVerbs):
         self._urls.pop(name, None)
         for each in names:
             self._names.forget(each)
-        for each in names if self.is_open else ():
+        for each in names if self._opened.runtime is not None else ():
             with suppress(ModelNotFound):  # it was not in memory
                 self.unload(each, until_gone=until_gone)
-            self._running().removed(each)
+            self._opened.running().removed(each)
         for each in names:
-            self.records.forget(each)
+            self._records.forget(each)
+
+    def take_over(self, other: CoreModels) -> None:
+        """Take over what was added to *other*, and what loads brought."""
+        self._repository.take_over(other._repository)
+        self._urls |= other._urls

@@ -1,4 +1,4 @@
-"""Running models: the verbs that all protocols and the Python API use."""
+"""Requests to models: the verbs that all protocols and the Python API use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from workbench.core.inference.call import Answer, Asked, Call, Receiver, Write
 from workbench.core.inference.direct import AnyAnswer
 from workbench.core.inference.runner import INLINE_S, Read, ReadAll, Runner, Soon
 from workbench.core.inference.stream import AnswerStream
-from workbench.core.lifetime import Lifetime
+from workbench.core.names import Names
+from workbench.core.opened import Opened
 from workbench.errors import DeadlineExceeded, RequestStopped, WorkbenchError
 from workbench.inference import InferRequest, InferResponse
 from workbench.seconds import show_duration
@@ -21,8 +22,12 @@ from workbench.threads import queue_when_done
 T = TypeVar("T")
 
 
-class InferenceVerbs(Lifetime):
-    """Runs models, and loads them first if the settings allow that."""
+class CoreRequests:
+    """Runs models of an *opened* core by their *names*, and loads them first if it may."""
+
+    def __init__(self, opened: Opened, names: Names) -> None:
+        self._opened = opened
+        self._names = names
 
     def infer_now(
         self, name: str, version: int | None, read: Read, longest_s: float = INLINE_S
@@ -33,7 +38,7 @@ class InferenceVerbs(Lifetime):
         be expected: short in an event loop, longer in a thread of the request's own. Raises as
         ``infer`` does.
         """
-        runtime, model = self._runtime, self._names.known(name, version)
+        runtime, model = self._opened.runtime, self._names.known(name, version)
         if runtime is None or model is None:
             return None
         residency = runtime.residency
@@ -58,7 +63,7 @@ class InferenceVerbs(Lifetime):
         If the result is ``None``, all are to be asked for one by one; *read* is not called then.
         Brief runs of those that are asked for with ``start`` may be made by *soon*, if it is given.
         """
-        runtime, model = self._runtime, self._names.known(name, version)
+        runtime, model = self._opened.runtime, self._names.known(name, version)
         if runtime is None or model is None:
             return None
         residency = runtime.residency
@@ -99,7 +104,7 @@ class InferenceVerbs(Lifetime):
         stop = stop or CancellationToken()
         answer: Answer[T] = Answer(stop)
         asked = Asked(name, version, read, write, nbytes, quick)
-        Call(self._running().requests, asked, stop, answer).begin()
+        Call(self._opened.running().requests, asked, stop, answer).begin()
         return answer
 
     def begin(
@@ -118,7 +123,7 @@ class InferenceVerbs(Lifetime):
         Returns what ends the request, as ``cancel`` of the future does.
         """
         asked = Asked(name, version, read, write, nbytes, quick)
-        call = Call(self._running().requests, asked, CancellationToken(), receiver)
+        call = Call(self._opened.running().requests, asked, CancellationToken(), receiver)
         call.begin()
         return call.give_up
 
@@ -140,7 +145,8 @@ class InferenceVerbs(Lifetime):
         without outputs, which marks the end. Raises as ``start`` does.
         """
         stop = stop or CancellationToken()
-        stream: AnswerStream[T] = AnswerStream(name, write, stop, self.settings.wait)
+        patience_s = self._opened.running().requests.waits.wait_s
+        stream: AnswerStream[T] = AnswerStream(name, write, stop, patience_s)
         reading = stream.reading(read)
         call = self.start(name, version, reading, stop, write=write, nbytes=nbytes, quick=quick)
         call.add_done_callback(stream.end)
@@ -166,19 +172,19 @@ class InferenceVerbs(Lifetime):
         """As ``infer``, for the request that *read* makes."""
         stop = stop or CancellationToken()
         try:
-            begun = self.call(self._ask, name, version, read, stop)
+            begun = self._opened.call(self._ask, name, version, read, stop)
             if isinstance(begun, InferResponse):
                 return begun
             try:
                 answer = begun.get(timeout=timeout_s)
             except Empty:
                 told = f"{name!r} did not answer in {show_duration(timeout_s or 0.0)}"
-                self.give_up(stop, DeadlineExceeded(told))
+                self._opened.give_up(stop, DeadlineExceeded(told))
                 answer = begun.get()
         except WorkbenchError:
             raise
         except BaseException:  # an interrupt: nobody waits for the answer any more
-            self.give_up(stop, RequestStopped("interrupted"))
+            self._opened.give_up(stop, RequestStopped("interrupted"))
             raise
         return answer.result()
 

@@ -7,8 +7,10 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from workbench.core.lifetime import Lifetime
-from workbench.core.records import Traced
+from workbench.core.names import Names
+from workbench.core.opened import Opened
+from workbench.core.records import Records, Traced
+from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime, ServingDevice
 from workbench.core.status.snapshot import (
     DeviceStatus,
@@ -37,14 +39,31 @@ from workbench.model import (
     Signature,
     together,
 )
+from workbench.repository import ModelRepository
 from workbench.residency.decision import check_fits
 
-_MOVING = (ModelState.LOADING, ModelState.UNLOADING)
 _NAMED_FAILURES = 10  # at most, in the reason why the server is not ready
 
 
-class StatusVerbs(Lifetime):
-    """Which models are served, which are in memory, and whether they are ready."""
+class CoreStatus:
+    """Which models of *repository* are served, which are in memory, and whether they are ready.
+
+    *names* finds them; *runs* and *records* have what was counted.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        repository: ModelRepository,
+        names: Names,
+        runs: Runs,
+        records: Records,
+    ) -> None:
+        self._opened = opened
+        self._repository = repository
+        self._names = names
+        self._runs = runs
+        self._records = records
 
     def resolve(self, name: str, version: int | None = None) -> ModelId:
         """The model called *name*; its default version if *version* is ``None``.
@@ -64,7 +83,7 @@ class StatusVerbs(Lifetime):
         try:
             versions = self._repository.find(name).versions
         except (ModelNotFound, LoadFailed, RepositoryError):
-            versions = tuple(sorted(model.version for model in self._ready(name)))
+            versions = tuple(sorted(model.version for model in self._opened.ready(name)))
             if not versions:
                 raise
         return ModelMetadata(name, versions, signature)
@@ -74,20 +93,20 @@ class StatusVerbs(Lifetime):
 
         Raises as ``metadata`` does.
         """
-        return self._running().inspected(name, version).signature
+        return self._opened.running().inspected(name, version).signature
 
     def instances(self, name: str, version: int | None = None) -> int:
         """How many runs of the model may go on at once. Raises as ``metadata`` does."""
-        schedule = self._running().inspected(name, version).schedule
-        return schedule.instances if schedule is not None else self._running().running.size
+        schedule = self._opened.running().inspected(name, version).schedule
+        return schedule.instances if schedule is not None else self._opened.running().running.size
 
     def source(self, name: str, version: int | None = None) -> ModelSource:
         """The model's origin and configuration: as loaded, or as in its folder if it is not loaded.
 
         Raises as ``metadata`` does.
         """
-        runtime, model = self._running(), self.resolve(name, version)
-        session = runtime.residency.session(self._names.current(model))
+        runtime, model = self._opened.running(), self.resolve(name, version)
+        session = runtime.residency.session(model)
         source: ModelSource | None = session.loaded_from if session is not None else None
         return source or runtime.sources.find(model)[0]
 
@@ -96,7 +115,7 @@ class StatusVerbs(Lifetime):
 
         Raises ``ServerNotRunning``.
         """
-        return self._running().device(self._names.current(model)).placement.cuda_index
+        return self._opened.running().device(model).placement.cuda_index
 
     def check_ready(self, name: str, version: int | None = None) -> ModelId:
         """The version of the model that would answer a request now, if need be after its load.
@@ -105,24 +124,24 @@ class StatusVerbs(Lifetime):
         load failed. Raises ``ModelNotReady`` with the reason, ``ModelNotFound``,
         ``VersionNotFound``.
         """
-        runtime = self._running()
+        runtime = self._opened.running()
         try:
             model = self.resolve(name, version)
         except LoadFailed as error:
             raise ModelNotReady(str(error)) from error
-        session = runtime.residency.session(self._names.current(model))
+        session = runtime.residency.session(model)
         if session is None or session.parts:
             self._check_loadable(runtime, model)
-        return model.plain
+        return model
 
     def _check_loadable(self, runtime: Runtime, model: ModelId) -> None:
         """Raise ``ModelNotReady`` unless *model*, which may be an ensemble, would answer."""
-        now = self._now(model)
+        now = self.now(model)
         if now.state is ModelState.READY:  # an ensemble, or another edition of the model
             return
         all_of_it = self._with_parts(runtime, model)
         failure = next(filter(None, (_failure(runtime, each) for each in all_of_it)), "")
-        states = {runtime.residency.state(self._names.current(each)) for each in all_of_it}
+        states = {runtime.residency.state(each) for each in all_of_it}
         nothing_to_load = states == {ModelState.READY}
         if failure or nothing_to_load or not runtime.leases.on_demand:
             reason = now.reason or failure
@@ -152,7 +171,7 @@ class StatusVerbs(Lifetime):
         functions = {model.name for model in self._repository.functions()}
         if not functions or name in functions:
             return bool(functions)
-        parts = self._running().sources.parts(name, version)
+        parts = self._opened.running().sources.parts(name, version)
         return any(part in functions for part, _ in parts)
 
     def functions(self) -> dict[ModelId, FunctionModel]:
@@ -160,18 +179,18 @@ class StatusVerbs(Lifetime):
 
     def names(self) -> tuple[str, ...]:
         """The names of all models, loaded or not; also of those in memory whose files are gone."""
-        runtime = self._runtime
+        runtime = self._opened.runtime
         residents = runtime.residency.snapshot().residents if runtime is not None else ()
         return tuple(sorted({*self._repository.names(), *(model.name for model in residents)}))
 
     def loaded(self) -> frozenset[str]:
-        residents = self._running().residency.snapshot().residents
+        residents = self._opened.running().residency.snapshot().residents
         return frozenset(m.name for m, r in residents.items() if r.state is ModelState.READY)
 
     def is_loaded(self, name: str) -> bool:
         """Whether the version that answers requests is READY; reads no file."""
         model = self._names.known(name, None)
-        state = self._running().residency.state
+        state = self._opened.running().residency.state
         return model is not None and state(model) is ModelState.READY
 
     @property
@@ -184,11 +203,11 @@ class StatusVerbs(Lifetime):
         It is ready from the end of the loads of its start until it begins to stop, but not while a
         version of a model that ``load="all"`` was to load is broken. An eviction does not matter.
         """
-        runtime = self._runtime
+        runtime = self._opened.runtime
         if runtime is None:
             return "the server is not running"
-        if self.draining.error is not None:
-            return str(self.draining.error)
+        if self._opened.draining.error is not None:
+            return str(self._opened.draining.error)
         if not runtime.has_started:
             return "the models of the start are still being loaded"
         if not (failed := runtime.still_broken()):
@@ -197,11 +216,12 @@ class StatusVerbs(Lifetime):
         others = f" and {more} more" if more > 0 else ""
         return f"failed to load {', '.join(map(repr, failed[:_NAMED_FAILURES]))}{others}"
 
-    def status(self, name: str, version: int | None = None) -> ModelStatus:
+    def of(self, name: str, version: int | None = None) -> ModelStatus:
         """One model, loaded or not. Raises as ``resolve`` does."""
-        return self._now(self.resolve(name, version))
+        return self.now(self.resolve(name, version))
 
-    def _now(self, model: ModelId) -> ModelStatus:
+    def now(self, model: ModelId) -> ModelStatus:
+        """As ``of``, for a model that was found."""
         return self._statuses().of(model)
 
     def index(self) -> tuple[ModelStatus, ...]:
@@ -230,8 +250,8 @@ class StatusVerbs(Lifetime):
 
     def measured(self) -> Snapshot:
         """As ``counted``, with all counts, the computer's memory, and its CPU time meanwhile."""
-        with self.records.forgetting:
-            now, gone = self.counted(), self.records.forgotten
+        with self._records.forgetting:
+            now, gone = self.counted(), self._records.forgotten
             counts = gone.requests, gone.loads, gone.stalls
         return replace(
             now,
@@ -260,7 +280,7 @@ class StatusVerbs(Lifetime):
         On several devices the most on any. Raises ``ServerNotRunning``, and ``LoadFailed`` if the
         engine does not start.
         """
-        runtime = self._running()
+        runtime = self._opened.running()
         for backend in runtime.sources.files:
             backend.wake()
         return max(device.watch.base_nbytes() or 0 for device in runtime.devices)
@@ -269,38 +289,12 @@ class StatusVerbs(Lifetime):
         """The last answered requests, in the order of their answers."""
         return self._runs.trace.read()
 
-    def after(self, known: Snapshot, since_s: float) -> Snapshot | None:
-        """As *known*, with what requests changed since; for while the ``mark`` stays.
-
-        ``None`` if a model that *known* leaves out was used after *since_s* (Unix seconds), or if
-        one of *known* loads, leaves or is waited for.
-        """
-        used_s, leases = self._runs.last_uses(), self._running().residency.leases()
-        models = []
-        for was in known.models:
-            if was.pending or was.state in _MOVING:
-                return None
-            at_s, count = used_s.pop(was.id, 0.0), leases.get(was.id, 0)
-            stays = at_s == was.requests.last_at_s and count == was.leases
-            models.append(was if stays else self._used(was, count))
-        if any(at_s > since_s for at_s in used_s.values()):
-            return None
-        return replace(known, at_s=time.time(), models=tuple(models))
-
-    def _used(self, was: ModelStatus, leases: int) -> ModelStatus:
-        """As it *was*, with what requests have changed; *leases* run now."""
-        record = self._runs.record(was.id)
-        if record is None:
-            return replace(was, leases=leases)
-        run_nbytes = max(was.run_nbytes, record.run_nbytes)
-        return replace(was, leases=leases, requests=record.requests.read(), run_nbytes=run_nbytes)
-
     @property
     def mark(self) -> Hashable:
         """A value that changes with each event and each step of a load; cheap to read."""
-        runtime = self._runtime
+        runtime = self._opened.runtime
         steps = runtime.progress.all() if runtime is not None else ()
-        return self.events.last, steps
+        return self._records.events.last, steps
 
     @property
     def last_answer_s(self) -> float:
@@ -308,12 +302,12 @@ class StatusVerbs(Lifetime):
         return self._runs.trace.last_at_s
 
     def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
-        runtime = self._running()
+        runtime = self._opened.running()
         devices = tuple(map(partial(_device_status, runtime), runtime.devices))
         return Snapshot(time.time(), devices, models)
 
     def _statuses(self) -> Statuses:
-        return Statuses(self._running(), self._names, self._runs)
+        return Statuses(self._opened.running(), self._names, self._runs)
 
 
 def _failure(runtime: Runtime, model: ModelId) -> str:

@@ -1,41 +1,50 @@
-"""Opening, closing and changing a server's core: its settings, and what it owns while open."""
+"""The server without its protocols: HTTP, gRPC and the Python API all use its verbs.
+
+The layers above keep no state of models.
+"""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
-from typing import TypeVar
 
 from workbench.annex import provided
 from workbench.backends.base import Backend
+from workbench.core.models import CoreModels
 from workbench.core.names import Names
+from workbench.core.opened import STOPPED, Opened
 from workbench.core.parts import Parts, Regions
 from workbench.core.placement import Placement, place
 from workbench.core.records import Records
+from workbench.core.requests import CoreRequests
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
-from workbench.errors import RequestStopped, ServerNotRunning
+from workbench.core.status.status import CoreStatus
+from workbench.errors import RequestStopped
 from workbench.memory.eviction import POLICIES
-from workbench.model import ModelId, ModelState
+from workbench.model import ModelId
 from workbench.repository import ModelRepository
 from workbench.settings import Settings, Share
 from workbench.stop import CancellationToken
 
-T = TypeVar("T")
-
-_STOPPED = "the server is not running: start it"
 _FORKED = (
     "the server runs in the process that this one was forked from: ask it by workbench.connect(url)"
 )
 _not_ours: list[object] = []  # objects of the parent process, kept alive after a fork
 
 
-class Lifetime:
-    """The base of all parts of ``ServerCore``; see there for the arguments."""
+class ServerCore:
+    """Serves the models of a repository from memory, under a budget.
+
+    Its verbs are in its parts: ``requests`` runs models, ``models`` loads, adds and removes them,
+    and ``status`` tells of them. They are thread-safe and know no protocol.
+
+    *files* loads the repository's models: ONNX Runtime, unless a test gives something else.
+    *records* get events and statistics; give those of an earlier core to continue them. The core
+    uses memory and threads only between ``open`` and ``close``. Raises ``RepositoryError`` if the
+    repository cannot be read.
+    """
 
     def __init__(
         self,
@@ -54,14 +63,15 @@ class Lifetime:
         )
         self._files = files
         self._clock = clock
-        self._urls: dict[str, str] = {}  # of the models that were added
-        self._names = Names(self._repository, self._default, self._ready)
+        opened = self._opened = Opened()
+        self.soon, self.call, self.give_up = opened.soon, opened.call, opened.give_up
+        self._names = Names(self._repository, opened.default, opened.ready)
         self._runs = Runs(self.records)
+        self.requests = CoreRequests(opened, self._names)
+        self.status = CoreStatus(opened, self._repository, self._names, self._runs, self.records)
+        self.models = CoreModels(opened, self._repository, self._names, self.status, self.records)
         self._placements: tuple[Placement, ...] = ()
-        self._why_closed = _STOPPED
         self._pinned: tuple[ModelId, ...] = ()  # while it is closed
-        self._runtime: Runtime | None = None
-        self.draining = CancellationToken()  # set when the server begins to stop
 
     def choose_devices(self) -> None:
         """Choose the devices for models. Raises ``SettingError`` if a wanted device is missing.
@@ -79,8 +89,8 @@ class Lifetime:
         """
         self.choose_devices()
         placements, self._placements = self._placements, ()
-        self._why_closed = _STOPPED
-        self._runtime = runtime = Runtime(
+        self._opened.why_closed = STOPPED
+        self._opened.runtime = runtime = Runtime(
             self.settings,
             placements,
             self._repository,
@@ -96,7 +106,7 @@ class Lifetime:
     @property
     def budget_nbytes(self) -> int | None:
         """The budget of each device; ``None`` if it is a share of a device not chosen yet."""
-        runtime = self._runtime
+        runtime = self._opened.runtime
         if runtime is not None:
             return runtime.residency.budget_nbytes
         budget = self.settings.budget
@@ -108,7 +118,7 @@ class Lifetime:
         If the core is open, models that no longer fit are evicted as soon as they are idle, if the
         policy and pins allow it, and waiting requests that can never fit are refused.
         """
-        before, runtime = self.settings, self._runtime
+        before, runtime = self.settings, self._opened.runtime
         budget = before.budget if wanted.budget is None else wanted.budget
         evict, keep_alive_s = wanted.evict, wanted.keep_alive
         self.settings = replace(before, budget=budget, evict=evict, keep_alive=keep_alive_s)
@@ -130,7 +140,7 @@ class Lifetime:
 
     def end_start(self) -> None:
         """End the loads of an ``open`` that another thread is in: the server is to stop."""
-        runtime = self._runtime
+        runtime = self._opened.runtime
         if runtime is not None and not runtime.has_started:
             runtime.residency.close(0.0)
 
@@ -139,12 +149,11 @@ class Lifetime:
 
         After that they are asked to stop, and no longer waited for.
         """
-        runtime = self._runtime
+        runtime = self._opened.runtime
         if runtime is None:
             return
         self._pinned = self.pinned
-        self._runtime = None
-        self.draining = CancellationToken()
+        self._opened.runtime, self._opened.draining = None, CancellationToken()
         runtime.close(timeout_s)
         self.parts.close()
         self._repository.close()
@@ -152,35 +161,40 @@ class Lifetime:
     @property
     def pinned(self) -> tuple[ModelId, ...]:
         """The pinned models, and until ``open`` is done those that it loads and pins again."""
-        runtime = self._runtime
+        runtime = self._opened.runtime
         if runtime is None:
             return self._pinned
         pinned = runtime.loads.pins.models
         return pinned if runtime.has_started else tuple(dict.fromkeys((*self._pinned, *pinned)))
 
-    def hand_over(self, to: Lifetime) -> None:
+    def hand_over(self, to: ServerCore) -> None:
         """Give *to*, which is closed, what outlasts a restart; this core must be closed next.
 
         That is the pins, added models, files of loads, and the parts that go on.
         """
         self.parts.hand_over(to.parts, to.settings)
         to._pinned = self.pinned
-        to._repository.take_over(self._repository)
-        to._urls |= self._urls
+        to.models.take_over(self.models)
 
     def forget_in_child(self) -> None:
         """After a fork, in the child: drop the runtime, whose threads the child does not have.
 
         Its sessions are kept alive unused: destroying one would wait for the engine's threads.
         """
-        if self._runtime is not None:
-            self._why_closed = _FORKED
-        _not_ours.extend((self._runtime, self.parts))
-        self._runtime, self.parts = None, Parts(self)
+        opened = self._opened
+        if opened.runtime is not None:
+            opened.why_closed = _FORKED
+        _not_ours.extend((opened.runtime, self.parts))
+        opened.runtime, self.parts = None, Parts(self)
 
     @property
     def is_open(self) -> bool:
-        return self._runtime is not None
+        return self._opened.runtime is not None
+
+    @property
+    def draining(self) -> CancellationToken:
+        """What is set when the server begins to stop."""
+        return self._opened.draining
 
     @property
     def regions(self) -> Regions | None:
@@ -189,58 +203,5 @@ class Lifetime:
         found: Regions | None = share(self) if share is not None else None
         return found
 
-    def soon(self, work: Callable[[], T], *, waits: bool = False) -> Future[T]:
-        """Do *work*, which may read files, in a thread of the core.
-
-        Set *waits* if it waits for a model's load or unload. Raises ``ServerNotRunning``.
-        """
-        runtime = self._running()
-        return (runtime.waiting if waits else runtime.reading).submit(work)
-
-    def call(
-        self, verb: Callable[..., T], *args: object, meanwhile: Callable[[], object] | None = None
-    ) -> T:
-        """Call *verb* and return its result; a ``KeyboardInterrupt`` cannot interrupt *verb*.
-
-        In the main thread an interrupt may come between any two steps, such as taking a lease and
-        entering the ``with`` that would release it. So a call from the main thread is done in
-        another thread: an interrupt only ends the wait, and *verb* still finishes. *meanwhile* is
-        called every 0.25 s of the wait.
-        """
-        runtime = self._runtime
-        if runtime is None or threading.current_thread() is not threading.main_thread():
-            return verb(*args)
-        return runtime.calling.call(partial(verb, *args), meanwhile)
-
-    def give_up(self, stop: CancellationToken, error: RequestStopped) -> None:
-        """Set *stop* soon, in another thread: it may release leases.
-
-        In this thread an interrupt could cut that, and a finalizer may run while it holds a lock.
-        """
-        runtime = self._runtime
-        if runtime is None:
-            stop.set(error)
-        else:
-            runtime.calling.begin(partial(stop.set, error))
-
     def _running(self) -> Runtime:
-        runtime = self._runtime
-        if runtime is None:
-            raise ServerNotRunning(self._why_closed)
-        return runtime
-
-    def _default(self, versions: tuple[ModelId, ...]) -> ModelId:
-        """The default one of *versions*, which are in descending order."""
-        runtime = self._runtime
-        return runtime.leases.default(versions) if runtime is not None else versions[0]
-
-    def _ready(self, name: str) -> tuple[ModelId, ...]:
-        """The READY versions of the model *name*, in descending order."""
-        runtime = self._runtime
-        residents = runtime.residency.snapshot().residents if runtime is not None else {}
-        ready = {
-            self._names.current(model)
-            for model, resident in residents.items()
-            if model.name == name and resident.state is ModelState.READY
-        }
-        return tuple(sorted(ready, reverse=True))
+        return self._opened.running()
