@@ -138,6 +138,7 @@ class Runtime:
             ],
             POLICIES[settings.evict],
             records.telemetry,
+            placed=settings.placed,
             clock=clock,
         )
         self.devices = tuple(

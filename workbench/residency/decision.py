@@ -49,8 +49,12 @@ def decide(
     room: DeviceRoom,
     in_order: Iterable[Resident],
     policy: EvictionPolicy,
+    *,
+    waivable_nbytes: int = 0,
 ) -> Decision:
     """Decide how *need_nbytes* more bytes can be claimed in *room*.
+
+    If nothing else loads, *waivable_nbytes* of them may be missing.
 
     *in_order* yields the models that may be evicted now, in the policy's order. It is read only if
     a model must leave, and only as far as needed.
@@ -58,10 +62,11 @@ def decide(
     Idle models leave before models in use, each group in the policy's order. No model leaves unless
     its memory is needed.
     """
-    if need_nbytes > room.budget_nbytes:
-        return too_large(need_nbytes, room.budget_nbytes)
+    least_nbytes = need_nbytes - waivable_nbytes
+    if least_nbytes > room.budget_nbytes:
+        return too_large(least_nbytes, room.budget_nbytes)
     free = room.free_nbytes
-    if need_nbytes <= free:
+    if (need_nbytes if room.loads else least_nbytes) <= free:
         return Claim()
     coming_nbytes = free + room.leaving_nbytes
     if policy.evicts:

@@ -105,7 +105,7 @@ class Residency:
     A model is named without its edition: the edition that answers requests is meant then.
 
     A model is on one device at a time: the one with the most room when the model was requested. It
-    stays there until it has left. *clock* gives monotonic seconds;
+    stays there until it has left. *placed*: see ``Rooms``. *clock* gives monotonic seconds;
     *telemetry* may hold the past of an earlier residency. All methods are thread-safe. Only
     ``close`` and ``wait_for_engine`` wait for loads.
     """
@@ -116,13 +116,14 @@ class Residency:
         policy: EvictionPolicy,
         telemetry: Telemetry,
         *,
+        placed: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._devices = tuple(devices)
         self._clock = clock
         self._lock = threading.Lock()
         self._deciding = _Deciding(self._lock)
-        self._machine = Machine([each.budget_nbytes for each in devices], policy)
+        self._machine = Machine([each.budget_nbytes for each in devices], policy, placed)
         self._residents = self._machine.residents
         self._telemetry = telemetry
         self._numbers = count(1)

@@ -63,14 +63,16 @@ from workbench.seconds import show_duration
 
 
 class Machine:
-    """Models on devices with *budgets*, in bytes; *policy* chooses which model leaves first."""
+    """Models on devices with *budgets*, in bytes; for *policy* and *placed* see ``Rooms``."""
 
-    def __init__(self, budgets: Sequence[int], policy: EvictionPolicy) -> None:
+    def __init__(
+        self, budgets: Sequence[int], policy: EvictionPolicy, placed: bool = False
+    ) -> None:
         self.residents = Residents(budgets)
         self.requests: dict[int, WaitingRequest] = {}  # that are not answered
         self.closed = False
         self._failures = Failures()
-        self._rooms = Rooms(self.residents, policy)
+        self._rooms = Rooms(self.residents, policy, placed)
         self._queue: dict[int, WaitingRequest] = {}  # that wait for room, first come first served
         self._changed = False  # whether room may have become free
 

@@ -6,7 +6,7 @@ needs. A later request goes first only with room that the earlier ones do not ne
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -50,13 +50,15 @@ _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
 class Share(Struct):
     """What a request needs of one *device*, for *models* that are not in memory.
 
-    *beside_nbytes*: memory of the request's other models on that device.
+    *beside_nbytes*: memory of the request's other models on that device. *waivable_nbytes*: what
+    may be missing of the need, see ``decide``.
     """
 
     device: DeviceBooks
     models: tuple[ModelId, ...]
     need_nbytes: int
     beside_nbytes: int
+    waivable_nbytes: int = 0
 
 
 class Ahead(Struct):
@@ -102,10 +104,15 @@ class Queue(dict[DeviceBooks, Ahead]):
 
 
 class Rooms:
-    """Room on the devices of *residents*; *policy* chooses which model leaves first."""
+    """Room on the devices of *residents*; *policy* chooses which model leaves first.
 
-    def __init__(self, residents: Residents, policy: EvictionPolicy) -> None:
+    *placed*: another program, such as ModelMesh, makes room for models as they are once loaded. So
+    loads wait for the rest of what they need; if that is more than there will be, they go alone.
+    """
+
+    def __init__(self, residents: Residents, policy: EvictionPolicy, placed: bool) -> None:
         self._residents = residents
+        self._placed = placed
         self.follow(policy)
 
     def follow(self, policy: EvictionPolicy) -> None:
@@ -150,7 +157,7 @@ class Rooms:
     ) -> MemoryExhausted | None:
         """The error if any of *shares* is too large for its device, however long it waits."""
         for share in shares:
-            need_nbytes = share.need_nbytes + share.beside_nbytes
+            need_nbytes = share.need_nbytes - share.waivable_nbytes + share.beside_nbytes
             if share.need_nbytes and need_nbytes > share.device.budget_nbytes:
                 reject = too_large(need_nbytes, share.device.budget_nbytes)
                 return self._refusal(request, share, reject)
@@ -192,7 +199,8 @@ class Rooms:
         homes, needs = request.homes, request.needs
         if not here and len(request.models) == 1:  # as of nearly all requests
             (model,) = request.models
-            return [Share(homes[model], request.models, needs[model], 0)]
+            waivable_nbytes = self._waivable(request, request.models)
+            return [Share(homes[model], request.models, needs[model], 0, waivable_nbytes)]
         missing = self._residents.missing(request.models)
         shares = []
         for device in dict.fromkeys([homes[model] for model in missing]):
@@ -200,8 +208,13 @@ class Rooms:
             stay = [r for r in here if r.device is device and r.id not in missing]
             beside_nbytes = sum([resident.claimed_nbytes for resident in stay])
             nbytes = sum([needs[model] for model in models])
-            shares.append(Share(device, models, nbytes, beside_nbytes))
+            waivable_nbytes = self._waivable(request, models)
+            shares.append(Share(device, models, nbytes, beside_nbytes, waivable_nbytes))
         return shares
+
+    def _waivable(self, request: WaitingRequest, models: Sequence[ModelId]) -> int:
+        """What may be missing of the need of *models*: what they need only while they load."""
+        return sum([request.loading.get(model, 0) for model in models]) if self._placed else 0
 
     def _decide(
         self,
@@ -227,7 +240,13 @@ class Rooms:
         room = device.room(here)
         decision: Decision = Wait()
         if first or request.parents or ahead[device].lets_pass(need_nbytes):
-            decision = decide(need_nbytes, room, candidates(device, kept), policy)
+            decision = decide(
+                need_nbytes,
+                room,
+                candidates(device, kept),
+                policy,
+                waivable_nbytes=share.waivable_nbytes,
+            )
         if isinstance(decision, Wait):
             if not policy.evicts:
                 room.now_nbytes = room.later_nbytes = 0
@@ -243,8 +262,13 @@ class Rooms:
             reason = f"{self.policy.reason}{that}, to make room for {named}"
             for victim in victims:
                 self._residents.begin_unload(victim, reason, ModelEvicted)
-        device, needs = share.device, request.needs
-        coming = [self._residents.admit(model, device, needs[model]) for model in share.models]
+        device, coming = share.device, []
+        lacking_nbytes = max(0, share.need_nbytes - device.free_nbytes)  # of what may be missing
+        for model in share.models:
+            waived_nbytes = min(lacking_nbytes, request.loading.get(model, 0))
+            lacking_nbytes -= waived_nbytes
+            need_nbytes = request.needs[model] - waived_nbytes
+            coming.append(self._residents.admit(model, device, need_nbytes))
         if not share.need_nbytes:  # no room to wait for, nor to take back from a smaller budget
             for resident in coming:
                 self._residents.load(resident)
@@ -325,7 +349,8 @@ def choose_devices(
     A model stays where it is, or where another of the *requests* waits for it. After these the
     others get theirs, the largest first: the device with the most room. Room is the lesser of two
     numbers. By the books: free bytes, less the needs of *requests* that have no room promised yet.
-    By the *system*: free bytes, ``None`` if unknown. A device that can never hold the model with
+    By the *system*: free bytes, ``None`` if unknown. A device where the model fits now, in what
+    these *requests* do not need, comes first. A device that can never hold the model together with
     the other models of the request comes last. Of equal devices the first is chosen.
     """
     devices, needs = residents.devices, request.needs
@@ -334,10 +359,12 @@ def choose_devices(
     homes = dict(request.homes)
     budgets = [device.budget_nbytes for device in devices]
     free = [device.free_nbytes for device in devices]
+    now = list(free)
     coming = {model: (home, r.needs[model]) for r in requests for model, home in r.homes.items()}
-    for model, (home, nbytes) in coming.items():
-        if residents.find(model) is None:
-            free[home.number] -= nbytes
+    waiting = [where for model, where in coming.items() if residents.find(model) is None]
+    ahead = _ahead(waiting)
+    for home, nbytes in waiting:
+        free[home.number] -= nbytes
 
     def place(model: ModelId, device: DeviceBooks, nbytes: int) -> None:
         homes[model] = device
@@ -353,17 +380,30 @@ def choose_devices(
         else:
             absent.append(model)
 
-    def room(device: DeviceBooks) -> tuple[bool, int]:
-        number = device.number
+    def room(device: DeviceBooks) -> tuple[bool, bool, int]:
+        number, nbytes = device.number, needs[model]
         by_system = system[number] if number < len(system) else None
-        fits = budgets[number] >= needs[model]
-        return fits, free[number] if by_system is None else min(free[number], by_system)
+        now_nbytes, free_nbytes = now[number], free[number]
+        if by_system is not None:
+            now_nbytes, free_nbytes = min(now_nbytes, by_system), min(free_nbytes, by_system)
+        passes = device not in ahead or ahead[device].lets_pass(nbytes)
+        return budgets[number] >= nbytes, passes and nbytes <= now_nbytes, free_nbytes
 
     for model in sorted(absent, key=lambda model: -needs[model]):
         device = max(devices, key=room)
         place(model, device, needs[model])
         free[device.number] -= needs[model]
+        now[device.number] -= needs[model]
     return homes
+
+
+def _ahead(waiting: Iterable[tuple[DeviceBooks, int]]) -> Queue:
+    """The requests ahead, of models that are *waiting* for so many bytes each."""
+    ahead = Queue()
+    for device, nbytes in waiting:
+        if device not in ahead or ahead[device].lets_pass(0):  # else nothing passes any more
+            ahead.wait(device, nbytes, device.room())
+    return ahead
 
 
 def candidates(device: DeviceBooks, kept: Container[ModelId]) -> Iterator[Resident]:

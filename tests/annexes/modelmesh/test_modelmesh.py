@@ -429,6 +429,31 @@ def test_loads_that_modelmesh_has_room_for(rig_of: Callable[..., Rig]) -> None:
     assert mesh.known == {model: kept[model] for model in mesh.known}
 
 
+def test_a_peak_above_the_whole_buffer(rig_of: Callable[..., Rig]) -> None:
+    """Such a load is not refused: it begins once nothing else loads, and later ones wait for it."""
+    sizes = {"full": 700, "a": 150, "huge": 700, "b": 150}
+    rig = rig_of(sizes=sizes, loading={"huge": 600, "a": 50, "b": 50})
+    mesh, gates = rig.mesh, rig.loader.gates
+    mesh.poll()
+    mesh.place("full", rig.path("full"))
+    loads = {}
+    for model in ("a", "huge", "b"):
+        gates[model] = threading.Event()
+        loads[model] = mesh.begin_load(model, rig.path(model))
+        until(
+            lambda model=model: (
+                model in rig.core.models.added() and rig.core.status.of(model).pending
+            )
+        )
+    live = {"a": 700 + 150, "huge": 700 + 100 + 700, "b": 700 + 100 + 100 + 150}
+    for model, nbytes in live.items():
+        until(lambda nbytes=nbytes: rig.loader.live_nbytes == nbytes)
+        gates[model].set()
+        mesh.end_load(model, loads[model])
+    rig.check_books()
+    assert rig.loader.peak_nbytes == 700 + 100 + 700
+
+
 def test_the_process_grows(rig: Rig) -> None:
     """What the process takes later is kept from loads, but never what ModelMesh counts on."""
     rig.mesh.place("a", rig.path("a"))
