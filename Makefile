@@ -110,7 +110,7 @@ beside:
 
 # Many more examples of what hypothesis and schemathesis make up, and in the second line others each time: for by hand.
 fuzz: check clients
-	FUZZ_TIMES=10 $(BIN)/python -m pytest --timeout 3600 tests/fuzz tests/contract/test_schemathesis.py
+	FUZZ_TIMES=10 $(BIN)/python -m pytest --timeout 3600 tests/fuzz $(wildcard tests/annexes/*/test_fuzz_*.py) tests/contract/test_schemathesis.py
 	$(BIN)/python -m pytest --timeout 3600 --hypothesis-profile random tests/residency/test_residency_machine.py tests/backends/test_onnx_file.py
 
 # The same notebook under the other lines of ipykernel that pyproject.toml allows; .venv has the newest.

@@ -17,17 +17,16 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from workbench.annexes.modelmesh.environment import Environment
 from workbench.annexes.modelmesh.runtime import ModelMesh
+from workbench.annexes.sagemaker import container_http, endpoint_http, refusals
+from workbench.annexes.sagemaker.payloads import media
 from workbench.codecs import v2, v2_parameters
-from workbench.codecs.payloads import formats, media
-from workbench.contracts.sagemaker import refusals as container_refusals
-from workbench.contracts.sagemaker.endpoint import refusals as endpoint_refusals
 from workbench.core import ServerCore
 from workbench.grpc import convert
 from workbench.grpc import status as grpc_status
 from workbench.grpc.service import Service
 from workbench.grpc.standard import health, reflection
 from workbench.grpc.v2 import V2
-from workbench.http import endpoint, events, sagemaker
+from workbench.http import events
 from workbench.http import status as http_status
 from workbench.http.openapi import document as openapi
 from workbench.http.openapi.schemas import SCHEMAS
@@ -53,8 +52,8 @@ def paths() -> Iterator[Row]:
     """Each route, what it takes and gives, and the statuses of its errors."""
     for group in GROUPS:
         for route in group.routes:
-            taken = content(openapi.contents(group, route.body))
-            given = content(openapi.contents(group, route.returns))
+            taken = content(openapi.contents(route.body))
+            given = content(openapi.contents(route.returns))
             yield (
                 f"`{route.where}`", taken, given, ", ".join(map(str, sorted({*route.errors}))),
             )  # fmt: skip
@@ -62,7 +61,7 @@ def paths() -> Iterator[Row]:
 
 def content(found: Mapping[str, Any]) -> str:
     """The objects and media types that a body of OpenAPI may have."""
-    if {*found} == {*formats.READ}:
+    if {*found} == {*media.KNOWN}:
         return "[payload](#media-types)"
     return quoted(
         each["schema"]["$ref"].rpartition("/")[2] if "$ref" in each["schema"] else name
@@ -87,7 +86,7 @@ def members(schema: Mapping[str, Any], place: str = "") -> Iterator[str]:
 
 
 def query_parameters() -> Iterator[Row]:
-    for module in (endpoint, events, sagemaker):
+    for module in (endpoint_http, events, container_http):
         yield from names_in(module, r'argument\("(\w+)"')
 
 
@@ -108,11 +107,9 @@ def v2_parameters_read() -> Iterator[Row]:
 
 
 def media_types() -> Iterator[Row]:
-    """Each media type of a payload, its other names, and whether answers have it, too."""
-    for name in formats.READ:
-        others = quoted(other for other, usual in media._ALIASES.items() if usual == name)
-        written = name in {*formats.PLAIN, *formats._V2}
-        yield f"`{name}`", others, "requests and answers" if written else "requests"
+    """Each media type of a payload, and its other names."""
+    for name in media.KNOWN:
+        yield f"`{name}`", quoted(other for other, usual in media.ALIASES.items() if usual == name)
 
 
 def statuses(table: Mapping[type, Any], show: Callable[[Any], str]) -> Iterator[Row]:
@@ -237,9 +234,9 @@ TABLES: dict[str, Callable[[], Iterator[Row]]] = {
     "parameter of a request, an input or an output": v2_parameters_read,
     "media type": media_types,
     "status of V2's and Triton's paths": lambda: http_statuses(http_status.STATUS),
-    "status of the container": lambda: http_statuses(container_refusals.STATUS),
+    "status of the container": lambda: http_statuses(refusals.STATUS),
     "status of the endpoint": lambda: http_statuses(
-        {error: status for error, (status, _) in endpoint_refusals._KINDS.items()}
+        {error: status for error, (status, _) in refusals.KINDS.items()}
     ),
     "RPC": rpcs,
     "message": messages,

@@ -1,6 +1,5 @@
 """Saving served models as files that other servers take."""
 
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from google.protobuf import text_format
 from onnx_models import identity, scaled
 
 from workbench import Workbench
-from workbench.contracts.sagemaker.checking import check
 from workbench.errors import ModelNotFound, UsageError, VersionNotFound
 from workbench.protos import message_class
 from workbench.repository.config import read_config
@@ -218,22 +216,6 @@ def test_to_save_again_replaces_only_what_it_writes(tmp_path: Path) -> None:
     assert "TYPE_FP32" in (saved / "config.pbtxt.before").read_text("utf-8")
     assert config_of(saved).input[0].data_type == config_of(saved).output[0].data_type
     assert (saved / "1" / "model.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
-
-
-@pytest.mark.parametrize("name", ["m", "digits_reader"])
-def test_an_archive_is_an_artifact_for_sagemaker(
-    tmp_path: Path, sample_models: Path, name: str
-) -> None:
-    """A path that ends in .tar.gz or .tgz gets what a multi-model endpoint serves."""
-    with Workbench(sample_models) as wb:
-        wb.serve(identity(tmp_path / "m.onnx"), "m")
-        archive = wb.save(name, tmp_path / "s3" / f"{name}.tar.gz")
-        again = wb.save(name, str(tmp_path / "again.tgz"))
-    assert archive.read_bytes() == again.read_bytes()
-    assert not [finding for finding in check(archive) if finding.wrong]
-    with tarfile.open(archive) as tar:
-        wanted = "config.pbtxt" if name == "m" else f"{name}/config.pbtxt"
-        assert wanted in tar.getnames()
 
 
 def test_a_function_has_no_file(tmp_path: Path) -> None:

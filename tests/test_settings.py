@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from workbench.errors import SettingError
 from workbench.settings import Settings, Share, declared, variable_name
-from workbench.settings.sagemaker import default_accept, script_name
 
 OPTIONS = (
     "budget", "evict", "keep_alive", "load", "follow_links", "name",
@@ -49,76 +48,6 @@ def test_defaults() -> None:
             "endpoints": (),
         },
     )
-
-
-def test_sagemakers_variables_change_defaults() -> None:
-    """On a multi-model endpoint nobody is evicted, unless somebody said so."""
-    for value, evict in (("true", "never"), ("True", "never"), ("false", "lru"), ("", "lru")):
-        assert Settings.of(environ={"SAGEMAKER_MULTI_MODEL": value}).evict == evict
-    environ = {"SAGEMAKER_MULTI_MODEL": "true", "WORKBENCH_EVICT": "lfu"}
-    assert Settings.of(environ=environ).evict == "lfu"
-    assert Settings.of(environ=environ, evict="cost").evict == "cost"
-
-
-@pytest.mark.parametrize(
-    ("variable", "text", "name", "value"),
-    [
-        ("SAGEMAKER_BIND_TO_PORT", "8123", "port", 8123),
-        ("SAGEMAKER_MAX_REQUEST_SIZE", "6553500", "max_request", 6553500),
-        ("SAGEMAKER_MAX_PAYLOAD_IN_MB", "7", "max_request", 7 * 2**20),
-        ("SAGEMAKER_MODEL_JOB_QUEUE_SIZE", "5", "max_waiting", 5),
-        ("SAGEMAKER_MODEL_SERVER_TIMEOUT", "30", "wait", 30.0),
-        ("SAGEMAKER_MODEL_SERVER_TIMEOUT_SECONDS", "31", "wait", 31.0),
-    ],
-)
-def test_sagemakers_variables(variable: str, text: str, name: str, value: object) -> None:
-    """SageMaker's variables are defaults, which our own variables win over; errors name them."""
-    assert getattr(Settings.of(environ={variable: text}), name) == value
-    default = getattr(Settings.of(environ={}), name)
-    assert getattr(Settings.of(environ={variable: ""}), name) == default
-    for wrong in ("no media type nor number", "-1"):
-        with pytest.raises(SettingError, match=f"{variable}: "):
-            Settings.of(environ={variable: wrong})
-    own = {"port": 1, "wait": 1, "max_request": 1, "max_waiting": 1}
-    environ = {variable: text, variable_name(name): str(own[name])}
-    assert getattr(Settings.of(environ=environ), name) == own[name]
-
-
-def test_other_ports_are_in_the_platforms_range() -> None:
-    """On SageMaker the port of gRPC is in the range that the platform leaves to a container."""
-    environ = {"SAGEMAKER_SAFE_PORT_RANGE": "9000-9999"}
-    assert Settings.of(environ=environ).grpc_port is None
-    assert Settings.of(environ=environ, grpc_port=9000).grpc_port == 9000
-    for port in (0, 8999, 10000):
-        with pytest.raises(SettingError, match="SAGEMAKER_SAFE_PORT_RANGE, 9000-9999"):
-            Settings.of(environ=environ, grpc_port=port)
-    with pytest.raises(SettingError, match="is not a range of ports"):
-        Settings.of(environ={"SAGEMAKER_SAFE_PORT_RANGE": "all"}, grpc_port=9000)
-
-
-@pytest.mark.parametrize("value", ["", 7, b"x"])
-def test_artifacts_are_a_folder(value: object) -> None:
-    """The folder of the artifacts is a path, from / on."""
-    assert Settings.of(environ={}, artifacts="a").artifacts == Path.cwd() / "a"
-    with pytest.raises(SettingError, match="is not a folder"):
-        Settings.of(environ={}, artifacts=value)
-
-
-@pytest.mark.parametrize("value", ["a/b.py", "..", ".py", "a b"])
-def test_a_script_is_a_file_name(value: str) -> None:
-    """SAGEMAKER_PROGRAM is the name of a Python file, in no other folder; its suffix may lack."""
-    assert script_name({}) == script_name({"SAGEMAKER_PROGRAM": ""}) == "inference.py"
-    assert script_name({"SAGEMAKER_PROGRAM": "serve-it"}) == "serve-it.py"
-    with pytest.raises(SettingError, match="SAGEMAKER_PROGRAM: "):
-        script_name({"SAGEMAKER_PROGRAM": value})
-
-
-def test_the_default_accept_is_a_media_type() -> None:
-    """SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT is one media type, or nothing."""
-    name = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
-    assert [default_accept(given) for given in ({}, {name: " a/b "})] == ["", "a/b"]
-    with pytest.raises(SettingError, match=f"{name}: "):
-        default_accept({name: "no media type"})
 
 
 def test_the_help_says_the_default() -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from workbench.artifacts import ENDINGS, Members, onnx_members, write_archive
+from workbench.archives import ENDINGS, Members, onnx_members, write_archive
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.codecs.model_config import describe
 from workbench.contracts.triton.metadata import model_config

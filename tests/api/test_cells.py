@@ -151,20 +151,6 @@ def test_a_folder_that_is_one_model(sample_models: Path) -> None:
         assert f"1 model ('red' is served from {sample_models / 'wine'})" in repr(wb)
 
 
-def test_artifacts_that_do_not_exist(sample_models: Path, tmp_path: Path) -> None:
-    """A start warns of a misspelt folder of artifacts, with the one that was meant."""
-    (tmp_path / "artifacts").mkdir()
-    told = re.escape(
-        f"the folder of the artifacts '{tmp_path / 'artefacts'}' does not exist; did you mean "
-        f"'{tmp_path / 'artifacts'}'?"
-    )
-    with (
-        pytest.warns(UserWarning, match=f"^{told}$"),
-        Workbench(sample_models, device="cpu", artifacts=tmp_path / "artefacts"),
-    ):
-        pass
-
-
 def test_a_file_beside_a_folder_of_its_name(sample_models: Path, tmp_path: Path) -> None:
     """A start warns of the file, which is not served, and names the folder, which is."""
     shutil.copytree(sample_models / "wine", tmp_path / "wine")

@@ -23,7 +23,6 @@ def _foreign(script: str) -> Any:
 
 
 kserve = _foreign("kserve_client.py")  # InferenceRESTClient
-boto3 = _foreign("boto3_client.py")  # its client of sagemaker-runtime
 oip = _foreign("oip_client.py")  # the clients of open-inference-openapi
 
 

@@ -43,11 +43,12 @@ class Now:
     def __init__(self, now: Snapshot, load: str = "explicit") -> None:
         self._now = now
         self.settings = Settings.of(environ={}, load=load)
+        self.status = self
 
     def snapshot(self) -> Snapshot:
         return self._now
 
-    def status(self, name: str, version: int | None) -> ModelStatus:
+    def of(self, name: str, version: int | None) -> ModelStatus:
         if name == "nobody":
             raise ModelNotFound("there is no such model")
         return ModelStatus(ModelId(name, version or 1), ModelState.UNAVAILABLE)

@@ -462,22 +462,6 @@ def test_budgets_to_choose_have_the_present_one() -> None:
     assert steps[-1] == 2**30
 
 
-def test_a_multi_model_endpoint_is_shown(sample_models: Path) -> None:
-    """What became of each TargetModel stands below the models, live and in the picture."""
-    with Workbench(artifacts=sample_models, device="cpu") as server:
-        dashboard = server.dashboard()
-        headers = {"x-amzn-sagemaker-target-model": "wine"}
-        body = json.dumps([[0.0] * 13])
-        for _ in range(2):
-            url = f"{server.url}/endpoints/any/invocations"
-            assert httpx.post(url, content=body, headers=headers).status_code == 200
-        dashboard.draw()
-        for shown in (dashboard._panels.value, dashboard._picture()["text/html"]):
-            assert "1 model loaded, 50% of 2 requests found theirs loaded" in shown
-            assert ">wine</td>" in shown
-        dashboard.close()
-
-
 def test_the_buttons_of_a_model_are_in_one_row() -> None:
     """Beside the search, with long names to choose from, in the 730 pixels that JupyterLab leaves.
 

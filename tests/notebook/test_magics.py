@@ -37,20 +37,6 @@ def run(shell: Any, line: str = "") -> Any:
     return shell.run_line_magic("workbench", line)
 
 
-def test_endpoint_is_shown(shell: Any) -> None:
-    """Endpoint tells what the multi-model endpoint did; without one, how to have it."""
-    run(shell, "start")
-    with pytest.raises(UsageError, match="start the server with artifacts=FOLDER"):
-        run(shell, "endpoint")
-    server = run(shell, "restart --artifacts sample_models")
-    assert "no requests yet" in repr(run(shell, "endpoint"))
-    headers = {"x-amzn-sagemaker-target-model": "wine"}
-    url = f"{server.url}/endpoints/e/invocations"
-    body = {"instances": [[0.0] * 13]}
-    assert httpx.post(url, json=body, headers=headers).status_code == 200
-    assert "LoadedModelCount 1" in repr(run(shell, "endpoint"))
-
-
 def test_infer_takes_the_cell_as_input(shell: Any) -> None:
     """The value at the end of the cell is the input; what the cell defines stays."""
     run(shell, "start sample_models --budget 64MiB")

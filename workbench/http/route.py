@@ -67,9 +67,9 @@ class Route:
 
     *where* is such as ``"GET /v2/models/{model_name}[/versions/{model_version}]/ready"``; what is
     in brackets may be left out. *handler* is a coroutine function, or runs as *runs* says. *name*
-    is the operation's; *returns* and *body* are names among the group's responses and bodies,
-    *errors* statuses. *restrict* is its group for the setting ``restrict``, if it differs from that
-    of its ``Group``.
+    is the operation's. *returns* and *body* name schemas of JSON objects, and media types, with
+    commas between them; a body in brackets may be left out. *errors* are statuses. *restrict* is
+    its group for the setting ``restrict``, if it differs from that of its ``Group``.
     """
 
     where: str
@@ -97,9 +97,9 @@ class Group:
     """Routes of one subject, which is their section (*title*) in the document.
 
     *service* makes the handlers' first argument of the data plane, once for each application:
-    without it that is the core. *parameters* are those
-    of the paths; *responses*, *bodies* and *schemas* are OpenAPI's components by name. *unmatched*
-    is the message for a path that has a prefix of the group and matches no route.
+    without it that is the core. *parameters* are those of the paths, *schemas* those of the JSON
+    objects that only this group has, by name. *unmatched* is the message for a path that has a
+    prefix of the group and matches no route.
     """
 
     title: str
@@ -108,8 +108,6 @@ class Group:
     service: Callable[[Any], Any] = lambda plane: plane.core
     restrict: str = ""
     parameters: Mapping[str, PathParameter] = field(default_factory=dict)
-    responses: Json = field(default_factory=dict)
-    bodies: Json = field(default_factory=dict)
     schemas: Json = field(default_factory=dict)
     unmatched: str = "there is nothing at this path"
 

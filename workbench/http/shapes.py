@@ -46,21 +46,3 @@ DIM: Json = {"type": "integer", "format": "int64", "minimum": -1}
 JSON = "application/json"
 OCTETS = "application/octet-stream"
 EVENT_STREAM = "text/event-stream"
-
-
-def answer(description: str, schema: Json, media: str = JSON) -> Json:
-    """A response whose body is of *schema*."""
-    return {"description": description, "content": {media: {"schema": schema}}}
-
-
-def done(description: str) -> Json:
-    """A response without a body."""
-    return {"description": f"{description} The body is empty."}
-
-
-def body(schema: Json, example: Json | None, *, required: bool = True) -> Json:
-    """A JSON body; one that is not *required* may be empty."""
-    content: Json = {"schema": schema}
-    if example is not None:
-        content["example"] = example
-    return {"required": required, "content": {JSON: content}}

@@ -440,11 +440,8 @@ def test_a_peak_above_the_whole_buffer(rig_of: Callable[..., Rig]) -> None:
     for model in ("a", "huge", "b"):
         gates[model] = threading.Event()
         loads[model] = mesh.begin_load(model, rig.path(model))
-        until(
-            lambda model=model: (
-                model in rig.core.models.added() and rig.core.status.of(model).pending
-            )
-        )
+        until(lambda model=model: model in rig.core.models.added())
+        until(lambda model=model: rig.core.status.of(model).pending)
     live = {"a": 700 + 150, "huge": 700 + 100 + 700, "b": 700 + 100 + 100 + 150}
     for model, nbytes in live.items():
         until(lambda nbytes=nbytes: rig.loader.live_nbytes == nbytes)

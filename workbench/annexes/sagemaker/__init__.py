@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from workbench.annex import Annex, Magic, Option
+from workbench.annexes.sagemaker.settings import check_port, defaults, serves
 
 if TYPE_CHECKING:
     from workbench.core import ServerCore
@@ -13,18 +14,19 @@ if TYPE_CHECKING:
 
 
 def annex() -> Annex:
-    """What it brings to the house."""
+    """The parts of this annex."""
     return Annex(
         name="sagemaker",
         options=_options,
-        variables=_variables,
-        check=_check,
+        variables=defaults,
+        check=check_port,
         warns=_warns,
-        serves=_serves,
+        serves=serves,
         part=_part,
         routes=_routes,
         lane=_lane,
         verbs=_verbs,
+        names={"pack": "workbench.annexes.sagemaker.packing"},
         commands=_commands,
         magics={"endpoint": _ENDPOINT},
         panel=_panel,
@@ -58,20 +60,8 @@ def _options() -> Iterable[Option]:
     )
 
 
-def _variables(environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
-    from workbench.settings import sagemaker
-
-    return sagemaker.defaults(environ)
-
-
-def _check(environ: Mapping[str, str], values: Mapping[str, Any]) -> None:
-    from workbench.settings import sagemaker
-
-    sagemaker.check_port(environ, values.get("grpc_port"))
-
-
 def _warns(settings: Settings) -> str:
-    """That there is no folder of artifacts: it may still come, so it is no error."""
+    """A warning of a folder of artifacts that is not there: it may still come."""
     from workbench.spelling import no_folder
 
     folder = settings["artifacts"]
@@ -79,38 +69,31 @@ def _warns(settings: Settings) -> str:
     return f"the folder of the artifacts {str(folder)!r} {wrong}" if wrong else ""
 
 
-def _serves(given: Mapping[str, Any], environ: Mapping[str, str]) -> Mapping[str, Any] | None:
-    from workbench.contracts.sagemaker.platform import on_sagemaker, single_artifacts
-
-    if not on_sagemaker(environ):
-        return None
-    return {**given, "artifacts": given["artifacts"] or single_artifacts(environ)}
-
-
 def _part(core: ServerCore) -> Any:
-    from workbench.http.platform import Platform
+    from workbench.annexes.sagemaker.container import Container
+    from workbench.annexes.sagemaker.endpoint import Endpoint
 
-    return Platform(core)
+    return Endpoint(Container(core))
 
 
 def _routes() -> Iterable[Any]:
-    from workbench.http.endpoint import ENDPOINT
-    from workbench.http.sagemaker import SAGEMAKER
+    from workbench.annexes.sagemaker.container_http import SAGEMAKER
+    from workbench.annexes.sagemaker.endpoint_http import ENDPOINT
 
     return SAGEMAKER, ENDPOINT
 
 
 def _lane(core: ServerCore) -> Any:
-    from workbench.http.invocations import Invocations
+    from workbench.annexes.sagemaker.invocations import Invocations
 
-    platform = core.parts["sagemaker"]
-    return Invocations(platform.container, loads=platform.endpoint.is_multi_model)
+    endpoint = core.parts["sagemaker"]
+    return Invocations(endpoint.container, loads=endpoint.is_multi_model)
 
 
 def _verbs() -> Mapping[str, Any]:
-    from workbench.annexes.sagemaker.verbs import endpoint
+    from workbench.annexes.sagemaker.report import report_of
 
-    return {"endpoint": endpoint}
+    return {"endpoint": property(report_of)}
 
 
 def _commands() -> Iterable[Any]:
@@ -128,9 +111,8 @@ _ENDPOINT = Magic(
 
 
 def _panel(wb: Any) -> str:
-    from workbench.views.endpoint import endpoint_html
-
-    return endpoint_html(wb.endpoint) if wb.settings["artifacts"] is not None else ""
+    html: str = wb.endpoint.html if wb.settings["artifacts"] is not None else ""
+    return html
 
 
 def _calls(

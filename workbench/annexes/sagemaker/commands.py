@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from workbench.annexes.sagemaker.verbs import report_of
+from workbench.annexes.sagemaker.report import report_of
 from workbench.api.workbench import Workbench
 from workbench.commands.options import path_option
 from workbench.commands.serving import follow, setting_options, until_interrupted, with_defaults
@@ -57,8 +57,7 @@ def pack(
 
     A check tells what it finds by the line, and ends with status 1 if MODEL would not deploy.
     """
-    from workbench import artifacts
-    from workbench.contracts.sagemaker import checking
+    from workbench.annexes.sagemaker import checking, packing
 
     if run_code and not check:
         raise UsageError("--run-code goes with --check: packing runs no code")
@@ -71,5 +70,5 @@ def pack(
         records.detach()
         click.echo(records.text(), err=True, nl=bool(records.text()))
         sys.exit(any(finding.wrong for finding in findings))
-    nbytes = artifacts.pack(model, out, function=function, example=example)
+    nbytes = packing.pack(model, out, function=function, example=example)
     click.echo(f"{out} ({show_nbytes(nbytes)}): workbench pack --check {out}")

@@ -11,7 +11,7 @@ from workbench.errors import RegionNotFound
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, PathParameter, Route
-from workbench.http.shapes import COUNT, TEXT, Json, answer, body, done, listed, maybe, obj, ref
+from workbench.http.shapes import COUNT, TEXT, Json, listed, maybe, obj
 
 
 def _region(call: HttpCall) -> str | None:
@@ -39,11 +39,10 @@ _SCHEMAS: Json = {
     "system_regions": listed(
         obj({"name": TEXT, "key": TEXT, "offset": COUNT, "byte_size": _NBYTES})
     ),
-    "system_region": obj(
-        {"key": {**TEXT, "description": "That of shm_open."}, "byte_size": _NBYTES},
-        {"offset": maybe(COUNT)},
-        closed=True,
-    ),
+    "system_region": {
+        **obj({"key": TEXT, "byte_size": _NBYTES}, {"offset": maybe(COUNT)}, closed=True),
+        "example": {"key": "/workbench_example", "byte_size": 64},
+    },
 }
 
 _SHARES = (501, 503)  # which is 501 unless the settings allow it
@@ -58,13 +57,13 @@ SHARED_MEMORY = Group(
         Route(f"GET {_EVERY}/status", _status, "system_regions", "Which regions there are",
             "system_regions", _SHARES),
         Route(f"POST {_ONE}/register", _register, "register_system_region", "Use a region",
-            "registered", _TAKES, "system_region"),
+            "", _TAKES, "system_region"),
         Route(f"GET {_ONE}/status", _status, "system_region", "Whether a region is there",
             "system_regions", _NAMED),
         Route(f"POST {_ONE}/unregister", _unregister, "unregister_system_region", "Forget it",
-            "unregistered", _NAMED),
+            "", _NAMED),
         Route(f"POST {_EVERY}/unregister", _unregister, "unregister_system_regions",
-            "Forget them all", "unregistered", _SHARES),
+            "Forget them all", "", _SHARES),
     ),
     v2.ERRORS,
     restrict="shared-memory",
@@ -72,14 +71,6 @@ SHARED_MEMORY = Group(
         "region": PathParameter(
             b".+", "region", RegionNotFound, {**TEXT, "minLength": 1}, example="example"
         )
-    },
-    responses={
-        "system_regions": answer("What is registered.", ref("system_regions")),
-        "registered": done("The region is registered."),
-        "unregistered": done("The region is not registered."),
-    },
-    bodies={
-        "system_region": body(ref("system_region"), {"key": "/workbench_example", "byte_size": 64}),
     },
     schemas=_SCHEMAS,
 )  # fmt: skip

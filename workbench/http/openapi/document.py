@@ -54,12 +54,8 @@ def document_of_model(groups: Sequence[Group], model: ModelMetadata, version: in
     return whole
 
 
-def contents(group: Group, told: str) -> Json:
+def contents(told: str) -> Json:
     """The bodies that *told*, of a route, names: media types, and objects of JSON."""
-    described = (group.responses | group.bodies).get(told)
-    if described is not None:
-        content: Json = described.get("content", {})
-        return content
     names = told.strip("[]").split(", ") if told else []
     return {JSON if "/" not in name else name: {"schema": _schema(name)} for name in names}
 
@@ -127,7 +123,7 @@ def _parameter(name: str) -> Json:
 
 
 def _operation(group: Group, route: Route, path: str) -> Json:
-    given = contents(group, route.returns)
+    given = contents(route.returns)
     error = {JSON: {"schema": ref(group.errors.schema)}}
     if EVENT_STREAM in given:  # where that of a model is an event
         error[EVENT_STREAM] = {"schema": {}}
@@ -140,7 +136,7 @@ def _operation(group: Group, route: Route, path: str) -> Json:
         "summary": route.summary,
         "responses": responses,
     }
-    taken = contents(group, route.body)
+    taken = contents(route.body)
     if taken:
         operation["requestBody"] = {"required": route.body[0] != "[", "content": taken}
     if OCTETS in taken and JSON in taken:

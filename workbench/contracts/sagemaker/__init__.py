@@ -1,1 +1,0 @@
-"""SageMaker's contract for the containers of multi-model endpoints."""

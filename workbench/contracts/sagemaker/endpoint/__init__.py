@@ -1,1 +1,0 @@
-"""SageMaker's multi-model endpoint: the platform that loads, invokes and unloads a container."""
