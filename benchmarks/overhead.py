@@ -37,7 +37,7 @@ from workbench.host.short_cut import protocol_class
 from workbench.http.access import Access
 from workbench.http.app import create_app
 from workbench.http.infer import DataPlane
-from workbench.http.shortcut import ShortCut
+from workbench.http.short_cut import ShortCut
 from workbench.inference import InferRequest
 from workbench.settings import Settings
 from workbench.tensor import Tensor

@@ -15,7 +15,7 @@ import pynvml
 
 from workbench.backends.base import Inspection, Runnable, Session
 from workbench.core import ServerCore
-from workbench.core.lifecycle.work import ThreadedWork
+from workbench.core.lifecycle.load_threads import ThreadedWork
 from workbench.errors import LoadFailed
 from workbench.events import EventLog
 from workbench.memory.watch import MemoryWatch

@@ -3,7 +3,7 @@
 import pytest
 from residency_rig import Scene
 
-from workbench.core.lifecycle.loaded import holders
+from workbench.core.lifecycle.await_load import holders
 
 HELD = {
     "idle models leave for others, and are not named": ("load a1024", ""),

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 import pytest
 
 from doubles import FakeLoader, Jobs, threaded
-from workbench.core.lifecycle.loaded import loaded
+from workbench.core.lifecycle.await_load import loaded
 from workbench.errors import RequestStopped
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES

@@ -16,9 +16,9 @@ from inside import asked, lease, opened, until
 
 from doubles import FakeFiles, FakeLoader, FakeSession
 from workbench.core import ServerCore
+from workbench.core.lifecycle.loader import Sources
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.lifecycle.replacing import Replacing
-from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.errors import (

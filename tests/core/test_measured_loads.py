@@ -10,7 +10,7 @@ from inside import opened
 from onnx_models import written
 
 from workbench.core import ServerCore
-from workbench.core.lifecycle import sources
+from workbench.core.lifecycle import loader
 from workbench.host_memory import anonymous_nbytes
 from workbench.settings import Settings
 
@@ -60,7 +60,7 @@ def test_a_measured_load_outlasts_its_model(
     core.models.remove("n")
     core.models.add("n", file)
     assert core.models.estimate("n").nbytes < bound.nbytes / 1.5
-    monkeypatch.setattr(sources, "_MANY", 1)
+    monkeypatch.setattr(loader, "_MANY", 1)
     core.models.load("m")
     core.models.unload("m")
     assert core.models.estimate("n") == bound

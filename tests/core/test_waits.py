@@ -17,7 +17,7 @@ from inside import submit
 from doubles import Clock, FakeLoader, FixedPace, fake_core
 from workbench.core import ServerCore
 from workbench.core.inference.call import Call
-from workbench.core.inference.waits import Waits
+from workbench.core.inference.limits import Waits
 from workbench.core.lifecycle import loads
 from workbench.core.lifecycle.replacing import Replacing
 from workbench.errors import (

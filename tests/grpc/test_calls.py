@@ -18,8 +18,8 @@ from inside import until
 
 from doubles import FakeLoader, fake_core
 from workbench import Workbench
+from workbench.auth import Auth
 from workbench.commands.cli import main
-from workbench.door import Door
 from workbench.errors import PortInUse, ServerNotRunning, SettingError, ThreadsExhausted
 from workbench.grpc.server import _FEW, GrpcServer, _Threads
 from workbench.grpc.v2 import V2
@@ -35,9 +35,9 @@ class Rig:
         self.others = set(threading.enumerate())
         loader = FakeLoader({"a": 60, "b": 60}, gates={"b": self.gate})
         self.core = fake_core(root / "models", loader)
-        door = Door("", {})
+        auth = Auth("", {})
         self.server = GrpcServer(
-            [V2(self.core, functions=True).service()], door, "127.0.0.1", 0, 2**20
+            [V2(self.core, functions=True).service()], auth, "127.0.0.1", 0, 2**20
         )
 
     def threads(self) -> set[threading.Thread]:

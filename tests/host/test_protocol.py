@@ -25,7 +25,7 @@ from workbench.core import ServerCore
 from workbench.errors import RunFailed
 from workbench.host import known_head
 from workbench.host.linger import Linger
-from workbench.http.shortcut import ShortCut
+from workbench.http.short_cut import ShortCut
 from workbench.model import FunctionModel, ModelId, ModelSource, Need, Signature, TensorSpec
 from workbench.settings import Settings
 from workbench.stop import CancellationToken

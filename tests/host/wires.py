@@ -16,7 +16,7 @@ from workbench.http.access import Access
 from workbench.http.app import create_app
 from workbench.http.infer import DataPlane, InferHead
 from workbench.http.reply import Reply
-from workbench.http.shortcut import Asked, ShortCut
+from workbench.http.short_cut import Asked, ShortCut
 
 INFER = "/v2/models/a/infer"
 

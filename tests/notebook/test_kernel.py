@@ -155,7 +155,7 @@ def test_settings_are_completed(kernel: Kernel) -> None:
 
 
 SLOW = """import pathlib, time
-from workbench.core.lifecycle.sources import Sources
+from workbench.core.lifecycle.loader import Sources
 def slow(*_):
     while not pathlib.Path({go!r}).exists():
         time.sleep(0.01)

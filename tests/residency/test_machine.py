@@ -17,7 +17,7 @@ from workbench.events import (
 )
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId
-from workbench.residency import Purpose, events, rooms
+from workbench.residency import Purpose, admission, events
 from workbench.residency.effects import (
     Close,
     Effect,
@@ -485,14 +485,14 @@ def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[ModelId]:
     """The models that decisions looked at."""
     looked: list[ModelId] = []
 
-    offered = rooms.candidates
+    offered = admission.candidates
 
     def look(device: DeviceBooks, kept: Container[ModelId]) -> Iterator[Resident]:
         for resident in offered(device, kept):
             looked.append(resident.id)
             yield resident
 
-    monkeypatch.setattr(rooms, "candidates", look)
+    monkeypatch.setattr(admission, "candidates", look)
     return looked
 
 

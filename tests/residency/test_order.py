@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from workbench.memory.eviction import DECAY, POLICIES, EvictionPolicy, Usage
 from workbench.model import Footprint, ModelId
 from workbench.residency import events
+from workbench.residency.admission import candidates
 from workbench.residency.machine import Machine
-from workbench.residency.rooms import candidates
 from workbench.residency.state import Kind, Phase, Resident
 
 KEYED = [policy for policy in POLICIES.values() if policy.key is not None]

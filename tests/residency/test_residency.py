@@ -22,9 +22,9 @@ from workbench.events import (
 )
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency import Books, Lease, Purpose, ResidentSnapshot, abandon
+from workbench.residency.admission import Rooms, Share
 from workbench.residency.effects import Effect
 from workbench.residency.events import Event
-from workbench.residency.rooms import Rooms, Share
 
 A, B, C, D, BIG, SIXTY = (ModelId(n, 1) for n in ("a", "b", "c", "d", "big", "sixty"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}

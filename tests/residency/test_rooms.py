@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.residency.rooms import Ahead, Queue
+from workbench.residency.admission import Ahead, Queue
 from workbench.residency.state import DeviceBooks, DeviceRoom
 
 

@@ -15,14 +15,14 @@ import numpy as np
 from second_wire import LineServer
 
 from doubles import FakeLoader, fake_core
-from workbench.door import Door
+from workbench.auth import Auth
 from workbench.grpc.server import GrpcServer
 from workbench.grpc.v2 import V2
 from workbench.host.server import ServerHost
 from workbench.http.access import Access
 from workbench.http.app import create_app
 from workbench.http.infer import DataPlane
-from workbench.http.shortcut import ShortCut
+from workbench.http.short_cut import ShortCut
 from workbench.model import FunctionModel, ModelId, Schedule, TensorSpec
 from workbench.protos import message_class
 
@@ -219,8 +219,8 @@ class GrpcWire:
 
 @asynccontextmanager
 async def grpc_wire(rig: Rig) -> AsyncIterator[Wire]:
-    door = Door("", {})
-    server = GrpcServer([V2(rig.core, functions=True).service()], door, "127.0.0.1", 0, 2**20)
+    auth = Auth("", {})
+    server = GrpcServer([V2(rig.core, functions=True).service()], auth, "127.0.0.1", 0, 2**20)
     server.start()
     try:
         async with grpc.aio.insecure_channel(server.url) as channel:

@@ -10,7 +10,7 @@ import pytest
 from tritonclient.grpc import InferenceServerClient
 
 from workbench import Workbench
-from workbench.core.lifecycle.sources import Sources
+from workbench.core.lifecycle.loader import Sources
 from workbench.protos import message_class
 
 

@@ -17,9 +17,9 @@ from workbench.api.attributes import missing, unsettable
 from workbench.api.screen import Screen
 from workbench.api.starting import Starter
 from workbench.arguments import explains_arguments, path_of
-from workbench.asking.asks import Asks
-from workbench.asking.given import Config, Files, check_model, config_text, file_contents
-from workbench.asking.question import Question, answers, ask, ask_async
+from workbench.client.asks import Asks
+from workbench.client.coercion import Config, Files, check_model, config_text, file_contents
+from workbench.client.question import Question, answers, ask, ask_async
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import ModelStatus
 from workbench.errors import (
@@ -46,7 +46,7 @@ from workbench.views.text import addresses, models_count
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from workbench.asking.card import ModelCard
+    from workbench.client.card import ModelCard
     from workbench.dashboard.dashboard import Dashboard
     from workbench.objects.declared import Declared
     from workbench.objects.python_models import Conversion, PythonModels
@@ -526,12 +526,12 @@ class Workbench(Asks):
 
         ``wb["iris"](x)`` asks it. Raises ``ModelNotFound``, a ``KeyError``.
         """
-        from workbench.asking.card import ModelCard, check_known  # for who looks at models
+        from workbench.client.card import ModelCard, check_known  # for who looks at models
 
         return ModelCard(check_known(name, self.names), self.infer, self._card)
 
     def _card(self, name: str) -> CardValues:
-        from workbench.asking.card import card_of
+        from workbench.client.card import card_of
 
         example = self._example(name)
         token = bool(self.token)

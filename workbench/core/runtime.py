@@ -20,16 +20,16 @@ from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx_tiers.prepared import PreparedModels
 from workbench.core.inference.batched import Workers
 from workbench.core.inference.call import Dependencies
+from workbench.core.inference.limits import Waits
 from workbench.core.inference.runners import Runners
-from workbench.core.inference.waits import Waits
 from workbench.core.leases import Leases
-from workbench.core.lifecycle.loaded import holders
+from workbench.core.lifecycle.await_load import holders
+from workbench.core.lifecycle.load_threads import ThreadedWork
+from workbench.core.lifecycle.loader import Sources
 from workbench.core.lifecycle.loads import Loads
 from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.progress import LoadProgress
-from workbench.core.lifecycle.sources import Sources
 from workbench.core.lifecycle.watcher import Watcher
-from workbench.core.lifecycle.work import ThreadedWork
 from workbench.core.names import Names
 from workbench.core.placement import Placement, budget_nbytes
 from workbench.core.records import Records

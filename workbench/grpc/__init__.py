@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import workbench.grpc.forks  # noqa: F401 - before all modules that import grpc
 from workbench.annex import annexes
+from workbench.auth import Auth
 from workbench.core import ServerCore
-from workbench.door import Door
 from workbench.grpc.server import GrpcServer
 from workbench.grpc.service import Service
 from workbench.grpc.standard import health, reflection
@@ -47,6 +47,6 @@ def _server(core: ServerCore, endpoint: str, services: Sequence[Service], token:
         port = int(endpoint.removeprefix("port:"))
     checks = health([each.name for each in services], core)
     served = (*services, checks, *reflection((*services, checks), core))
-    door = Door("" if endpoint.startswith(UNIX) else token, settings.restrict)
+    auth = Auth("" if endpoint.startswith(UNIX) else token, settings.restrict)
     ping_s = settings.grpc_ping or (0.0 if is_local(host) else _PING_S)
-    return GrpcServer(served, door, host, port, settings.max_request, ping_s=ping_s)
+    return GrpcServer(served, auth, host, port, settings.max_request, ping_s=ping_s)

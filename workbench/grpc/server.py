@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import grpc
 
-from workbench.door import Door
+from workbench.auth import Auth
 from workbench.errors import (
     AccessDenied,
     PortInUse,
@@ -43,10 +43,10 @@ _PLAIN = "/ !$&'()*+:;=@[]"  # besides letters and digits, what addresses may ha
 
 
 class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not typed
-    """Finds the handler of a method, for calls that *door* lets in."""
+    """Finds the handler of a method, for calls that *auth* lets in."""
 
-    def __init__(self, services: Iterable[Service], door: Door) -> None:
-        self._door = door
+    def __init__(self, services: Iterable[Service], auth: Auth) -> None:
+        self._auth = auth
         self._routes = {
             f"/{each.name}/{name}": (handler, each.groups.get(name, ""))
             for each in services
@@ -58,7 +58,7 @@ class _Router(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is not type
         handler, group = self._routes.get(details.method, (None, ""))
         carrying = partial(carries, details.invocation_metadata)
         try:
-            self._door.authorize(carrying, group)
+            self._auth.authorize(carrying, group)
         except AccessDenied as error:
             return refusing(error)
         return handler
@@ -134,21 +134,21 @@ class _Threads:
 class GrpcServer:
     """Serves *services* at *host* and *port* (0: a free one), or at ``unix:PATH``.
 
-    A message may have *max_nbytes*; *door* says which calls are allowed. A connection on which
+    A message may have *max_nbytes*; *auth* says which calls are allowed. A connection on which
     several pings come less than *ping_s* after each other, without data in between, is closed.
     """
 
     def __init__(
         self,
         services: Iterable[Service],
-        door: Door,
+        auth: Auth,
         host: str,
         port: int,
         max_nbytes: int,
         *,
         ping_s: float = 0.0,
     ) -> None:
-        self._router = _Router(services, door)
+        self._router = _Router(services, auth)
         self._host, self._port = host, port
         self._options = [
             ("grpc.so_reuseport", 0),  # otherwise two servers may share a port unintentionally

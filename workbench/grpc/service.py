@@ -12,7 +12,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
-from workbench.door import token_of
+from workbench.auth import token_of
 from workbench.grpc.convert import parse
 from workbench.grpc.status import STATUS, Table, abort
 from workbench.protos import service

@@ -12,12 +12,12 @@ import grpc
 from google.protobuf import json_format
 
 from workbench.annex import annexes
+from workbench.auth import closed
 from workbench.codecs.v2 import RequestRules
 from workbench.contracts.triton import metadata, repository
 from workbench.contracts.triton.statistics import statistics
 from workbench.contracts.triton.words import told
 from workbench.core import ServerCore
-from workbench.door import closed
 from workbench.errors import (
     ModelNotFound,
     ModelNotReady,

@@ -28,7 +28,7 @@ def http_listener(settings: Settings, token: str, plane: DataPlane) -> ServerHos
     from workbench.host.server import ServerHost  # uvicorn and litestar take their time
     from workbench.http.access import Access
     from workbench.http.app import create_app
-    from workbench.http.shortcut import ShortCut
+    from workbench.http.short_cut import ShortCut
 
     access = Access(settings, token)
     app, short_cut = create_app(plane, access), ShortCut(plane, access)

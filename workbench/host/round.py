@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from workbench.host.linger import Linger
     from workbench.http.reply import Reply  # litestar takes its time
-    from workbench.http.shortcut import Asked, ShortCut
+    from workbench.http.short_cut import Asked, ShortCut
 
 _MOST = 64  # requests that are held at a time
 _LONG_S = 0.002  # a round ends then at the latest, with the pass in progress

@@ -25,7 +25,7 @@ from workbench.socket_files import remove_own
 from workbench.tokens import UNIX
 
 if TYPE_CHECKING:
-    from workbench.http.shortcut import ShortCut  # importing litestar is slow
+    from workbench.http.short_cut import ShortCut  # importing litestar is slow
 
 App = Callable[..., Awaitable[None]]  # ASGI's scope, receive, send
 

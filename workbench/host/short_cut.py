@@ -23,7 +23,7 @@ from workbench.tensor import room_for
 
 if TYPE_CHECKING:
     from workbench.http.reply import Reply  # litestar takes its time
-    from workbench.http.shortcut import Asked, ShortCut
+    from workbench.http.short_cut import Asked, ShortCut
 
 _MANY_REQUESTS = 100
 _MANY_HEADS = 16  # in a row, each unlike the one before: from then on only few are compared

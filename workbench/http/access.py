@@ -21,7 +21,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from workbench.door import Door, token_of
+from workbench.auth import Auth, token_of
 from workbench.errors import AccessDenied, HostRefused, InvalidRequest
 from workbench.http.reply import Reply
 from workbench.settings import Settings
@@ -79,7 +79,7 @@ class RequestHead:
 class Access:
     """Decides about requests by *settings*, and the server's *token*, ``""`` for none.
 
-    *door* decides by what a request ``carries``.
+    *auth* decides by what a request ``carries``.
     """
 
     def __init__(self, settings: Settings, token: str) -> None:
@@ -89,7 +89,7 @@ class Access:
             self._names.add(settings.host.lower())
         self._origins = frozenset(origin.encode() for origin in settings.allow_origins)
         self._token = token
-        self.door = Door(token, settings.restrict)
+        self.auth = Auth(token, settings.restrict)
         self._known_hosts: dict[tuple[bytes, Server], str] = {}
         digest = hmac.new(token.encode(), b"workbench cookie", hashlib.sha256)
         self._cookie_text = digest.hexdigest()
@@ -98,7 +98,7 @@ class Access:
         """Whether an inference request passes the quick check of its headers.
 
         It passes if it names this server, comes from no browser, has the token, and ``functions``
-        is not closed. Otherwise ``admit`` and *door* may still let it in.
+        is not closed. Otherwise ``admit`` and *auth* may still let it in.
         """
         hosts = 0
         authorization: bytes | None = None
@@ -113,7 +113,7 @@ class Access:
                 if authorization is not None:
                     return False
                 authorization = value
-        if hosts != 1 or self.door.closes("functions"):
+        if hosts != 1 or self.auth.closes("functions"):
             return False
         return not self._token or same(token_of(authorization or b""), self._token)
 

@@ -111,7 +111,7 @@ def _refused(
     access: Access, request: Request[Any, Any, Any], error: HTTPException
 ) -> Response[bytes]:
     try:
-        access.door.authorize(partial(access.carries, RequestHead.of(request.scope)))
+        access.auth.authorize(partial(access.carries, RequestHead.of(request.scope)))
     except AccessDenied as denied:
         return _failed(request, denied)
     message = {404: _NOT_FOUND, 405: _METHOD_NOT_ALLOWED}
@@ -206,10 +206,10 @@ def _handler(
         parameters = dict[str, str]()
         try:
             # before anything is looked up: a stranger must not learn which models exist
-            access.door.authorize(carries)
+            access.auth.authorize(carries)
             found = _find(places, scope["raw_path"]) if is_mount else (places[0], {})
             if found is None:
-                access.door.authorize(carries, first.restrict)
+                access.auth.authorize(carries, first.restrict)
                 reply = first.errors.of_status(404, first.unmatched)
             else:
                 place, parameters = found
@@ -241,7 +241,7 @@ async def _answered(
     method = "GET" if asked.method == "HEAD" else asked.method
     bound = place.of(method)
     route, settings = bound.route, plane.core.settings
-    access.door.authorize(carries, bound.group.restriction(route))
+    access.auth.authorize(carries, bound.group.restriction(route))
     if method not in place.routes and _is_unknown_verb(place, parameters):
         return bound.group.errors.of_status(404, bound.group.unmatched)
     if method not in place.routes:
@@ -257,7 +257,7 @@ async def _answered(
         asked.query,
         limit_nbytes,
         limited_by,
-        not access.door.closes("functions"),
+        not access.auth.closes("functions"),
         receive,
     )
     return await _reply(plane, bound, call)

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs
 
 from litestar.types import Receive
 
+from workbench.auth import closed
 from workbench.codecs import v2_json
 from workbench.core import ServerCore
-from workbench.door import closed
 from workbench.errors import InvalidRequest, RequestTooLarge, WorkbenchError
 from workbench.http.compression import SETTING, inflate
 from workbench.http.paths import read_version

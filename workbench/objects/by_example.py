@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from workbench.asking.given import tensors_of
+from workbench.client.coercion import tensors_of
 from workbench.errors import UsageError, class_and_line_of
 from workbench.model import TAKEN, ModelId, Signature, TensorSpec
 from workbench.objects.calling import Loop, called_with, streams_of, wrapper_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.asking.given import tensors_of
+from workbench.client.coercion import tensors_of
 from workbench.errors import InvalidRequest, UsageError, line_of
 from workbench.model import ModelId, Signature, TensorSpec
 from workbench.objects.hints import Hint

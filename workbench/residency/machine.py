@@ -33,6 +33,7 @@ from workbench.memory.eviction import EvictionPolicy
 from workbench.model import ModelId, drop_name
 from workbench.nbytes import show_nbytes
 from workbench.residency import events
+from workbench.residency.admission import Queue, Rooms, choose_devices
 from workbench.residency.effects import (
     Effect,
     Estimate,
@@ -45,7 +46,6 @@ from workbench.residency.effects import (
 )
 from workbench.residency.failures import Failures
 from workbench.residency.residents import Residents, is_tied
-from workbench.residency.rooms import Queue, Rooms, choose_devices
 from workbench.residency.state import (
     ABORTING,
     ADMITTED,

@@ -10,7 +10,7 @@ from workbench import Workbench
 from workbench.annexes.planner.costs import ModelCost
 from workbench.annexes.planner.replay import replay
 from workbench.annexes.planner.trace import Trace, TraceRequest
-from workbench.core.lifecycle.work import ThreadedWork
+from workbench.core.lifecycle.load_threads import ThreadedWork
 from workbench.events import Event, ModelEvicted, ModelLoaded
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId

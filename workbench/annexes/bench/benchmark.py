@@ -16,7 +16,7 @@ from workbench.annexes.bench import client
 from workbench.annexes.bench.client import Point
 from workbench.annexes.bench.report import Bench
 from workbench.annexes.bench.target import Target
-from workbench.asking.given import tensors_of
+from workbench.client.coercion import tensors_of
 from workbench.errors import ServerNotRunning, UsageError
 from workbench.inference import zeros_of
 from workbench.model import ModelId, Signature

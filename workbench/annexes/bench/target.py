@@ -11,7 +11,7 @@ from http.client import HTTPException, HTTPResponse
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from workbench.asking import elsewhere
+from workbench.client import elsewhere
 from workbench.errors import DeadlineExceeded, ServerNotRunning
 from workbench.model import ModelId, Signature
 from workbench.running import find_token

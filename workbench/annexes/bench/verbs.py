@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.api.workbench import Workbench, example_of, serving_of
-from workbench.asking.given import check_model
+from workbench.client.coercion import check_model
 from workbench.views.progress import Progress
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def bench(
     """
     from workbench.annexes.bench import benchmark
     from workbench.annexes.bench.target import Target
-    from workbench.asking.card import check_known
+    from workbench.client.card import check_known
 
     check_model(model)
     loads, core = benchmark.Loads.of(clients, batches, seconds), serving_of(self).core

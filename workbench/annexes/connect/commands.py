@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.asking.answers import Outputs
-from workbench.asking.elsewhere import address_of
+from workbench.client.answers import Outputs
+from workbench.client.elsewhere import address_of
 from workbench.commands.inputs import reads_inputs
 from workbench.commands.options import event_line, only_url, token_option, url_option
 from workbench.errors import UsageError, WorkbenchError

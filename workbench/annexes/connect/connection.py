@@ -15,12 +15,12 @@ import httpx
 from workbench import errors
 from workbench.annexes.connect import listing
 from workbench.arguments import explained, explains_arguments
-from workbench.asking import elsewhere
-from workbench.asking.answers import answer_of
-from workbench.asking.asks import Asks
-from workbench.asking.elsewhere import path_of_model
-from workbench.asking.given import tensors_of
-from workbench.asking.question import Question
+from workbench.client import elsewhere
+from workbench.client.answers import answer_of
+from workbench.client.asks import Asks
+from workbench.client.coercion import tensors_of
+from workbench.client.elsewhere import path_of_model
+from workbench.client.question import Question
 from workbench.codecs import v2_binary, v2_json
 from workbench.errors import WorkbenchError
 from workbench.model import ModelId, Signature
@@ -188,7 +188,7 @@ class Connection(Asks):
 
     def unload(self, model: str) -> None:
         """Unload *model*. Raises ``ModelNotFound`` and others."""
-        from workbench.asking.card import check_known  # for who looks at models
+        from workbench.client.card import check_known  # for who looks at models
 
         if self._is_workbench:  # which unloads any name without an error, as Triton does
             check_known(model, self.names)

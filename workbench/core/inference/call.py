@@ -9,8 +9,8 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from workbench.core.inference.limits import Waits, stopping
 from workbench.core.inference.runner import Describe, Pending, Read, Runner, Steps
-from workbench.core.inference.waits import Waits, stopping
 from workbench.core.leases import Leases
 from workbench.core.names import Names
 from workbench.core.runs import Runs

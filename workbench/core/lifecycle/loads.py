@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from workbench.backends.base import Runnable, Session
 from workbench.core.inference.call import UnderWay
-from workbench.core.lifecycle.loaded import are_loading, loaded, too_long
+from workbench.core.lifecycle.await_load import are_loading, loaded, too_long
+from workbench.core.lifecycle.loader import Sources
 from workbench.core.lifecycle.pins import Pins
 from workbench.core.lifecycle.replacing import Replacing
-from workbench.core.lifecycle.sources import Sources
 from workbench.core.names import Names
 from workbench.core.run_memory import RunMemory
 from workbench.core.runs import Runs

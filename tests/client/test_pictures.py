@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from workbench import Workbench, connect
-from workbench.asking.pictures import image_files
+from workbench.client.pictures import image_files
 
 TEXTS = {"x": ("BYTES", [-1])}
 PIXELS = np.arange(4 * 5 * 4, dtype=np.uint8).reshape(4, 5, 4)

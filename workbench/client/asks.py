@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from workbench.asking.given import NO_INPUTS, inputs_of
-from workbench.asking.question import Question
+from workbench.client.coercion import NO_INPUTS, inputs_of
+from workbench.client.question import Question
 from workbench.errors import ModelNotFound, WorkbenchError
 from workbench.spelling import meant
 from workbench.tracebacks import show_in_one_line

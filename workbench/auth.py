@@ -14,7 +14,7 @@ _CURE = (
 )
 
 
-class Door:
+class Auth:
     """Decides by the server's *token*, ``""`` for none, and the *closed* groups of requests.
 
     All wires ask it, so that none lets in what another refuses.

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from workbench import errors
-from workbench.asking.elsewhere import (
+from workbench.client.elsewhere import (
     HEADER_SIZE,
     address_of,
     error_of,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from workbench import rows
-from workbench.asking.pictures import are_images, image_arrays, image_files
+from workbench.client.pictures import are_images, image_arrays, image_files
 from workbench.errors import InvalidRequest, RequestTooLarge, UsageError, reason_of
 from workbench.inference import check_names
 from workbench.model import ModelId, Signature, TensorSpec

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from workbench.backends.base import Session
-from workbench.core.lifecycle.sources import Sources
+from workbench.core.lifecycle.loader import Sources
 from workbench.errors import LoadFailed, WorkbenchError, class_and_line_of
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Need

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from workbench.asking.answers import Outputs, answer_of
-from workbench.asking.given import check_model, tensors_of
+from workbench.client.answers import Outputs, answer_of
+from workbench.client.coercion import check_model, tensors_of
 from workbench.core import AnswerStream, Describe, Read, ServerCore
 from workbench.errors import DeadlineExceeded, RequestStopped, UsageError, WorkbenchError
 from workbench.inference import InferRequest, InferResponse

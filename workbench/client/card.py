@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from workbench.asking.given import NO_INPUTS
+from workbench.client.coercion import NO_INPUTS
 from workbench.contracts.triton.metadata import model_config
 from workbench.core import ServerCore
 from workbench.core.status.snapshot import broken_status
