@@ -369,6 +369,15 @@ def test_the_least_of_three_measurements_counts(rig: Rig) -> None:
         rig.run(inside(lambda inputs: pytest.fail("it ran")), LARGE)
 
 
+def test_a_measurement_that_other_work_added_to_is_doubted(rig: Rig) -> None:
+    """It refuses no run that smaller ones say fits; the next measurement then counts."""
+    rig.run(rig.take(80 * MIB), LARGE[:4])
+    rig.learned.observe(LARGE.nbytes, 5000 * MIB)
+    rig.free_nbytes = 2000 * MIB
+    rig.run(rig.take(640 * MIB), LARGE)
+    assert rig.learned.expected_nbytes(LARGE.nbytes) == 640 * MIB
+
+
 def test_the_first_run_of_a_size_is_alone(rig: Rig) -> None:
     """While nobody knows what a model takes, one run of it finds out, and the others wait."""
     rig.one_by_one(4)

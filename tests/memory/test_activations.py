@@ -26,6 +26,12 @@ LEARNED = {
         "saw 1000 5000; measured 500 2500; measured 1023 5115; measured 1024 ?; expects 1024 5120",
     "from a small run nobody can tell what one on more than 64 times as much will take":
         "saw 100 5000; expects 6400 320000; expects 6401 ?",
+    "a measurement that smaller runs belie is doubted, until there are three":
+        "saw 1000 5000; saw 2000 90000; expects 2000 90000; doubted 2000 10000; saw 2000 90000;"
+        " saw 2000 90000; doubted 2000 90000",
+    "one that is no more than twice what they tell is believed, and one that nothing belies":
+        "saw 2000 20000; doubted 2000 20000; saw 1000 10000; doubted 2000 20000;"
+        " saw 4000 70000; doubted 4000 70000",
     "empty inputs can be measured too, and less than nothing is nothing":
         "saw 0 -5; expects 0 0; expects 65 ?; most 0",
 }  # fmt: skip
@@ -46,7 +52,7 @@ def test_what_is_learned(script: str) -> None:
             case "wants" | "enough":
                 assert learned.wants(size) == (verb == "wants"), step
             case _:
-                names = {"expects": "expected", "measured": "measured"}
+                names = {"expects": "expected", "measured": "measured", "doubted": "doubted"}
                 assert getattr(learned, f"{names[verb]}_nbytes")(size) == told[0], step
 
 

@@ -201,7 +201,10 @@ class RunMemory:
                     ran = run.once(room, learned.expected_nbytes(nbytes))
                     learned.missed += learned.measured_nbytes(nbytes) is None
                     return ran
-        return run.once(room, learned.expected_nbytes(nbytes))
+        need_nbytes = learned.expected_nbytes(nbytes)
+        if need_nbytes is not None and need_nbytes > room.available():
+            need_nbytes = learned.doubted_nbytes(nbytes)
+        return run.once(room, need_nbytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,9 +45,26 @@ class Activations:
         sequence) through the two largest sizes; with one size, it is proportional.
         """
         measured = self.measured_nbytes(inputs_nbytes)
-        if measured is not None or not self._seen:
-            return measured
-        *others, largest = (_least(self._seen[power]) for power in sorted(self._seen))
+        return self._predicted_nbytes(inputs_nbytes) if measured is None else measured
+
+    def doubted_nbytes(self, inputs_nbytes: int) -> int | None:
+        """Like ``expected_nbytes``, but not by few measurements that smaller runs belie.
+
+        Other work of the process may have added to these: they count if they are no more than
+        twice what is predicted.
+        """
+        expected = self.expected_nbytes(inputs_nbytes)
+        if expected is None or not self.wants(inputs_nbytes):
+            return expected
+        predicted = self._predicted_nbytes(inputs_nbytes, below=inputs_nbytes.bit_length())
+        return expected if predicted is None or expected <= 2 * predicted else predicted
+
+    def _predicted_nbytes(self, inputs_nbytes: int, below: int | None = None) -> int | None:
+        """The prediction by the sizes that were measured, those *below* a power of two."""
+        powers = sorted(power for power in self._seen if below is None or power < below)
+        if not powers:
+            return None
+        *others, largest = (_least(self._seen[power]) for power in powers)
         times = inputs_nbytes / max(1, largest[0])
         if times > _FAR:
             return None
