@@ -14,7 +14,7 @@ from workbench.annex import annexes
 from workbench.annexes import ANNEXES
 
 ROOT = Path(__file__).parent.parent
-QUICK = ("tests/http/test_infer.py", "tests/core/test_core.py", "tests/api/test_workbench.py")
+QUICK = ("tests/http/test_infer.py", "tests/core/test_core.py", "tests/api/test_mistakes.py")
 IMPORTS = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 _PARTS = ("workbench", "tests", "sample_models", "pyproject.toml", "hatch_build.py", "README.md")
 _LEFT = shutil.ignore_patterns("__pycache__", ".hypothesis", "browser", "contract", "fuzz")
