@@ -33,7 +33,7 @@ from uvicorn.server import ServerState
 from workbench.codecs import v2
 from workbench.codecs.v2_known import Decoded, KnownTexts
 from workbench.core import ServerCore
-from workbench.host.short_cut import protocol_class
+from workbench.host.connection import protocol_class
 from workbench.http.access import Access
 from workbench.http.app import create_app
 from workbench.http.infer import DataPlane

@@ -17,7 +17,7 @@ LAYERS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["im
 
 def entries() -> dict[str, str]:
     """What the tree says of each module and package at its margin."""
-    parts = re.split(r"^  (\w+(?:\.py|/))", TREE, flags=re.MULTILINE)
+    parts = re.split(r"^    (\w+(?:\.py|/))", TREE, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 

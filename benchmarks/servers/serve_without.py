@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench import Workbench
 from workbench.codecs import v2, v2_known, v2_known_reply
-from workbench.host import linger, short_cut
+from workbench.host import connection, linger
 from workbench.host import round as round_
 
 

@@ -452,7 +452,7 @@ def test_heads_that_all_differ(short_cut: Server, monkeypatch: pytest.MonkeyPatc
     compared: list[bytes] = []
     pieces = known_head.head_pieces
     monkeypatch.setattr(
-        "workbench.host.short_cut.head_pieces", lambda text: compared.append(text) or pieces(text)
+        "workbench.host.connection.head_pieces", lambda text: compared.append(text) or pieces(text)
     )
     connection = short_cut.connect()
     for number in range(160):

@@ -1,7 +1,7 @@
 """What the host relies on in uvicorn, which it subclasses: a version that changes it is not ours.
 
 Where one of these fails, read the changes of that version, mend ``host/protocol.py`` and
-``host/short_cut.py``, and move the bound in pyproject.toml.
+``host/connection.py``, and move the bound in pyproject.toml.
 """
 
 import ast
@@ -19,8 +19,8 @@ from uvicorn.protocols.http import h11_impl, httptools_impl
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.server import Server, ServerState
 
+from workbench.host.connection import ShortCutProtocol, _Cycle
 from workbench.host.protocol import Protocol
-from workbench.host.short_cut import ShortCutProtocol, _Cycle
 
 PYPROJECT = Path(__file__).parent.parent.parent / "pyproject.toml"
 PROTOCOLS = {"h11": h11_impl.H11Protocol, "httptools": httptools_impl.HttpToolsProtocol}

@@ -209,7 +209,7 @@ def test_the_first_row_is_the_example_of_the_card(wb: Workbench) -> None:
     assert "20.1" in card.calls["curl"]
     assert '"a"' in card.calls["curl"]
     (point,) = wb.bench("shown", clients=[1], seconds=0.1).points
-    assert point.load.answers  # the encoder refuses the text "text"
+    assert point.answers  # the encoder refuses the text "text"
     wb.serve(lambda x: x, "shown", inputs={"x": ("BYTES", [1])}, outputs={"y": ("BYTES", [1])})
     assert wb["shown"].example["x"].tolist() == ["text"]
     numbers = make_pipeline(SimpleImputer(), Ridge()).fit(X, Y)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from workbench.errors import ServerNotRunning
+from workbench.host.connection import protocol_class
 from workbench.host.forked import release_connections
-from workbench.host.short_cut import protocol_class
 from workbench.host.sockets import listen
 from workbench.socket_files import remove_own
 from workbench.tokens import UNIX

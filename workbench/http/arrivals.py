@@ -57,7 +57,7 @@ class Arrivals(Generic[T]):
 
 
 class Arriving(Generic[T]):
-    """See ``core.Receiver``: the answer goes to *future* by way of *arrivals*."""
+    """See ``core.inference.call.Receiver``: the answer goes to *future* by way of *arrivals*."""
 
     __slots__ = ("_arrivals", "_future")
 

@@ -1,7 +1,7 @@
 """The data plane: from the head and the body of an inference request to its reply.
 
 Sections named below are those of the Open Inference Protocol's "HTTP/REST" and of Triton's "Binary
-Tensor Data Extension". The same functions serve both callers: the short cut (``http/shortcut.py``)
+Tensor Data Extension". The same functions serve both callers: the short cut (``http/short_cut.py``)
 and the ASGI route.
 """
 
@@ -265,7 +265,7 @@ class DataPlane(Lane):
     def _decode_here(
         self, head: InferHead, body: Body
     ) -> tuple[InferRequest, codec.ReplyForm] | None:
-        """As ``_decode``, of a small body as earlier ones; ``None`` if it is to be read later."""
+        """As ``_decode``, of a small body whose text is known; ``None``: it is read in a thread."""
         if head.takes_long or len(body) > _LITTLE_NBYTES:
             return None
         try:

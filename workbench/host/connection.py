@@ -66,9 +66,7 @@ class ShortCutProtocol(Protocol):
         self._round = round_
         self._waits = False  # whether a request waits for the end of the round
         self._linger = linger
-        self._chunks: list[bytes | memoryview] | None = (
-            None  # the length of the body that is awaited,
-        )
+        self._chunks: list[bytes | memoryview] | None = None  # the pieces of a body,
         self._place: memoryview | None = None  # and where it is put instead if it is large
         self._placed_nbytes = 0
         self._head: Any = None  # the last head that the short cut took,
