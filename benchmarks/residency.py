@@ -17,7 +17,16 @@ from workbench.backends.base import Session
 from workbench.events import EventLog
 from workbench.memory.eviction import POLICIES
 from workbench.model import Footprint, ModelId, Need
-from workbench.residency import Estimated, Job, Lease, Loaded, OnDevice, Residency, Telemetry, Work
+from workbench.residency import (
+    Job,
+    Lease,
+    ModelWork,
+    OnDevice,
+    OnEstimated,
+    OnLoaded,
+    Residency,
+    Telemetry,
+)
 from workbench.stop import CancellationToken
 
 COUNTS = (20, 200, 1000)
@@ -34,23 +43,23 @@ class Model(Session):
         self.may_call = may_call
 
 
-class AtOnce(Work):
+class AtOnce(ModelWork):
     """Loads and closings that take no time; *sizes* in bytes, of others one byte."""
 
     def __init__(self, sizes: Mapping[ModelId, int]) -> None:
         self._sizes = sizes
 
-    def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
-        """See ``Work``."""
+    def estimate(self, models: Sequence[ModelId], done: OnEstimated) -> None:
+        """See ``ModelWork``."""
         done({model: Need(self._sizes.get(model, 1)) for model in models})
 
-    def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
-        """See ``Work``."""
+    def load(self, model: ModelId, stop: CancellationToken, done: OnLoaded) -> None:
+        """See ``ModelWork``."""
         assert not stop.error
         done(Model(self._sizes.get(model, 1), may_call=model == FUNCTION), 0.0)
 
     def close(self, _model: ModelId, _session: Session, _nbytes: int, done: Job) -> None:
-        """See ``Work``."""
+        """See ``ModelWork``."""
         done()
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import SettingError
-from workbench.settings import Settings, Share, declared, variable_name
+from workbench.settings import BudgetShare, Settings, declared, variable_name
 
 OPTIONS = (
     "budget", "evict", "keep_alive", "load", "follow_links", "name",
@@ -97,8 +97,8 @@ GOOD = [
     ("budget", "64MiB", 64 * 2**20),
     ("budget", "2000000B", 2_000_000),
     ("budget", "1048576", 2**20),
-    ("budget", "90%", Share(0.9)),
-    ("budget", "12.5 %", Share(0.125)),
+    ("budget", "90%", BudgetShare(0.9)),
+    ("budget", "12.5 %", BudgetShare(0.125)),
     ("evict", "never", "never"),
     ("keep_alive", "5min", 300.0),
     ("keep_alive", "0.5", 0.5),

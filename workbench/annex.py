@@ -51,7 +51,7 @@ def _no_names(*_: object) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annex:
-    """What the annex called *name* brings; the functions import its modules when they are called.
+    """The parts that the annex *name* brings; its modules are imported only when a part is used.
 
     Settings:
 

@@ -73,7 +73,7 @@ def path_of(name: str, value: object) -> Path:
 def _mistake(
     function: Callable[..., Any], called: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> str:
-    """What is wrong with a call of *function*, and what was meant, or what it takes."""
+    """The mistake in a call of *function*, with the likely intention or the arguments it takes."""
     taken = signature(function)
     named = [p.replace(annotation=p.empty) for p in taken.parameters.values() if p.name != "self"]
     for word in kwargs:

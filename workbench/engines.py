@@ -24,7 +24,7 @@ def engines(version_of: Callable[[str], str | None] = installed) -> dict[str, st
 
 
 def overwritten(version_of: Callable[[str], str | None] = installed) -> str:
-    """What is wrong where several are installed, and the command that repairs it; else nothing."""
+    """The message if several are installed, with the command that repairs it; else ``""``."""
     there = engines(version_of)
     if len(there) < 2:
         return ""

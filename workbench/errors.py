@@ -61,7 +61,7 @@ class WorkbenchError(Exception):
             self.retry_after_s = retry_after_s
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows in a cell: the one line, since the mistake is not in our code."""
+        """The text that IPython shows: one line, since the mistake is not in our code."""
         from workbench.tracebacks import in_a_cell  # it takes its time
 
         return in_a_cell(self, of_model=isinstance(self, RunFailed | MemoryExhausted))
@@ -206,7 +206,7 @@ class AttributeUnknown(UsageError, AttributeError):
 
 
 def nearest(table: Mapping[type[WorkbenchError], T], error: WorkbenchError) -> T:
-    """What *table* has for the class of *error*, or else for the nearest class above it."""
+    """The value in *table* for the class of *error*, or else for the nearest class above it."""
     return next(table[kind] for kind in type(error).__mro__ if kind in table)
 
 

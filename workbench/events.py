@@ -1,4 +1,4 @@
-"""What happened, in order: one frozen struct an event, and the log that keeps them.
+"""Events of a server in order: a frozen struct for each, and the log that keeps them.
 
 Readers pull (``since``, ``wait``); nothing is called back, so a slow reader
 can never hold up the server.
@@ -20,7 +20,7 @@ from workbench.nbytes import show_nbytes
 
 
 class Event(Struct, frozen=True, gc=False):
-    """What happened: its *kind* in one word, and its text as ``str``, which *says* it.
+    """An event: its *kind* is one word, and its ``str`` is the text *says*.
 
     The text may name the fields; bytes are shown with their unit.
     """

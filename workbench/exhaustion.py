@@ -1,4 +1,4 @@
-"""Whether an error of any library says that memory ran out."""
+"""Detection of errors, of any library, that say that memory ran out."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _OUT_OF_MEMORY = (  # how libraries tell it, in small letters; XLA begins with R
 
 
 def is_exhaustion(error: BaseException | None) -> bool:
-    """Whether *error*, of any library, or an error that led to it says that memory ran out."""
+    """True if *error*, or an error that led to it, of any library, says that memory ran out."""
     return any(map(_tells_exhaustion, chain_of(error)))
 
 
 def _tells_exhaustion(error: BaseException) -> bool:
-    """Whether its class or its words are those of a library that got no memory.
+    """True if the error's class or words are those of a library that got no memory.
 
     Errors of Python's own classes have such words by chance, unless they are of the general ones.
     """

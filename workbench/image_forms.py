@@ -53,7 +53,7 @@ def image_forms(
 
 
 def image_options(parameters: Mapping[str, str]) -> tuple[bool, float]:
-    """Whether the order is RGB, and the scale; ``LoadFailed`` names a bad value."""
+    """The order of colours (True: RGB) and the scale; ``LoadFailed`` names a bad value."""
     order, text = parameters.get("image_order", "BGR"), parameters.get("image_scale", "1")
     if order not in ("BGR", "RGB"):
         raise LoadFailed(f"parameter 'image_order' is {order!r}; it must be RGB or BGR")
@@ -67,5 +67,5 @@ def image_options(parameters: Mapping[str, str]) -> tuple[bool, float]:
 
 
 def channels_first(shape: Sequence[int]) -> bool:
-    """Whether the channels (1, 3 or 4) of images of this *shape* stand before their rows."""
+    """True if the channels (1, 3 or 4) of images of this *shape* stand before their rows."""
     return shape[-3] in _CHANNELS and shape[-1] not in _CHANNELS

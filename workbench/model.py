@@ -1,4 +1,4 @@
-"""What a model is: its identity, its life, what it declares."""
+"""A model's values: its identity, its life, its declarations."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Need(NamedTuple):
 
 
 def together(needs: Iterable[Need]) -> Need:
-    """What models with these *needs* take together."""
+    """The sum of *needs*."""
     return Need(*map(sum, zip(*needs, strict=True)))
 
 
@@ -147,13 +147,13 @@ class TensorSpec:
         return self if self.reshape is None else replace(self, shape=self.reshape, reshape=None)
 
     def accepts(self, shape: tuple[int, ...]) -> bool:
-        """Whether a tensor of this *shape* fits the declaration."""
+        """True if a tensor of this *shape* fits the declaration."""
         return self.any_rank or _accepts(self.shape, shape)
 
 
 @lru_cache(4096)  # a model's requests have few shapes: this takes a fifth of the time
 def _accepts(declared: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether a tensor of *shape* fits what is *declared*, where -1 is any size."""
+    """True if a tensor of *shape* fits the shape *declared*, where -1 is any size."""
     if len(shape) != len(declared):
         return False
     return all(want in (got, -1) for want, got in zip(declared, shape, strict=True))
@@ -165,7 +165,7 @@ _VERSION = re.compile("[1-9][0-9]{0,18}")
 
 
 def is_version(text: str) -> bool:
-    """Whether *text* is the number of a version, as folders and clients write it."""
+    """True if *text* is the number of a version, as folders and clients write it."""
     return bool(_VERSION.fullmatch(text)) and int(text) <= HIGHEST_VERSION
 
 
@@ -419,7 +419,7 @@ class FunctionModel:
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """What a model is made of, its *origin*: a file, a Python callable, or other models.
+    """The *origin* of a model: a file, a Python callable, or other models.
 
     *folder*: the temporary one that the file is in, if it came with a load.
     """

@@ -57,7 +57,7 @@ def specs_of(signature: Signature) -> Mapping[str, TensorSpec]:
 
 
 def goes_by_column(signature: Signature, given: Collection[str]) -> bool:
-    """Whether the names *given* are those of a matrix's columns, not of the matrix itself."""
+    """True if the names *given* are the names of a matrix's columns, not of the matrix itself."""
     return bool(signature.columns) and set(given) != signature.inputs.keys()
 
 
@@ -117,7 +117,7 @@ def inputs_of(
 
 
 def _columns(specs: Mapping[str, TensorSpec], given: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those *given* as columns of *specs*, each of shape [n, 1] for the same n."""
+    """The tensors *given* as columns of *specs*, each of shape [n, 1] for the same n."""
     made = {name: Tensor(spec.datatype, _column(spec, given[name])) for name, spec in specs.items()}
     lengths = {name: len(tensor.array) for name, tensor in made.items()}
     if len(set(lengths.values())) > 1:

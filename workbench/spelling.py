@@ -1,4 +1,4 @@
-"""What a person meant by a word that does not exist: "did you mean ...?"."""
+"""Suggestions for words that do not exist: "did you mean ...?"."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def available(names: Sequence[str]) -> str:
 
 
 def no_folder(path: Path) -> str:
-    """What is wrong with *path* if it is no folder, and the folder that was meant; else nothing."""
+    """The message if *path* is no folder, with a similar folder; else ``""``."""
     if path.is_dir():
         return ""
     return "is a file, not a folder" if path.exists() else f"does not exist{meant_folder(path)}"

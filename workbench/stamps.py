@@ -1,4 +1,4 @@
-"""What changes when a file does."""
+"""Stamps of files, which change when a file does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Stamp = tuple[int, int, int, int]
 
 
 def stamp(path: str | Path) -> Stamp:
-    """What changes when the file at *path* does: size, times and number. Raises ``OSError``.
+    """The stamp of the file at *path*: its size, times and number. Raises ``OSError``.
 
     Tools set the time of a change to what they like, but not that of the inode.
     """

@@ -1,4 +1,4 @@
-"""What IPython shows of an error or an interrupt: one line, with its place in the cell."""
+"""The text of an error or interrupt in IPython: one line, with its place in the cell."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def without(place: str) -> None:
     patches: dict[str, list[tuple[Any, str, Callable[..., Any]]]] = {
         "known_text": [(v2_known.KnownTexts, "decode", _read_whole)],
         "known_reply": [(v2_known_reply.KnownReply, "encode", _write_whole)],
-        "known_head": [(short_cut, "head_pieces", lambda _: None)],
+        "known_head": [(connection, "head_pieces", lambda _: None)],
         "round": [(round_.Round, "ask", _answer_alone)],
         "look": [(round_.Round, "_look", _end)],
         "linger": [(linger.Linger, "replied", lambda _: None)],

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from workbench.backends.ensemble import EnsembleBackend, Part, fitted
+from workbench.backends.ensemble import EnsembleBackend, PartKey, fitted
 from workbench.errors import LoadFailed, ModelNotFound
 from workbench.model import (
     Ensemble,
@@ -57,7 +57,7 @@ TWO = (Step(1, "a", None, {"x": "in"}, {"y": "t"}), Step(2, "b", None, {"x": "t"
 
 
 def inspect(ensemble: ModelSource, **parts: Signature) -> Signature:
-    def look(wanted: Part) -> tuple[ModelSource, Signature]:
+    def look(wanted: PartKey) -> tuple[ModelSource, Signature]:
         name = wanted[0]
         if name not in parts:
             raise ModelNotFound(f"there is no model {name!r}")
@@ -145,7 +145,7 @@ def test_no_ensemble_is_a_part_of_itself() -> None:
     """Not by way of others either; the way is named."""
     steps = {a: Step(1, b, None, {"x": "in"}, {"y": "out"}) for a, b in ("ef", "fg", "ge")}
 
-    def look(wanted: Part) -> tuple[ModelSource, Signature]:
+    def look(wanted: PartKey) -> tuple[ModelSource, Signature]:
         return source(steps[wanted[0]], name=wanted[0]), PLAIN
 
     with pytest.raises(LoadFailed, match=r"^'e' is a part of itself: e -> f -> g -> e$"):
@@ -160,7 +160,7 @@ def test_deep_ensembles(deepest: int) -> None:
     """
     looks = []
 
-    def look(wanted: Part) -> tuple[ModelSource, Signature]:
+    def look(wanted: PartKey) -> tuple[ModelSource, Signature]:
         looks.append(wanted)
         depth = int(wanted[0])
         below = str(depth + 1)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.backends.ensemble import Plan
+from workbench.backends.ensemble import StepPlan
 from workbench.model import Ensemble, Step
 
 A = Step(1, "a", None, {"x": "in"}, {"y": "t", "y2": "u"})
@@ -15,13 +15,13 @@ DIAMOND = Ensemble((A, B, C, D))
 
 def test_only_what_is_wanted() -> None:
     """Of some outputs, only the steps that they need run, and give only what is used."""
-    assert Plan(DIAMOND, ("out",)).steps == [
+    assert StepPlan(DIAMOND, ("out",)).steps == [
         (A, ("y", "y2"), {"in"}),
         (B, ("y",), {"t"}),
         (C, ("y",), {"u", "maybe"}),
         (D, ("y",), {"v", "w"}),
     ]
-    assert Plan(DIAMOND, ("v", "t")).steps == [(A, ("y",), {"in"}), (B, ("y",), set())]
+    assert StepPlan(DIAMOND, ("v", "t")).steps == [(A, ("y",), {"in"}), (B, ("y",), set())]
 
 
 @st.composite
@@ -44,7 +44,7 @@ def test_any_ensemble(ensemble: Ensemble, data: st.DataObject) -> None:
     outputs = [tensor for step in ensemble.steps for tensor in step.outputs.values()]
     wanted = data.draw(st.lists(st.sampled_from(outputs), min_size=1, unique=True))
     there = {"in0", "in1"}
-    for step, names, dropped in Plan(ensemble, tuple(wanted)).steps:
+    for step, names, dropped in StepPlan(ensemble, tuple(wanted)).steps:
         assert there.issuperset(step.inputs.values())
         assert names
         there -= dropped

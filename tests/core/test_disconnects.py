@@ -15,7 +15,7 @@ import pytest
 from doubles import FakeLoader, fake_core
 from workbench.core import Describe
 from workbench.core.inference.batched import Batched
-from workbench.core.inference.call import Answer, Call
+from workbench.core.inference.call import AnswerFuture, Call
 from workbench.core.leases import Leases
 from workbench.errors import InvalidRequest, RequestStopped
 from workbench.inference import InferRequest
@@ -305,7 +305,7 @@ def test_no_garbage(rig: Rig, request_that_is: Callable[[Rig, str], None], name:
             request_that_is(rig, name)
         rig.until_nothing_is_left()
         gc.collect()
-        return sum(isinstance(each, (Call, Answer, InferRequest)) for each in gc.garbage)
+        return sum(isinstance(each, (Call, AnswerFuture, InferRequest)) for each in gc.garbage)
 
     gc.disable()
     gc.collect()  # what other tests left

@@ -13,7 +13,7 @@ from workbench.core.placement import Placement
 from workbench.errors import SettingError
 from workbench.memory.device import Device, MemoryReading
 from workbench.model import ModelId
-from workbench.settings import Settings, Share
+from workbench.settings import BudgetShare, Settings
 
 SIZES = {"a": 30, "b": 30}
 MIB = 2**20
@@ -74,7 +74,7 @@ def test_a_share_is_of_each_device(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     core = ServerCore(settings, files=FakeFiles(FakeLoader(dict(SIZES))))
     assert core.budget_nbytes is None
     with opened(core):
-        core.adjust(replace(settings, budget=Share(0.2)))
+        core.adjust(replace(settings, budget=BudgetShare(0.2)))
         assert [device.budget_nbytes for device in core.status.snapshot().devices] == [20, 40]
 
 

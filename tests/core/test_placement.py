@@ -12,7 +12,7 @@ from workbench.backends.onnx.runtime import LIBRARIES_MISSING, NOT_IN_BUILD
 from workbench.core.placement import Placement, budget_nbytes, place
 from workbench.errors import SettingError
 from workbench.memory.device import GpuAbsence, GpuReading, Gpus, MemoryReading
-from workbench.settings import Settings, Share
+from workbench.settings import BudgetShare, Settings
 
 ALL = ", ".join(f"cuda:{n} (GPU model {n}, {UUIDS[n]})" for n in range(3))
 
@@ -195,7 +195,7 @@ def test_memory_of_the_heap_is_given_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_share_is_at_least_a_byte() -> None:
     """However small the device is: no budget is 0."""
-    assert budget_nbytes(Share(0.5), 1) == 1
+    assert budget_nbytes(BudgetShare(0.5), 1) == 1
 
 
 def test_only_the_chosen_gpu_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ class Rig:
         self.now_s = 0.0
         self.numbers = iter(range(1, 10_000))
 
-    def apply(self, event: events.Event) -> list[Effect]:
+    def apply(self, event: events.MachineEvent) -> list[Effect]:
         return self.machine.apply(event, self.now_s)
 
     def ask(self, model: ModelId, nbytes: int | None = None, purpose: Purpose = Purpose.RUN) -> int:
@@ -232,7 +232,7 @@ def test_every_phase_has_a_state() -> None:
         events.Closed(A),
     ],
 )
-def test_outcomes_of_nothing(rig: Rig, event: events.Event) -> None:
+def test_outcomes_of_nothing(rig: Rig, event: events.MachineEvent) -> None:
     """What was not begun cannot end."""
     with pytest.raises(AssertionError, match="a:1 is not in memory"):
         rig.apply(event)

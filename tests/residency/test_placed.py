@@ -27,7 +27,7 @@ class Rig:
         self.refused: list[Refuse] = []
         self.number = 0
 
-    def apply(self, event: events.Event) -> list[Effect]:
+    def apply(self, event: events.MachineEvent) -> list[Effect]:
         effects = self.machine.apply(event, 0.0)
         self.loading += [effect.model for effect in effects if isinstance(effect, Load)]
         self.closing += [effect.model for effect in effects if isinstance(effect, Close)]

@@ -22,9 +22,9 @@ from workbench.events import (
 )
 from workbench.model import Footprint, ModelId, ModelState
 from workbench.residency import Books, Lease, Purpose, ResidentSnapshot, abandon
-from workbench.residency.admission import Rooms, Share
+from workbench.residency.admission import DeviceNeed, Rooms
 from workbench.residency.effects import Effect
-from workbench.residency.events import Event
+from workbench.residency.events import MachineEvent
 
 A, B, C, D, BIG, SIXTY = (ModelId(n, 1) for n in ("a", "b", "c", "d", "big", "sixty"))
 SIZES = {"sixty": 60, "a": 40, "b": 40, "c": 40, "d": 20, "big": 100, "huge": 101}
@@ -111,7 +111,7 @@ def test_a_load_that_ends_just_before_it_is_ended(
     step = rig.residency._step
     rig.residency.acquire(A, purpose=Purpose.LOAD)
 
-    def do_late(event: Event) -> list[Effect]:
+    def do_late(event: MachineEvent) -> list[Effect]:
         monkeypatch.undo()
         rig.residency._deciding.jobs.append(rig.jobs.run_all)
         return step(event)
@@ -292,7 +292,7 @@ def test_those_that_clearly_wait_cost_little(monkeypatch: pytest.MonkeyPatch) ->
     worked_out: list[None] = []
     shares = Rooms._shares
 
-    def count(rooms: Rooms, *of: Any) -> list[Share]:
+    def count(rooms: Rooms, *of: Any) -> list[DeviceNeed]:
         worked_out.append(None)
         return shares(rooms, *of)
 

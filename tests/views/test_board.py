@@ -342,7 +342,7 @@ def test_rows_that_did_not_change_are_taken_again() -> None:
         (replace(snapshot(a, used, at_s=1001.0), devices=small), "", set()),
         (snapshot(used, at_s=1009.0), "", set()),
     ]
-    history, kept = History(), board.Rows()
+    history, kept = History(), board.ShownRows()
     for now, chosen, same in steps:
         history.add(now)
         before = dict(kept)

@@ -1,4 +1,4 @@
-"""What a workbench says of attributes that it has not."""
+"""The messages of a workbench about attributes that it does not have."""
 
 from __future__ import annotations
 

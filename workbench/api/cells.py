@@ -10,14 +10,14 @@ from workbench.settings import Settings, difference, differing
 
 
 class Cell(NamedTuple):
-    """What tells a cell from all others, and the number of its run."""
+    """The identity of a notebook's cell, and the number of its run."""
 
     identity: str
     run: int
 
 
 class Server(Protocol):
-    """What a cell starts."""
+    """A server that a cell starts."""
 
     @property
     def settings(self) -> Settings: ...
@@ -60,7 +60,7 @@ def earlier(server: S, cell: Cell) -> S | None:
 
 
 def told_of(before: Server, now: Server, *, runs: bool = False) -> str:
-    """That the cell which starts *now* started *before* earlier, and how that one is stopped.
+    """The message to a cell that starts *now* and started *before* earlier: how to stop *before*.
 
     *runs*: *now* runs beside it.
     """

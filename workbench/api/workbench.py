@@ -134,7 +134,7 @@ class Workbench(Asks):
 
     @property
     def is_running(self) -> bool:
-        """Whether the server answers requests."""
+        """True if the server answers requests."""
         return self._serving.is_running
 
     @property
@@ -239,7 +239,7 @@ class Workbench(Asks):
 
     @property
     def logs(self) -> str:
-        """What the server's threads logged, oldest first."""
+        """The log of the server's threads, oldest line first."""
         return self._serving.logs.text()
 
     # ── models ──
@@ -468,7 +468,7 @@ class Workbench(Asks):
         *args: object,
         meanwhile: Callable[[], object] | None = None,
     ) -> Result:
-        """What *verb*, about *model*, returns; see ``ServerCore.call``."""
+        """The result of *verb*, which concerns *model*; see ``ServerCore.call``."""
         try:
             return self._core.call(verb, *args, meanwhile=meanwhile)
         except ModelNotFound as error:
@@ -572,7 +572,7 @@ class Workbench(Asks):
 
     @property
     def events(self) -> EventList:
-        """What happened so far, oldest first."""
+        """The events so far, oldest first."""
         return EventList(self._core.events.since(0))
 
     def wait_for_events(self, after: int, timeout_s: float) -> EventList:

@@ -29,8 +29,8 @@ PLATFORM = "ensemble"
 _MANY_PLANS = 64
 _DEEPEST = 20  # nested ensembles, each of whose requests runs inside another's
 
-Part = tuple[str, int | None]  # name and version, the latest if None
-Look = Callable[[Part], tuple[ModelSource, Signature]]
+PartKey = tuple[str, int | None]  # name and version, the latest if None
+Look = Callable[[PartKey], tuple[ModelSource, Signature]]
 
 
 class EnsembleBackend:
@@ -67,7 +67,7 @@ class EnsembleBackend:
             source, signature = self._part(source, step.part)
         return signature.labels.get(output, ())
 
-    def _part(self, source: ModelSource, part: Part) -> tuple[ModelSource, Signature]:
+    def _part(self, source: ModelSource, part: PartKey) -> tuple[ModelSource, Signature]:
         try:
             return self._look(part)
         except WorkbenchError as error:
@@ -75,7 +75,7 @@ class EnsembleBackend:
             raise LoadFailed(f"{source.id}: its part {called!r}: {error}") from error
 
     def _check_nesting(
-        self, source: ModelSource, way: tuple[str, ...], deepest: dict[Part, int]
+        self, source: ModelSource, way: tuple[str, ...], deepest: dict[PartKey, int]
     ) -> None:
         """Check that *source*, reached by *way*, does not contain the first of these.
 
@@ -94,7 +94,7 @@ class EnsembleBackend:
                     self._check_nesting(found, (*way, part[0]), deepest)
 
 
-class Plan:
+class StepPlan:
     """The *steps* of an *ensemble* that compute the *wanted* outputs, in the order of their runs.
 
     Each comes with the outputs of its model that are used, and the tensors that no later step
@@ -116,13 +116,13 @@ class Plan:
 class EnsembleSession(Session):
     """A loaded ensemble. It holds no models: its parts are loaded and unloaded by themselves.
 
-    *plan* gives the ``Plan`` for wanted outputs.
+    *plan* gives the ``StepPlan`` for wanted outputs.
     """
 
     may_call = True
 
     def __init__(
-        self, source: ModelSource, signature: Signature, parts: Mapping[Part, ModelId]
+        self, source: ModelSource, signature: Signature, parts: Mapping[PartKey, ModelId]
     ) -> None:
         self.parts = parts
         self.origin = source.config
@@ -130,9 +130,9 @@ class EnsembleSession(Session):
         self.signature = signature
         self.source = source
         # any outputs may be wanted, in any order
-        self.plan = lru_cache(_MANY_PLANS)(partial(Plan, self.ensemble))
+        self.plan = lru_cache(_MANY_PLANS)(partial(StepPlan, self.ensemble))
 
-    def check(self, plan: Plan, parts: Sequence[Signature]) -> None:
+    def check(self, plan: StepPlan, parts: Sequence[Signature]) -> None:
         """Check that *parts*, one for each step, still fit: their files may have changed.
 
         Raises ``ModelNotReady``.

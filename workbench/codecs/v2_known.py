@@ -119,7 +119,7 @@ class KnownText:
         return (body, at, id_, texts) if at == end else None
 
     def read(self, model: str, version: int | None, values: _Values) -> InferRequest | None:
-        """The request with these *values*; ``None`` if one has not the form that it had."""
+        """The request with these *values*; ``None`` if one has another form than the known one."""
         id_ = self._same[0] if values[2] is None else _plain_text(values[2])
         if id_ is None:
             return None

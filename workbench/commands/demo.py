@@ -58,7 +58,7 @@ class Client:
 
 
 class Demo:
-    """What the steps share: the server, a client, and how far the events were told."""
+    """The objects that the steps share: the server, a client, and how far the events were told."""
 
     def __init__(self, workbench: Workbench, held_out: dict[str, Array]) -> None:
         self.workbench = workbench

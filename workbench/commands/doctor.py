@@ -1,4 +1,4 @@
-"""What may be wrong with this machine's installation, each finding with its cure in one line.
+"""Checks of this machine's installation; each finding is one line, with its cure.
 
 ``%workbench doctor`` in a notebook, ``workbench doctor`` elsewhere. Nothing is changed or sent.
 """
@@ -35,7 +35,7 @@ Installed = Callable[[str], "str | None"]
 
 
 class Finding(NamedTuple):
-    """What was *found* about a *subject*; the *cure* is ``""`` where nothing is wrong."""
+    """A result about a *subject*; its *cure* is ``""`` where nothing is wrong."""
 
     subject: str
     found: str
@@ -47,7 +47,7 @@ class Findings(list[Finding]):
 
     @property
     def wrong(self) -> list[Finding]:
-        """Those that have a cure."""
+        """The findings that have a cure."""
         return [each for each in self if each.cure]
 
     def __repr__(self) -> str:
@@ -138,7 +138,7 @@ def nvidia(found: Any, version_of: Installed) -> Iterator[Finding]:
 
 
 def telemetry(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether anything is sent to others: ONNX Runtime does, unless a variable says no."""
+    """Data sent to others: ONNX Runtime sends telemetry, unless a variable forbids it."""
     value = environ.get("ORT_DISABLE_TELEMETRY", "1")  # the server sets it where nobody did
     if value == "1":
         yield Finding("telemetry", "none: ONNX Runtime's is switched off, and there is no other")
@@ -148,7 +148,7 @@ def telemetry(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def ports() -> Iterator[Finding]:
-    """Whether the ports that clients try first are free; any other does as well."""
+    """The ports that clients try first, free or taken; any other port does as well."""
     for port, wire in _PORTS.items():
         try:
             listen("127.0.0.1", port).close()
@@ -179,7 +179,7 @@ def notebook(kernel: Any, version_of: Installed) -> Iterator[Finding]:
 
 
 def proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Whether clients would ask a proxy for a server of this very machine."""
+    """Proxies that clients would ask for a server of this very machine."""
     proxy = environ.get("HTTP_PROXY") or environ.get("http_proxy")
     direct = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
     if proxy and "127.0.0.1" not in direct and direct != "*":
@@ -188,7 +188,7 @@ def proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def extras(version_of: Installed) -> Iterator[Finding]:
-    """What can be installed besides; nothing of it is missed."""
+    """The optional packages, installed or not; none is needed."""
     for extra, (package, what) in _EXTRAS.items():
         lacks = f"not installed (pip install 'serving-workbench[{extra}]')"
         version = version_of(package)

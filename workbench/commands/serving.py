@@ -1,4 +1,4 @@
-"""What commands that serve have in common: the options, the end by Ctrl-C, the events."""
+"""Helpers of the commands that serve: options, the end by Ctrl-C, events."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the contracts of other platforms mean, as values and calls of the core, under every wire."""
+"""The contracts of other platforms as values and calls of the core, for all protocols."""

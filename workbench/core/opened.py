@@ -1,4 +1,4 @@
-"""What a core has only while it is open, and the threads that its verbs work in."""
+"""The parts that a core has only while it is open, and the threads of its verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What annexes keep for a server: one part for each annex, as long as its core."""
+"""Parts of a server that annexes own: one for each annex, as long as the server's core."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from workbench.settings import Settings
 
 
 class Part(Protocol):
-    """What an annex keeps for a core."""
+    """An object that an annex keeps for a core."""
 
     def close(self) -> None:
         """Free what it holds: the core closes."""

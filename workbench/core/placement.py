@@ -12,10 +12,10 @@ from workbench.host_memory import available_nbytes
 from workbench.memory import device as devices
 from workbench.memory.device import Device, GpuAbsence, GpuReading, Gpus, MemoryReading
 from workbench.memory.watch import Meter, gpu_meter, host_meter
-from workbench.settings import Settings, Share
+from workbench.settings import BudgetShare, Settings
 
-GPU_SHARE = Share(0.8)  # the rest is for CUDA itself and for other programs
-HOST_SHARE = Share(0.5)
+GPU_SHARE = BudgetShare(0.8)  # the rest is for CUDA itself and for other programs
+HOST_SHARE = BudgetShare(0.5)
 _ALL_GPUS = ("auto", "cuda")
 
 
@@ -77,7 +77,7 @@ def place(
 
 
 def _chosen(asked: str, found: tuple[Device, ...]) -> tuple[Device, ...]:
-    """Those of *found* that *asked* means: all, or one by its number or the start of its UUID."""
+    """The GPUs of *found* that *asked* names: all, or one by its number or its UUID's start."""
     if asked in _ALL_GPUS:
         return found
     matches = [gpu for gpu in found if str(gpu) == asked or gpu.uuid.startswith(asked)]
@@ -88,9 +88,9 @@ def _chosen(asked: str, found: tuple[Device, ...]) -> tuple[Device, ...]:
     raise SettingError(f"{fits} of the GPUs that this process may see: {there}")
 
 
-def budget_nbytes(budget: int | Share, total_nbytes: int) -> int:
+def budget_nbytes(budget: int | BudgetShare, total_nbytes: int) -> int:
     """The bytes that models may take of a device of *total_nbytes*."""
-    return max(1, int(total_nbytes * budget)) if isinstance(budget, Share) else budget
+    return max(1, int(total_nbytes * budget)) if isinstance(budget, BudgetShare) else budget
 
 
 def _gpu(settings: Settings, gpus: Gpus, gpu: Device) -> Placement:

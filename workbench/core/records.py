@@ -36,7 +36,7 @@ class Learned:
 
     @property
     def may_be_brief(self) -> bool:
-        """Whether brief runs may be made on the event loop."""
+        """True if brief runs may be made on the event loop."""
         return self.stalls < _STALLS
 
     def stall(self, nbytes: int, seconds: float) -> None:

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
-from workbench.core.inference.call import Answer, Asked, Call, Receiver, Write
-from workbench.core.inference.direct import AnyAnswer
+from workbench.core.inference.call import AnswerFuture, Call, ProtocolRequest, Receiver, Write
+from workbench.core.inference.direct import BriefOutcome
 from workbench.core.inference.runner import INLINE_S, Read, ReadAll, Runner, Soon
 from workbench.core.inference.stream import AnswerStream
 from workbench.core.names import Names
@@ -57,7 +57,7 @@ class CoreRequests:
 
     def infer_all_now(
         self, name: str, version: int | None, read: ReadAll, soon: Soon | None = None
-    ) -> Sequence[AnyAnswer] | None:
+    ) -> Sequence[BriefOutcome] | None:
         """As ``infer_now`` for each that *read* gives, within one lease; an error is an answer too.
 
         If the result is ``None``, all are to be asked for one by one; *read* is not called then.
@@ -72,7 +72,7 @@ class CoreRequests:
             return None
         uses = 0
         try:
-            answers: Sequence[AnyAnswer] | None = loan.session.runner.run_all_now(read, soon)
+            answers: Sequence[BriefOutcome] | None = loan.session.runner.run_all_now(read, soon)
             if answers is None:
                 return None
             uses = sum(answer is not None for answer in answers)
@@ -102,8 +102,8 @@ class CoreRequests:
         as ``infer`` does. Raises ``ServerNotRunning``, ``QueueRefused``.
         """
         stop = stop or CancellationToken()
-        answer: Answer[T] = Answer(stop)
-        asked = Asked(name, version, read, write, nbytes, quick)
+        answer: AnswerFuture[T] = AnswerFuture(stop)
+        asked = ProtocolRequest(name, version, read, write, nbytes, quick)
         Call(self._opened.running().requests, asked, stop, answer).begin()
         return answer
 
@@ -122,7 +122,7 @@ class CoreRequests:
 
         Returns what ends the request, as ``cancel`` of the future does.
         """
-        asked = Asked(name, version, read, write, nbytes, quick)
+        asked = ProtocolRequest(name, version, read, write, nbytes, quick)
         call = Call(self._opened.running().requests, asked, CancellationToken(), receiver)
         call.begin()
         return call.give_up

@@ -190,7 +190,7 @@ class RunMemory:
         If memory runs out, idle models are evicted and it runs once more. Raises as
         ``Session.run``; and ``MemoryExhausted`` if there is not enough memory.
         """
-        run = _Run(self._residency, self.watch, model, session, request, wanted, learned)
+        run = _MeasuredRun(self._residency, self.watch, model, session, request, wanted, learned)
         room = self._room
         if room is None or not (self.watch.sees and _goes_by_size(session)):
             return run.once(None, None)
@@ -208,7 +208,7 @@ class RunMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _MeasuredRun:
     residency: Residency
     watch: MemoryWatch
     model: ModelId
@@ -275,6 +275,6 @@ class _Run:
 
 
 def _goes_by_size(session: Runnable) -> bool:
-    """Whether the memory of a run depends on the size of its inputs, not on their values."""
+    """True if the memory of a run depends on the size of its inputs, not on their values."""
     inputs = session.signature.inputs.values()
     return session.steady and not any(spec.datatype == "BYTES" for spec in inputs)

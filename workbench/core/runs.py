@@ -1,4 +1,4 @@
-"""What all runs of a server share: checks of requests, callers, and the records of models."""
+"""Runs of a server's models, and their shared parts: checks, callers, records of models."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
 from workbench.residency import OnDevice, Residency
-from workbench.settings import Settings, Share
+from workbench.settings import BudgetShare, Settings
 from workbench.threads import CallThreads, ThreadPool, Ticker
 
 _log = logging.getLogger("workbench")
@@ -75,7 +75,7 @@ class ServingDevice:
 
 
 class Runtime:
-    """What a core with these *settings* owns between ``open`` and ``close``.
+    """The parts that a core with these *settings* owns between ``open`` and ``close``.
 
     *files* loads the models of the repository, in place of ONNX Runtime. *records* outlive it.
     """
@@ -212,7 +212,7 @@ class Runtime:
         room = RunRoom(self.residency, available, wait_s) if available else None
         return RunMemory(self.residency, watch, room)
 
-    def resize(self, budget: int | Share) -> None:
+    def resize(self, budget: int | BudgetShare) -> None:
         """Let models take so much of each device from now on: bytes, or a share of the device."""
         placed = [device.placement.device.total_nbytes for device in self.devices]
         nbytes = [budget_nbytes(budget, total_nbytes) for total_nbytes in placed]

@@ -25,7 +25,7 @@ from workbench.errors import RequestStopped
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
 from workbench.repository import ModelRepository
-from workbench.settings import Settings, Share
+from workbench.settings import BudgetShare, Settings
 from workbench.stop import CancellationToken
 
 _FORKED = (
@@ -110,7 +110,7 @@ class ServerCore:
         if runtime is not None:
             return runtime.residency.budget_nbytes
         budget = self.settings.budget
-        return None if isinstance(budget, Share) else budget
+        return None if isinstance(budget, BudgetShare) else budget
 
     def adjust(self, wanted: Settings) -> None:
         """Use the budget, the eviction policy and the keep-alive time of *wanted* from now on.
@@ -160,7 +160,7 @@ class ServerCore:
 
     @property
     def pinned(self) -> tuple[ModelId, ...]:
-        """The pinned models, and until ``open`` is done those that it loads and pins again."""
+        """The pinned models, with those that ``open`` has still to load and pin again."""
         runtime = self._opened.runtime
         if runtime is None:
             return self._pinned
@@ -193,7 +193,7 @@ class ServerCore:
 
     @property
     def draining(self) -> CancellationToken:
-        """What is set when the server begins to stop."""
+        """The token that is set when the server begins to stop."""
         return self._opened.draining
 
     @property

@@ -95,7 +95,7 @@ class Dashboard:
         self._stopped = ""
         self._events_drawn = ""  # as long as there are no new ones
         self._chart_drawn = ""  # as long as there is nothing new in it
-        self._rows_drawn: board.Rows = {}  # each as long as there is nothing new in it
+        self._rows_drawn: board.ShownRows = {}  # each as long as there is nothing new in it
         self._told: set[str] = set()
         self._feed = Feed(self._mark, self.draw)
         self._controls = Controls(
@@ -234,7 +234,7 @@ class Dashboard:
     def _legend(self) -> str:
         return legend(self._history, self._snapshot)
 
-    def _models_html(self, looks: Looks = CLASSES, rows: board.Rows | None = None) -> str:
+    def _models_html(self, looks: Looks = CLASSES, rows: board.ShownRows | None = None) -> str:
         wanted = self._controls.wanted
         broken = {name: m for name, m in self._broken.items() if wanted in name.casefold()}
         shown = board.with_broken(self._snapshot, broken)

@@ -49,7 +49,7 @@ def joined(headers: Headers, name: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """What access depends on: method, path with query, headers, and the connection."""
+    """The parts of a request on which access depends, with the address that it came to."""
 
     method: str
     path: str
@@ -72,7 +72,7 @@ class RequestHead:
 
     @property
     def is_of_page(self) -> bool:
-        """Whether a browser says that a page sends the request."""
+        """True if a browser says that a page sends the request."""
         return any(key in _OF_BROWSERS for key, _ in self.headers)
 
 
@@ -95,7 +95,7 @@ class Access:
         self._cookie_text = digest.hexdigest()
 
     def passes(self, headers: Headers, server: Server) -> bool:
-        """Whether an inference request passes the quick check of its headers.
+        """True if an inference request passes the quick check of its headers.
 
         It passes if it names this server, comes from no browser, has the token, and ``functions``
         is not closed. Otherwise ``admit`` and *auth* may still let it in.
@@ -153,7 +153,7 @@ class Access:
         return host
 
     def _callers(self, host: bytes, server: Server) -> str:
-        """Who may call this server by a Host header; remembered if anybody may."""
+        """The clients that may use this Host header: all, programs, or nobody (not remembered)."""
         known = self._known_hosts.get((host, server), _NOBODY)
         if known:
             return known
@@ -213,7 +213,7 @@ class Access:
     # ── token ──
 
     def carries(self, asked: RequestHead, token: str) -> bool:
-        """Whether the request has *token*; a cookie stands for the server's."""
+        """True if the request has *token*; a cookie stands for the server's token."""
         if any(same(given, token) for given in _tokens(asked)):
             return True
         return token == self._token and same(self._cookie(asked), self._cookie_text)

@@ -134,7 +134,7 @@ def _response(reply: Reply) -> Response[bytes]:
     )
 
 
-class _Bound(NamedTuple):
+class _ServedRoute(NamedTuple):
     """A *route* of a *group*, and the *service* that its handler is given."""
 
     route: Route
@@ -148,9 +148,9 @@ class _Place:
 
     path: str
     pattern: PathPattern
-    routes: dict[str, _Bound]
+    routes: dict[str, _ServedRoute]
 
-    def of(self, method: str) -> _Bound:
+    def of(self, method: str) -> _ServedRoute:
         """The route of *method*, or any other if there is none: all need the same permission."""
         return self.routes.get(method) or next(iter(self.routes.values()))
 
@@ -163,18 +163,18 @@ def _places(plane: DataPlane, groups: Iterable[Group]) -> list[_Place]:
         for route in group.routes:
             pattern = PathPattern.of(route.path, group.parameters)
             place = places.setdefault(route.path, _Place(route.path, pattern, {}))
-            place.routes[route.method] = _Bound(route, group, service)
+            place.routes[route.method] = _ServedRoute(route, group, service)
     return sorted(places.values(), key=lambda place: ("{" in place.path, place.path[-1] in "}]"))
 
 
 def _prefixes(places: Iterable[_Place]) -> list[str]:
-    """What stands before the parameters of paths, such as ``/v2/models``; the shortest only."""
+    """The shortest starts of paths before their parameters, such as ``/v2/models``."""
     found = [re.split(r"/?[\[{]", place.path)[0] for place in places if "{" in place.path]
     return [each for each in dict.fromkeys(found) if not _prefix_of(each, {*found} - {each})]
 
 
 def _prefix_of(path: str, prefixes: Iterable[str]) -> bool:
-    """Whether *path* is one of *prefixes*, or is under one."""
+    """True if *path* is one of *prefixes*, or is under one."""
     return any(f"{path}/".startswith((f"{prefix}/", f"{prefix}[")) for prefix in prefixes)
 
 
@@ -263,7 +263,7 @@ async def _answered(
     return await _reply(plane, bound, call)
 
 
-async def _reply(plane: DataPlane, bound: _Bound, call: HttpCall) -> Reply:
+async def _reply(plane: DataPlane, bound: _ServedRoute, call: HttpCall) -> Reply:
     """The handler's reply to *call*; it runs where its route says."""
     route, core = bound.route, plane.core
     if iscoroutinefunction(route.handler):
@@ -280,7 +280,7 @@ async def _reply(plane: DataPlane, bound: _Bound, call: HttpCall) -> Reply:
 
 
 def _is_unknown_verb(place: _Place, parameters: Mapping[str, str]) -> bool:
-    """Whether the path may be a model's with a verb that there is not, read as a longer name."""
+    """True if the path may be a model's with an unknown verb, read as a longer name."""
     return place.path[-1] in "}]" and any("/" in name for name in parameters.values())
 
 

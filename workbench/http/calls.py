@@ -101,7 +101,7 @@ def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 
 async def in_thread(core: ServerCore, work: Callable[[], T], *, waits: bool = False) -> T:
-    """What *work* gives, done on a thread of *core*; on another one if it *waits* for loads."""
+    """The result of *work* on a thread of *core*; another thread if *work* *waits* for loads."""
     return await asyncio.wrap_future(core.soon(work, waits=waits))
 
 

@@ -185,7 +185,7 @@ class DataPlane(Lane):
         return None
 
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
-        """Whether a body that is large, or may name regions, can be read in much less than 1 ms."""
+        """True if a body that is large, or may name regions, can be read in much less than 1 ms."""
         json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
         if json_nbytes > _LARGE_NBYTES:
             return False

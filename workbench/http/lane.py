@@ -1,4 +1,4 @@
-"""What the short cut asks: lanes, each of which answers the POSTs of some paths."""
+"""Lanes of the short cut; each answers the POSTs of some paths."""
 
 from __future__ import annotations
 

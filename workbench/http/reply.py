@@ -62,7 +62,7 @@ def html_reply(page: bytes) -> Reply:
 
 
 def prefers_html(accept: bytes) -> bool:
-    """Whether an Accept header names HTML first, as those of browsers do."""
+    """True if an Accept header names HTML first, as the headers of browsers do."""
     return accept.lstrip().lower().startswith(b"text/html")
 
 

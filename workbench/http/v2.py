@@ -1,4 +1,4 @@
-"""What V2's groups of routes share: errors, parameters of paths, and statuses."""
+"""Helpers of V2's groups of routes: errors, parameters of paths, and statuses."""
 
 from __future__ import annotations
 

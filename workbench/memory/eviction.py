@@ -28,8 +28,8 @@ class EvictionPolicy:
     def lasting_key(self, usage: Usage, load_s: float, nbytes: int) -> float:
         """As *key*, with the frequency of a model's last use; only a use changes it.
 
-        Where keys decay, all do so at one rate: their logarithms, less that of the decay up to the
-        last use, keep the same order for good.
+        All keys that decay do so at one rate. So their order never changes, and neither does the
+        order of the values given here: logarithms, without the decay since the last use.
         """
         key = self.key(usage.then, load_s, nbytes) if self.key is not None else 0.0
         if not self.decays:

@@ -1,7 +1,7 @@
 """Which models are in memory, and which must leave."""
 
 from workbench.residency.events import Purpose
-from workbench.residency.executor import Estimated, Job, Loaded, OnDevice, Residency, Work
+from workbench.residency.executor import Job, ModelWork, OnDevice, OnEstimated, OnLoaded, Residency
 from workbench.residency.leases import Lease, Loan, abandon, give_back
 from workbench.residency.snapshot import (
     NOTHING,
@@ -18,18 +18,18 @@ __all__ = [
     "Absence",
     "AbsenceKind",
     "Books",
-    "Estimated",
     "Job",
     "Lease",
     "LoadStatistics",
-    "Loaded",
     "Loan",
+    "ModelWork",
     "OnDevice",
+    "OnEstimated",
+    "OnLoaded",
     "Purpose",
     "Residency",
     "ResidentSnapshot",
     "Telemetry",
-    "Work",
     "abandon",
     "give_back",
 ]

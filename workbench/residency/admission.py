@@ -47,8 +47,8 @@ _FREE = Claim()
 _KEEP = EvictionPolicy("keep", "nobody is evicted for it", evicts=False)
 
 
-class Share(Struct):
-    """What a request needs of one *device*, for *models* that are not in memory.
+class DeviceNeed(Struct):
+    """The memory of one *device* that a request needs for *models* that are not loaded.
 
     *beside_nbytes*: memory of the request's other models on that device. *waivable_nbytes*: what
     may be missing of the need, see ``decide``.
@@ -65,8 +65,8 @@ class Ahead(Struct):
     """The requests that wait for room on a device, as seen by a later request.
 
     A later request may go first with room that the waiting ones do not need (*spare_nbytes*).
-    Models of requests that went first claim *passed_nbytes* that cannot be freed now. If only those
-    models are in the way of a waiting request, no request goes first any more (*full*). So the
+    Models of requests that went first claim *passed_nbytes* that cannot be freed now. Once a
+    waiting request lacks nothing but that memory, no later request goes first (*full*). So the
     first waiting request waits at most for the loads of models that went before it: it is not
     starved.
     """
@@ -87,7 +87,7 @@ class Ahead(Struct):
         self.full = self.full or now_nbytes + self.passed_nbytes >= need_nbytes
 
     def lets_pass(self, need_nbytes: int) -> bool:
-        """Whether a later request may have *need_nbytes* now."""
+        """True if a later request may have *need_nbytes* now."""
         return not self.full and need_nbytes <= self.spare_nbytes
 
 
@@ -137,7 +137,7 @@ class Rooms:
             return refused
         if here and any(resident.phase not in STAYING for resident in here):
             return False  # wait until that model has left
-        taken: list[tuple[Share, Claim]] = []
+        taken: list[tuple[DeviceNeed, Claim]] = []
         for share in shares:
             decision = self._decide(share, request, here, ahead, calling)
             if isinstance(decision, Reject):
@@ -153,7 +153,7 @@ class Rooms:
         return True
 
     def _never_fits(
-        self, request: WaitingRequest, shares: Sequence[Share]
+        self, request: WaitingRequest, shares: Sequence[DeviceNeed]
     ) -> MemoryExhausted | None:
         """The error if any of *shares* is too large for its device, however long it waits."""
         for share in shares:
@@ -163,7 +163,9 @@ class Rooms:
                 return self._refusal(request, share, reject)
         return None
 
-    def _refusal(self, request: WaitingRequest, share: Share, reject: Reject) -> MemoryExhausted:
+    def _refusal(
+        self, request: WaitingRequest, share: DeviceNeed, reject: Reject
+    ) -> MemoryExhausted:
         """The error of *request*, of which the *share* has no room; it is told of its models."""
         models, need_nbytes, room = share.models, share.need_nbytes, share.device.room()
         if reject.too_large:
@@ -186,7 +188,7 @@ class Rooms:
         return error
 
     def _is_behind(self, request: WaitingRequest, ahead: Queue) -> bool:
-        """Whether *request* must clearly wait: a quick test, as there may be a thousand of them."""
+        """True if *request* must clearly wait: a quick test, as a thousand requests may wait."""
         if request.parents or len(request.models) > 1:
             return False
         (model,) = request.models
@@ -194,13 +196,13 @@ class Rooms:
         closed = home in ahead and not ahead[home].lets_pass(0)
         return closed and 0 < request.needs[model] <= home.budget_nbytes
 
-    def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[Share]:
+    def _shares(self, request: WaitingRequest, here: Sequence[Resident]) -> list[DeviceNeed]:
         """The shares of *request*, by device; none if all its models are in memory and stay."""
         homes, needs = request.homes, request.needs
         if not here and len(request.models) == 1:  # as of nearly all requests
             (model,) = request.models
             waivable_nbytes = self._waivable(request, request.models)
-            return [Share(homes[model], request.models, needs[model], 0, waivable_nbytes)]
+            return [DeviceNeed(homes[model], request.models, needs[model], 0, waivable_nbytes)]
         missing = self._residents.missing(request.models)
         shares = []
         for device in dict.fromkeys([homes[model] for model in missing]):
@@ -209,16 +211,16 @@ class Rooms:
             beside_nbytes = sum([resident.claimed_nbytes for resident in stay])
             nbytes = sum([needs[model] for model in models])
             waivable_nbytes = self._waivable(request, models)
-            shares.append(Share(device, models, nbytes, beside_nbytes, waivable_nbytes))
+            shares.append(DeviceNeed(device, models, nbytes, beside_nbytes, waivable_nbytes))
         return shares
 
     def _waivable(self, request: WaitingRequest, models: Sequence[ModelId]) -> int:
-        """What may be missing of the need of *models*: what they need only while they load."""
+        """The memory of *models* that may be missing: the memory needed only while they load."""
         return sum([request.loading.get(model, 0) for model in models]) if self._placed else 0
 
     def _decide(
         self,
-        share: Share,
+        share: DeviceNeed,
         request: WaitingRequest,
         here: Sequence[Resident],
         ahead: Queue,
@@ -253,7 +255,9 @@ class Rooms:
             ahead.wait(device, need_nbytes, room)
         return decision
 
-    def _claim(self, share: Share, claim: Claim, request: WaitingRequest, *, passes: bool) -> None:
+    def _claim(
+        self, share: DeviceNeed, claim: Claim, request: WaitingRequest, *, passes: bool
+    ) -> None:
         """Promise a request its *share*, and evict the victims; *passes*: it goes before others."""
         victims = claim.victims
         if victims:

@@ -1,4 +1,4 @@
-"""Whether there is room for a model, and which models must leave for it: pure functions."""
+"""Decisions on room for a model, and on the models that leave for it: pure functions."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Reject(Struct, frozen=True):
 
 Decision = Claim | Wait | Reject
 
-Size = Callable[[Resident], int]
-CLAIMED: Size = attrgetter("claimed_nbytes")
-SEEN: Size = attrgetter("seen_nbytes")
+NbytesOf = Callable[[Resident], int]
+CLAIMED: NbytesOf = attrgetter("claimed_nbytes")
+SEEN: NbytesOf = attrgetter("seen_nbytes")
 
 
 def decide(
@@ -106,7 +106,7 @@ def spare(
     nbytes: int,
     in_order: Iterable[Resident],
     policy: EvictionPolicy,
-    size: Size,
+    size: NbytesOf,
     *,
     all_of_it: bool = False,
 ) -> list[Resident]:
@@ -132,7 +132,7 @@ def _claim(lacking_nbytes: int, in_order: Iterable[Resident]) -> Claim:
     return Claim(victims, victims != first and {*victims} != {*first})
 
 
-def _first(lacking_nbytes: float, in_order: Iterable[Resident], size: Size) -> list[Resident]:
+def _first(lacking_nbytes: float, in_order: Iterable[Resident], size: NbytesOf) -> list[Resident]:
     """The first models, until the idle ones of them free enough; all, if those do not."""
     seen: list[Resident] = []
     idle_nbytes = 0
@@ -145,7 +145,7 @@ def _first(lacking_nbytes: float, in_order: Iterable[Resident], size: Size) -> l
     return seen
 
 
-def _fewest(lacking_nbytes: float, in_order: Iterable[Resident], size: Size) -> list[Resident]:
+def _fewest(lacking_nbytes: float, in_order: Iterable[Resident], size: NbytesOf) -> list[Resident]:
     """The first models that together free enough, without those that prove unnecessary; or none."""
     chosen: list[Resident] = []
     freed = 0

@@ -34,7 +34,7 @@ RUN, LOAD, PRELOAD = Purpose  # to find one by its class takes longer in Python 
 class Requested(Struct, gc=False):
     """A request for leases on all of *models*; see ``Residency.acquire``.
 
-    *counted*: models whose use was counted at an earlier lease of the same request. *needs*: as in
+    *counted*: models whose use an earlier lease of this request has counted. *needs*: as in
     ``Estimated``, if that is known already; else the machine asks for it.
     """
 
@@ -171,4 +171,4 @@ class ShutDown(Struct):
     """The server stops: load no more models."""
 
 
-Event = Any  # one of these; nobody changes them
+MachineEvent = Any  # one of these; nobody changes them

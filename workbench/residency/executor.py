@@ -44,21 +44,21 @@ from workbench.residency.telemetry import Telemetry
 from workbench.stop import CancellationToken
 
 Job = Callable[[], object]
-Estimated = Callable[[Mapping[ModelId, Need | WorkbenchError]], object]
-Loaded = Callable[[Session | WorkbenchError, float], object]
+OnEstimated = Callable[[Mapping[ModelId, Need | WorkbenchError]], object]
+OnLoaded = Callable[[Session | WorkbenchError, float], object]
 
 
-class Work(Protocol):
+class ModelWork(Protocol):
     """Starts slow work and returns at once. Called without the executor's lock."""
 
-    def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
+    def estimate(self, models: Sequence[ModelId], done: OnEstimated) -> None:
         """Call *done* with an upper bound of the memory of each of *models*, or why there is none.
 
         After the first error others need not be estimated.
         """
         ...
 
-    def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
+    def load(self, model: ModelId, stop: CancellationToken, done: OnLoaded) -> None:
         """Load *model*; call *done* with the result and the seconds that it took.
 
         Once *stop* is set the load is not wanted any more: it may end with any error, or continue.
@@ -78,7 +78,7 @@ class OnDevice:
     """
 
     budget_nbytes: int
-    work: Work
+    work: ModelWork
     available: Callable[[], int | None] = lambda: None
 
 
@@ -189,8 +189,8 @@ class Residency:
 
         *purpose*: see ``Purpose``. *parents*: the models whose runs make this request and wait for
         it. They cannot be evicted for it, and the request goes before all others, because others
-        may wait for those runs. *counted*: models whose use was counted at an earlier lease of the
-        same request.
+        may wait for those runs. *counted*: models whose use an earlier lease of this
+        request has counted.
 
         The future raises ``MemoryExhausted``, ``LoadFailed``, ``ModelNotReady``. To give up, pass
         it to ``abandon``: the load of a run continues, one by hand ends unless others wait for it.
@@ -407,7 +407,7 @@ class Residency:
             return self._telemetry.failures()
 
     def is_broken(self, model: ModelId) -> bool:
-        """Whether the last load failed because of the model itself; also during the next try."""
+        """True if the last load failed because of the model itself; also during the next try."""
         with self._lock:
             return self._telemetry.is_broken(model)
 
@@ -428,12 +428,12 @@ class Residency:
 
     # ── events and effects ──
 
-    def _apply(self, event: events.Event) -> list[Effect]:
+    def _apply(self, event: events.MachineEvent) -> list[Effect]:
         """Apply *event* and do its effects; return them. Call it without the lock."""
         with self._deciding:
             return self._step(event)
 
-    def _step(self, event: events.Event) -> list[Effect]:
+    def _step(self, event: events.MachineEvent) -> list[Effect]:
         """The effects of *event*, to be done at the end of the decision.
 
         Telemetry gets them at once.

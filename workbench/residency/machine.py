@@ -76,7 +76,7 @@ class Machine:
         self._queue: dict[int, WaitingRequest] = {}  # that wait for room, first come first served
         self._changed = False  # whether room may have become free
 
-    def apply(self, event: events.Event, now_s: float) -> list[Effect]:
+    def apply(self, event: events.MachineEvent, now_s: float) -> list[Effect]:
         """Apply *event* at *now_s* of any monotonic clock; the effects that follow."""
         residents = self.residents
         residents.now_s = now_s
@@ -89,7 +89,7 @@ class Machine:
 
     @property
     def waits(self) -> bool:
-        """Whether a request waits for room."""
+        """True if a request waits for room."""
         return bool(self._queue) or any(device.admissions for device in self.residents.devices)
 
     def release(self, resident: Resident, now_s: float, uses: int = 0) -> bool:
@@ -268,7 +268,7 @@ class Machine:
             self._drop(resident, error)
 
     def _try_again(self, resident: Resident) -> bool:
-        """Whether *resident*, for which memory ran out, will be loaded when others have left."""
+        """True if *resident*, for which memory ran out, is loaded again once others have left."""
         evicts = any(r.purpose is not events.PRELOAD for r in self._waiting_for(resident))
         return evicts and not resident.retried and self._rooms.retry(resident)
 

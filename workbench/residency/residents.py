@@ -65,7 +65,7 @@ class Residents:
         return resident
 
     def among(self, models: Iterable[ModelId]) -> list[Resident]:
-        """Those of *models* that are in memory, in any phase."""
+        """The residents of *models*, which are in memory, in any phase."""
         return list(filter(None, map(self._residents.get, models)))
 
     def editions(self, model: ModelId) -> list[Resident]:
@@ -95,7 +95,7 @@ class Residents:
         return min(idle, default=math.inf)
 
     def missing(self, models: Iterable[ModelId]) -> list[ModelId]:
-        """Those of *models* that neither are loaded nor will be, or that have begun to leave."""
+        """The *models* that must still be loaded: absent, or about to leave."""
         find = self._residents.get
         return [m for m in models if (found := find(m)) is None or found.phase not in STAYING]
 
@@ -271,5 +271,5 @@ class Residents:
 
 
 def is_tied(residents: Sequence[Resident]) -> bool:
-    """Whether a lease on *residents* may wait for other models: one of them may call others."""
+    """True if a lease on *residents* may wait for other models: one of them may call others."""
     return len(residents) > 1 and any(resident.may_call for resident in residents)

@@ -67,7 +67,7 @@ class Absence(Struct, frozen=True, gc=False):
 
     @property
     def failed(self) -> bool:
-        """Whether it could not be loaded."""
+        """True if the model could not be loaded."""
         return self.kind is AbsenceKind.FAILED
 
 

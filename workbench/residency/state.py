@@ -65,7 +65,7 @@ STATES: Mapping[Phase, ModelState] = MappingProxyType(
 
 
 class Kind(Enum):
-    """Whether, and when, a request that needs room can have the room that a resident claims."""
+    """The time at which a request that needs room can have a resident's claimed memory."""
 
     NOW = "it may leave now"
     LATER = "it may leave later: it loads, or a run that uses it may itself wait"
@@ -92,7 +92,7 @@ class Resident:
     ``DeviceBooks``.
     """
 
-    # The values before they are set: to set each at once would take as long again.
+    # Defaults on the class: assigning each one in __init__ would take twice as long.
     phase: Phase = ABSENT
     kind: Kind = NONE
     claimed_nbytes: int = 0
@@ -126,12 +126,12 @@ class Resident:
 
     @property
     def busy(self) -> bool:
-        """Whether the end of a lease on it may itself wait for other models."""
+        """True if the end of a lease on this model may itself wait for other models."""
         return self.waiting > 0 or self.tied > 0 or (self.leases > 0 and self.may_call)
 
     @property
     def idle(self) -> bool:
-        """Whether it is loaded, not leased and not pinned."""
+        """True if the model is loaded, not leased and not pinned."""
         return self.kind is NOW and not self.leases
 
     @property
@@ -189,7 +189,7 @@ class LeavingOrder:
             self._rebuild()
 
     def read(self) -> Iterator[Resident]:
-        """Those that may leave now, in order. The next reading ends this one."""
+        """The residents that may leave now, in order. The next reading ends this one."""
         for entry in self._read:
             if entry[2] == entry[3].entry:  # else it has left since
                 heapq.heappush(self._heap, entry)

@@ -114,7 +114,7 @@ class Telemetry:
         return {model: why.at_s for model, why in absences if why is not None and why.failed}
 
     def is_broken(self, model: ModelId) -> bool:
-        """Whether the last load failed because of the model itself; also during the next try."""
+        """True if the last load failed because of the model itself; also during the next try."""
         past = self._pasts.get(model.plain)
         return past is not None and past.broken
 

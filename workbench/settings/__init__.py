@@ -1,6 +1,6 @@
 """The options of a server: their declaration, and how given values are read."""
 
-from workbench.settings.parsers import Folders, Share
+from workbench.settings.parsers import BudgetShare, Folders
 from workbench.settings.settings import Settings, declared, variable_name
 from workbench.settings.shown import (
     difference,
@@ -11,9 +11,9 @@ from workbench.settings.shown import (
 )
 
 __all__ = [
+    "BudgetShare",
     "Folders",
     "Settings",
-    "Share",
     "declared",
     "difference",
     "differing",

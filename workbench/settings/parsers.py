@@ -1,4 +1,4 @@
-"""What a given setting becomes: texts and objects of Python to values, or ``SettingError``."""
+"""Parsers of settings: texts and objects of Python become values, or a ``SettingError``."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def whole_number(low: int, high: int) -> Parse:
 
 
 def or_off(parse: Parse, off: object, *also: object) -> Parse:
-    """What *parse* takes, or ``off``, which is *off*; *also* are other words for that."""
+    """A parser that also takes ``off``, and the words *also*, for the value *off*."""
 
     def parse_or_off(value: object) -> object:
         if value in ("off", *also) and not isinstance(value, bool):
@@ -189,7 +189,7 @@ _LEAST = 2**20  # bytes: a budget below it, without a unit, was meant in another
 _SHARE = re.compile(r"([0-9]{1,3}(?:\.[0-9]+)?) ?%")
 
 
-class Share(float):
+class BudgetShare(float):
     """A part of a device's memory, above 0.0 and at most 1.0."""
 
     __slots__ = ()
@@ -198,19 +198,19 @@ class Share(float):
         return f"{self:.0%}"
 
 
-def budget(value: object) -> int | Share:
+def budget(value: object) -> int | BudgetShare:
     """A number of bytes, or a share of a device's memory, such as ``90%``.
 
     A small number without a unit is refused: nobody means bytes by it.
     """
-    if isinstance(value, Share):
+    if isinstance(value, BudgetShare):
         return value
     text = str(value).strip()
     if match := _SHARE.fullmatch(text):
         share = float(match[1]) / 100
         if not 0 < share <= 1:
             raise SettingError(f"{value!r} is not a share of memory above 0% and up to 100%")
-        return Share(share)
+        return BudgetShare(share)
     nbytes = amount(value)
     if nbytes < _LEAST and _WHOLE_NUMBER.fullmatch(text):
         raise SettingError(f"{text} has no unit: write {text}MiB, {text}GiB, or {text}B for bytes")

@@ -19,7 +19,7 @@ from workbench.annex import Option, annexes
 from workbench.errors import SettingError
 from workbench.removed import no_more
 from workbench.settings import parsers
-from workbench.settings.parsers import Folders, Parse, Share
+from workbench.settings.parsers import BudgetShare, Folders, Parse
 from workbench.spelling import meant
 from workbench.tokens import parse_token
 
@@ -46,7 +46,7 @@ class Settings:
     repository: tuple[Path, ...] = ()
     """The folders that hold the models; a server may have none."""
 
-    budget: int | Share | None = _option(  # noqa: RUF009  # as all others are made
+    budget: int | BudgetShare | None = _option(  # noqa: RUF009  # as all others are made
         None,
         "memory that models may take of each device, such as 64MiB or 90% "
         "(default: 80 % of a GPU's memory, or half of the host's)",

@@ -16,7 +16,7 @@ def differing(now: Settings, wanted: Settings) -> tuple[str, ...]:
 
 
 def difference(now: Settings, wanted: Settings) -> str:
-    """What *now* has otherwise than *wanted*: ``"budget is 64.0 MiB, not 32.0 MiB"``."""
+    """The settings in which *now* differs: ``"budget is 64.0 MiB, not 32.0 MiB"``."""
     return ", ".join(
         f"{name} is {_shown(now, name)}, not {_shown(wanted, name)}"
         for name in differing(now, wanted)

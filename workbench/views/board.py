@@ -19,7 +19,7 @@ from workbench.memory.device import GpuReading
 from workbench.model import ModelId
 from workbench.nbytes import show_nbytes
 from workbench.views.colours import BLUE, GREEN, GREY, ORANGE, RED, model_colour
-from workbench.views.columns import Column, count_column, nbytes_column, seconds_column
+from workbench.views.columns import TableColumn, count_column, nbytes_column, seconds_column
 from workbench.views.history import MINUTE_S, History, Traffic, other_nbytes
 from workbench.views.states import place, state_words
 from workbench.views.table import CLASSES, Looks, heads_html, reasons_html, rows_html, short_words
@@ -172,7 +172,7 @@ class Shown(NamedTuple):
     budget_nbytes: int
 
 
-Rows = dict[ModelId, tuple[Shown, str]]
+ShownRows = dict[ModelId, tuple[Shown, str]]
 """The rows of a table as HTML, each with what it shows."""
 
 
@@ -197,7 +197,7 @@ def models_table(
     history: History,
     chosen: str = "",
     looks: Looks = CLASSES,
-    kept: Rows | None = None,
+    kept: ShownRows | None = None,
 ) -> str:
     """A row for each of the first and the large models of *snapshot*; one is *chosen*.
 
@@ -233,7 +233,7 @@ def table_of(
     name: Callable[[ModelStatus], str] = _name,
     chosen: str = "",
     looks: Looks = CLASSES,
-    kept: Rows | None = None,
+    kept: ShownRows | None = None,
 ) -> str:
     """The rows of these *models* of *snapshot*, and below them why some are not loaded.
 
@@ -277,7 +277,7 @@ def _columns(
     *,
     several: bool,
     spark: Callable[[tuple[int, ...]], str],
-) -> list[tuple[int, Column]]:
+) -> list[tuple[int, TableColumn]]:
     """The columns, each with its width in percent; *memory* and *p99* are the heads of two."""
     models = [row.model for row in rows]
     states = [state_words(model) for model in models]
@@ -287,21 +287,26 @@ def _columns(
     loads = [model.load_statistics for model in models]
     rates = tuple(_recent(row.traffic, spark(row.traffic.recent)) for row in rows)
     return [
-        (12 if several else 19, Column("model", names)),
-        (12, Column("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
-        *([(8, Column("device", devices))] if several else ()),
-        (10, Column(memory, tuple(sizes), numbers=True)),
-        (7, Column("in flight", tuple(map(_in_flight, models)), numbers=True)),
-        (17, Column("requests/s", rates, numbers=True)),
-        (8, Column(p99, tuple(row.p99 for row in rows), numbers=True)),
-        (10, Column("last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True)),
+        (12 if several else 19, TableColumn("model", names)),
+        (12, TableColumn("state", tuple(pill(s.word, s.shade, s.title) for s in states))),
+        *([(8, TableColumn("device", devices))] if several else ()),
+        (10, TableColumn(memory, tuple(sizes), numbers=True)),
+        (7, TableColumn("in flight", tuple(map(_in_flight, models)), numbers=True)),
+        (17, TableColumn("requests/s", rates, numbers=True)),
+        (8, TableColumn(p99, tuple(row.p99 for row in rows), numbers=True)),
+        (
+            10,
+            TableColumn(
+                "last used", tuple(clock_time(at_s) if at_s else "" for at_s in uses), True
+            ),
+        ),
         (7, count_column("loads", [each.loads for each in loads])),
         (9, count_column("evicted", [each.evictions for each in loads])),
     ]
 
 
 def star(pinned: bool) -> str:
-    """What marks a pinned model."""
+    """The mark of a pinned model."""
     return ' <span title="pinned: it is never evicted">&#9733;</span>' if pinned else ""
 
 

@@ -63,14 +63,14 @@ def arrays_of(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(tensor: Mapping[str, Any], array: Any) -> str:
-    """What makes a *tensor* for ``infer``: a list, a file's bytes, or zeros."""
+    """The code of a *tensor* for ``infer``: a list, a file's bytes, or zeros."""
     if is_file(tensor) and len(tensor["data"]) == 1:
         return _file(tensor["data"][0])
     return repr(array.tolist()) if "data" in tensor and not is_file(tensor) else _code(tensor)
 
 
 def is_file(tensor: Mapping[str, Any]) -> bool:
-    """Whether the data are files, such as pictures, in base64."""
+    """True if the data are files, such as pictures, in base64."""
     return "data" in tensor and tensor.get("parameters", {}).get("content_type") == "base64"
 
 
@@ -79,7 +79,7 @@ def _file(text: str) -> str:
 
 
 def _code(tensor: Mapping[str, Any]) -> str:
-    """What makes the array of a *tensor*; zeros if it is not written out."""
+    """The code of a *tensor*'s array; zeros if the elements are not written out."""
     if is_file(tensor):
         files = ", ".join(map(_file, tensor["data"]))
         return f"np.array([{files}], 'object').reshape({tensor['shape']!r})"
@@ -125,7 +125,7 @@ def calls(
 
 
 def is_written_out(request: Mapping[str, Any]) -> bool:
-    """Whether *request* has all its elements in it."""
+    """True if *request* has all elements of its tensors."""
     return all("data" in tensor for tensor in request["inputs"])
 
 

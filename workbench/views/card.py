@@ -28,7 +28,7 @@ _LONG = 100  # characters of an example that is shown whole
 
 @dataclass(frozen=True, slots=True)
 class CardValues:
-    """What the card of a model shows.
+    """The values that the card of a model shows.
 
     *signature* is ``None`` if nobody knows it, *estimate_nbytes* the memory that a model needs
     that is not loaded (0: unknown), *config* its configuration

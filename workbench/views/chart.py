@@ -93,12 +93,12 @@ def memory_charts(history: History, snapshot: Snapshot, events: Sequence[Entry])
 
 
 def is_mark(entry: Entry) -> bool:
-    """Whether a chart marks it: an eviction, or a refusal of memory."""
+    """True if a chart marks the event: an eviction, or a refusal of memory."""
     return isinstance(entry.event, ModelEvicted | MemoryRefused)
 
 
 def legend(history: History, snapshot: Snapshot) -> str:
-    """What the charts of *history* until *snapshot* show, as HTML."""
+    """The legend of the charts of *history* until *snapshot*, as HTML."""
     has_gpu = any(device.device.kind != "cpu" for device in snapshot.devices)
     rest = "other programs" if has_gpu else "the rest of this process"
     parts = [

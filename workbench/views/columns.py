@@ -15,7 +15,7 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """The *cells* below a *head*; those that are *numbers* are aligned on the right.
 
     *title* is what a pointer on the head shows.
@@ -27,36 +27,38 @@ class Column:
     title: str = ""
 
 
-def said(columns: Iterable[Column]) -> list[Column]:
-    """Those of *columns* that have something in a cell."""
+def said(columns: Iterable[TableColumn]) -> list[TableColumn]:
+    """The *columns* that have a cell which is not empty."""
     return [column for column in columns if any(column.cells)]
 
 
-def nbytes_column(head: str, values: Sequence[int]) -> Column:
+def nbytes_column(head: str, values: Sequence[int]) -> TableColumn:
     """Bytes, all in one unit; 0 is an empty cell."""
     return _numbers(head, values, _NBYTES)
 
 
-def seconds_column(head: str, values: Sequence[float], title: str = "") -> Column:
+def seconds_column(head: str, values: Sequence[float], title: str = "") -> TableColumn:
     """Seconds, all in one unit; 0 is an empty cell."""
     return replace(_numbers(head, values, _SECONDS), title=title)
 
 
-def count_column(head: str, values: Sequence[int], title: str = "") -> Column:
+def count_column(head: str, values: Sequence[int], title: str = "") -> TableColumn:
     """Whole numbers; 0 is an empty cell."""
-    return Column(head, tuple(str(value) if value else "" for value in values), True, title)
+    return TableColumn(head, tuple(str(value) if value else "" for value in values), True, title)
 
 
 def model_columns(
     models: Sequence[ModelStatus], names: Iterable[str], states: Iterable[str]
-) -> list[Column]:
+) -> list[TableColumn]:
     """The *names* and *states* of *models*, their memory, use and requests; no empty column."""
     gpus = (str(m.device) if m.device and m.device.kind == "cuda" else "" for m in models)
     columns = [
-        Column("model", tuple(names)),
-        Column("version", tuple(str(model.id.version or "") for model in models), numbers=True),
-        Column("state", tuple(states)),
-        Column("device", tuple(gpus)),
+        TableColumn("model", tuple(names)),
+        TableColumn(
+            "version", tuple(str(model.id.version or "") for model in models), numbers=True
+        ),
+        TableColumn("state", tuple(states)),
+        TableColumn("device", tuple(gpus)),
         nbytes_column("memory", [model.nbytes for model in models]),
         nbytes_column("per run", [model.run_nbytes for model in models]),
         count_column("in flight", [model.leases for model in models]),
@@ -68,12 +70,12 @@ def model_columns(
     return said(columns)
 
 
-def signature_columns(signatures: Sequence[Signature | None]) -> list[Column]:
-    """What models take and give; an empty cell where that is not known."""
+def signature_columns(signatures: Sequence[Signature | None]) -> list[TableColumn]:
+    """Columns of the inputs and outputs of models; an empty cell where they are unknown."""
     known = [({}, {}) if each is None else (each.inputs, each.outputs) for each in signatures]
     return [
-        Column("takes", tuple(tensors_text(inputs.values()) for inputs, _ in known)),
-        Column("gives", tuple(tensors_text(outputs.values()) for _, outputs in known)),
+        TableColumn("takes", tuple(tensors_text(inputs.values()) for inputs, _ in known)),
+        TableColumn("gives", tuple(tensors_text(outputs.values()) for _, outputs in known)),
     ]
 
 
@@ -94,7 +96,7 @@ def frame(columns: Mapping[str, object] | Sequence[Mapping[str, object]]) -> Any
 
 def _numbers(
     head: str, values: Sequence[float], units: Sequence[tuple[float, str]]
-) -> Column:  # fmt: skip
+) -> TableColumn:  # fmt: skip
     """In the unit that fits the largest, or the next one, if the smallest were nothing in that."""
     most, least = max(values, default=0), min(filter(None, values), default=1.0)
     fitting = [each for each in units if most >= each[0]] or units[-1:]
@@ -103,7 +105,7 @@ def _numbers(
     # as many digits behind the point as the smallest needs to be more than nothing, up to 3
     digits = next((n for n in (1, 2) if round(least, n)), 3) if size != 1 or unit == "s" else 0
     cells = tuple(_number(value / size, digits) if value else "" for value in values)
-    return Column(f"{head}, {unit}", cells, numbers=True)
+    return TableColumn(f"{head}, {unit}", cells, numbers=True)
 
 
 def _number(value: float, digits: int) -> str:

@@ -94,7 +94,7 @@ class _Counters:
         self._reads.append(now)
 
     def traffic(self, at_s: float) -> Traffic:
-        """What they say at *at_s*."""
+        """The traffic at *at_s*, from the counters so far."""
         self._advance(at_s)
         if not any(self._bars):
             return NO_TRAFFIC
@@ -213,7 +213,7 @@ class History:
         self._numbers.update((str(m.id), m.load_statistics.number) for m in models)
 
     def samples(self, device: str) -> tuple[DeviceSample, ...]:
-        """Those of *device*, oldest first, about a second apart."""
+        """The samples of *device*, oldest first, about a second apart."""
         return tuple(self._devices.get(device, ()))
 
     def traffic(self, model: ModelId) -> Traffic:
@@ -250,7 +250,7 @@ def _keep(sample: DeviceSample, kept: deque[DeviceSample], budget_nbytes: int) -
 def _past(
     snapshot: Snapshot, device: DeviceStatus, entries: Sequence[Entry]
 ) -> Iterator[DeviceSample]:
-    """What the models of *device* held before *snapshot*, as far back as *entries* reach.
+    """Samples of the models of *device* before *snapshot*, as far back as *entries* reach.
 
     The events are undone, the last one first.
     """

@@ -66,13 +66,13 @@ class Model(ModelStatus):
 
     @property
     def inputs(self) -> dict[str, TensorSpec]:
-        """What it takes, by name, as its files or its server say now; nothing if they do not."""
+        """The inputs by name, as the model's files or server declare them now; else none."""
         signature = self._signature()
         return {} if signature is None else dict(signature.inputs)
 
     @property
     def outputs(self) -> dict[str, TensorSpec]:
-        """What it gives, by name, as ``inputs``."""
+        """The outputs by name, read as ``inputs`` are."""
         signature = self._signature()
         return {} if signature is None else dict(signature.outputs)
 
@@ -100,7 +100,7 @@ class _Shown(tuple[T, ...]):
             raise AttributeUnknown(f"{self._WHAT} has no attribute {name!r}{self._cure(name)}")
 
     def _cure(self, name: str) -> str:
-        """What to write in place of the attribute *name*."""
+        """The hint for a missing attribute *name*: the words to write in its place."""
         return ": df() is a table of it" if name in _FRAMES else meant(name, dir(type(self)))
 
     @overload
@@ -127,7 +127,7 @@ class ModelList(_Shown[Model]):
     def __getitem__(self, at: slice) -> Self: ...
 
     def __getitem__(self, at: SupportsIndex | str | slice) -> Model | Self:
-        """That at the index, or the last version of that name. Raises ``ModelNotFound``."""
+        """The model at an index, or a name's last version. Raises ``ModelNotFound``."""
         if not isinstance(at, str):
             return super().__getitem__(at)
         found = [model for model in self if model.name == at]
@@ -139,7 +139,7 @@ class ModelList(_Shown[Model]):
         return max(found, key=lambda model: model.version)
 
     def __contains__(self, model: object) -> bool:
-        """Whether it has *model*, or a model of that name."""
+        """True if the list has *model*, or a model of that name."""
         if isinstance(model, str):
             return any(each.name == model for each in self)
         return super().__contains__(model)
@@ -160,7 +160,7 @@ class ModelList(_Shown[Model]):
 
 
 def _signatures(models: Sequence[Model]) -> list[Signature | None]:
-    """Those of *models*; of none where there are so many that to look them up takes seconds."""
+    """The signatures of *models*; none if there are so many that reading them takes seconds."""
     if len(models) > _DESCRIBED:
         return []
     return [model.describe(model.id) if model.describe else None for model in models]

@@ -33,7 +33,7 @@ class Pace:
         """Whether all is to be drawn, and not only what requests change."""
 
     def is_due(self, mark: Hashable, answered_s: float, now_s: float) -> bool:
-        """Whether to draw at *now_s*, and ``is_whole`` says what.
+        """True if the page is to be drawn at *now_s*; ``is_whole`` then says how much of it.
 
         The *mark* differs after every event; the last request was answered at *answered_s*.
         """

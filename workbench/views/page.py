@@ -43,7 +43,7 @@ def page_parts(
     *,
     broken: Mapping[str, ModelStatus] = MappingProxyType({}),
 ) -> dict[str, str]:
-    """What changes in the document, by the ids of its elements.
+    """The new HTML of the document's changing elements, by their ids.
 
     *names* are of all models, *entries* of the log, oldest first, and *history* has *snapshot*.
     Of *kept*, "memory" and "events" stay as they are. *broken* are models that cannot be read, by
@@ -61,7 +61,7 @@ def page_parts(
 def _all_models(
     known: Sequence[ModelStatus], names: Sequence[str], broken: Mapping[str, ModelStatus]
 ) -> list[ModelStatus]:
-    """Those *known*, in their places, and of each other name one that is *broken* or not loaded."""
+    """The models *known*, and one for each other name: the *broken* one, or one not loaded."""
     counted = {model.id.name for model in known}
     unused = (
         broken.get(name) or ModelStatus(ModelId(name, 0), ModelState.UNAVAILABLE)

@@ -59,7 +59,7 @@ def show_load(progress: Progress, core: ServerCore, name: str) -> None:
 
 
 def in_notebook() -> bool:
-    """Whether this runs in a kernel of Jupyter."""
+    """True if this process is a kernel of Jupyter."""
     if "IPython" not in sys.modules:
         return False
     from IPython.core.getipython import get_ipython

@@ -21,7 +21,7 @@ class StateWords(NamedTuple):
 
 
 def state_words(model: ModelStatus) -> StateWords:
-    """Those of *model*; of one that was evicted *why* says when, too."""
+    """The words for the state of *model*; for an evicted one, *why* says when, too."""
     word, shade = _word(model)
     why = model.reason
     if word == "evicted" and model.absence is not None:

@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from workbench.core.status.snapshot import ModelStatus
-from workbench.views.columns import Column
+from workbench.views.columns import TableColumn
 from workbench.views.states import state_words
 from workbench.views.text import aligned, cut, without_middles
 
@@ -33,7 +33,7 @@ IN_FILES = Looks(_LEFT, f' class="n"{_RIGHT}', _LEFT, f' class="n"{_RIGHT}', in_
 """For HTML that is kept in a file, whose reader may drop style sheets and drawings."""
 
 
-def heads_html(columns: Iterable[Column], looks: Looks = CLASSES) -> str:
+def heads_html(columns: Iterable[TableColumn], looks: Looks = CLASSES) -> str:
     """The row of heads."""
     kinds = (looks.head, looks.number_head)
     cells = []
@@ -44,7 +44,7 @@ def heads_html(columns: Iterable[Column], looks: Looks = CLASSES) -> str:
 
 
 def rows_html(
-    columns: Sequence[Column], looks: Looks = CLASSES, marks: Iterable[str] = ()
+    columns: Sequence[TableColumn], looks: Looks = CLASSES, marks: Iterable[str] = ()
 ) -> list[str]:
     """The rows of *columns*, whose cells are HTML; *marks*: the attributes of each row."""
     kinds = [looks.number if column.numbers else looks.text for column in columns]

@@ -11,7 +11,7 @@ from workbench.events import Entry
 from workbench.model import Signature
 from workbench.nbytes import show_nbytes
 from workbench.repository import MLFLOW_CURE, is_mlflows
-from workbench.views.columns import Column, model_columns, said, signature_columns
+from workbench.views.columns import TableColumn, model_columns, said, signature_columns
 from workbench.views.states import state_words
 from workbench.views.times import clock_time
 
@@ -24,7 +24,7 @@ def models_text(models: Sequence[ModelStatus], signatures: Sequence[Signature | 
         return "no models"
     names = (model.id.name + (" *" if model.pinned else "") for model in models)
     states = [state_words(model) for model in models]
-    whys = Column("why", tuple(state.why for state in states))
+    whys = TableColumn("why", tuple(state.why for state in states))
     columns = model_columns(models, names, (state.word for state in states))
     columns += said([*signature_columns(signatures), whys])
     heads = tuple(column.head for column in columns)
@@ -40,7 +40,7 @@ def models_count(count: int) -> str:
 
 
 def repository_faults(models: Sequence[ModelStatus], folders: Sequence[Path], reasons: str) -> str:
-    """What to do about *folders* without *models*, or with broken ones; ``""`` if there are none.
+    """The cure for *folders* without *models*, or with broken ones; ``""`` if all is well.
 
     *reasons* is what shows why they are broken.
     """

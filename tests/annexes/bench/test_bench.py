@@ -17,9 +17,9 @@ import pytest
 from click.testing import CliRunner
 
 from workbench import Workbench
-from workbench.annexes.bench.benchmark import Loads, bench, tensors_for
+from workbench.annexes.bench.benchmark import LoadLevels, bench, tensors_for
 from workbench.annexes.bench.report import Bench
-from workbench.annexes.bench.target import Target
+from workbench.annexes.bench.target import BenchServer
 from workbench.commands.cli import main
 from workbench.errors import (
     InvalidRequest,
@@ -103,7 +103,7 @@ def elsewhere() -> Iterator[str]:
 
 def test_a_server_that_tells_no_inputs(elsewhere: str) -> None:
     """Such as KServe's: it is measured with inputs that are given, and refused without."""
-    target, loads = Target(elsewhere, "a-token"), Loads.of(1, (), SHORT_S)
+    target, loads = BenchServer(elsewhere, "a-token"), LoadLevels.of(1, (), SHORT_S)
     with pytest.raises(UsageError, match=f"^{elsewhere} does not say what 'm' takes: pass its"):
         bench(target, "m", None, loads)
     (point,) = bench(target, "m", {"x": np.zeros((1, 2), np.float32)}, loads).points
@@ -117,8 +117,10 @@ def test_a_server_that_closes_its_connections(
 ) -> None:
     """Another one takes the place of each, and what it was asked counts as failed."""
     monkeypatch.setattr(Elsewhere, "protocol_version", "HTTP/1.0")
-    target = Target(elsewhere, "")
-    (point,) = bench(target, "m", {"x": np.zeros(1, np.float32)}, Loads.of(1, (), SHORT_S)).points
+    target = BenchServer(elsewhere, "")
+    (point,) = bench(
+        target, "m", {"x": np.zeros(1, np.float32)}, LoadLevels.of(1, (), SHORT_S)
+    ).points
     assert point.answers > 0 < point.failed
     assert point.failure == "the server closed the connection without an answer"
 

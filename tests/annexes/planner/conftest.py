@@ -25,7 +25,7 @@ def left(monkeypatch: pytest.MonkeyPatch) -> list[Left]:
     gone: list[Left] = []
     apply = Machine.apply
 
-    def watched(machine: Machine, event: events.Event, now_s: float) -> list[Effect]:
+    def watched(machine: Machine, event: events.MachineEvent, now_s: float) -> list[Effect]:
         effects = apply(machine, event, now_s)
         gone.extend(
             Left(now_s, each.facts[0], each.kind is ModelExpired)

@@ -14,7 +14,7 @@ from workbench.core.lifecycle.load_threads import ThreadedWork
 from workbench.events import Event, ModelEvicted, ModelLoaded
 from workbench.memory.eviction import POLICIES
 from workbench.model import ModelId
-from workbench.residency import Loaded
+from workbench.residency import OnLoaded
 from workbench.stop import CancellationToken
 
 MIB = 2**20
@@ -33,7 +33,7 @@ def test_a_replay_and_a_real_run_agree(
     """
     load = ThreadedWork.load
 
-    def timed(work: ThreadedWork, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
+    def timed(work: ThreadedWork, model: ModelId, stop: CancellationToken, done: OnLoaded) -> None:
         load(work, model, stop, lambda outcome, _: done(outcome, LOADS_S[model]))
 
     monkeypatch.setattr(ThreadedWork, "load", timed)

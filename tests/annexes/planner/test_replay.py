@@ -156,7 +156,7 @@ def test_pinned(left: list[Any], monkeypatch: pytest.MonkeyPatch, begin_s: float
     times_s: list[float] = []
     apply = Machine.apply
 
-    def timed(machine: Machine, event: events.Event, now_s: float) -> list[Effect]:
+    def timed(machine: Machine, event: events.MachineEvent, now_s: float) -> list[Effect]:
         times_s.append(now_s)
         return apply(machine, event, now_s)
 

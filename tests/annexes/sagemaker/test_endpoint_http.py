@@ -28,7 +28,7 @@ from workbench import Workbench, errors
 from workbench.annexes.sagemaker.container import Container
 from workbench.annexes.sagemaker.errors import ContainerRefused
 from workbench.annexes.sagemaker.events import EndpointMeasured, EndpointWarned
-from workbench.annexes.sagemaker.payloads.formats import Asked
+from workbench.annexes.sagemaker.payloads.formats import PayloadRequest
 from workbench.annexes.sagemaker.refusals import endpoint_refused
 from workbench.annexes.sagemaker.report import TargetStatistics
 from workbench.annexes.sagemaker.store import ArtifactStore
@@ -127,9 +127,11 @@ def test_what_a_head_asks_for_is_found_once(
 ) -> None:
     """Warm requests of equal heads share the reader of their bodies."""
     made: list[str] = []
-    begin = Asked.__init__
+    begin = PayloadRequest.__init__
     monkeypatch.setattr(
-        Asked, "__init__", lambda it, name, *given: made.append(name) or begin(it, name, *given)
+        PayloadRequest,
+        "__init__",
+        lambda it, name, *given: made.append(name) or begin(it, name, *given),
     )
     for _ in range(3):
         assert json.loads(ask()["Body"]) == [1, 2]

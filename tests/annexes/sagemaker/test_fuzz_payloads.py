@@ -8,7 +8,7 @@ from fuzz.mutations import PIECES, Edit, deterministic, edited, edits, refused_o
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.annexes.sagemaker.payloads.formats import Asked
+from workbench.annexes.sagemaker.payloads.formats import PayloadRequest
 from workbench.model import Signature, TensorSpec
 from workbench.tensor import DATATYPES
 
@@ -63,7 +63,7 @@ def test_bodies(
     )
     named = edited(content_type.encode(), of_type).decode("latin-1") if of_type else content_type
     body = edited(BODIES[content_type], changes)
-    asked = Asked("m", named, "*/*;q=0.5, text/csv", MAX_NBYTES)
+    asked = PayloadRequest("m", named, "*/*;q=0.5, text/csv", MAX_NBYTES)
     read = refused_or(lambda: asked.read(body, signature))
     if isinstance(read, tuple):
         for tensor in read[0].inputs.values():

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from workbench.annexes.sagemaker.payloads.formats import Asked
+from workbench.annexes.sagemaker.payloads.formats import PayloadRequest
 from workbench.codecs import model_config
 from workbench.errors import InvalidRequest
 from workbench.model import FunctionModel, ModelConfig, ModelId, ModelSource, Signature, TensorSpec
@@ -29,7 +29,7 @@ CSV, JSON, LINES = "text/csv", "application/json", "application/jsonlines"
 def inputs(body: Any, kind: str, of: Signature) -> Any:
     """The inputs of *body*, as lists, NaN as text."""
     data = body if isinstance(body, bytes) else body.encode()
-    asked = Asked("m", kind, "", 2**20)
+    asked = PayloadRequest("m", kind, "", 2**20)
     first, again = (asked.read(data, of)[0].inputs for _ in range(2))
     assert repr(first) == repr(again)
     found = {name: tensor.array.tolist() for name, tensor in first.items()}

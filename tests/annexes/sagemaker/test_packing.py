@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from onnx_models import identity, scaled, written
 
 from workbench import Workbench
-from workbench.annexes.sagemaker.checking import Finding, check
+from workbench.annexes.sagemaker.checking import ArtifactFinding, check
 from workbench.annexes.sagemaker.packing import pack
 from workbench.commands.cli import main
 from workbench.errors import LoadFailed, UsageError, WorkbenchError
@@ -31,7 +31,7 @@ def names(archive: Path) -> list[str]:
         return tar.getnames()
 
 
-def findings(archive: Path, **options: bool) -> dict[str, Finding]:
+def findings(archive: Path, **options: bool) -> dict[str, ArtifactFinding]:
     return {finding.topic: finding for finding in check(archive, **options)}
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.annexes.sagemaker.payloads import tables
-from workbench.annexes.sagemaker.payloads.formats import Asked, PayloadForm, encode
+from workbench.annexes.sagemaker.payloads.formats import PayloadForm, PayloadRequest, encode
 from workbench.annexes.sagemaker.payloads.media import choose, preferred
 from workbench.errors import (
     InvalidRequest,
@@ -49,7 +49,7 @@ def read(
     body: bytes | str, content_type: str = "", accept: str = "", of: Signature = ONE
 ) -> tuple[InferRequest, PayloadForm]:
     data = body.encode() if isinstance(body, str) else body
-    return Asked("m", content_type, accept, MAX_NBYTES).read(data, of)
+    return PayloadRequest("m", content_type, accept, MAX_NBYTES).read(data, of)
 
 
 def array_in(body: bytes | str, content_type: str = "", of: Signature = ONE) -> Any:
@@ -549,7 +549,7 @@ def test_what_is_known_of_a_shape() -> None:
 
     Bodies of other shapes do not change what is known of a shape.
     """
-    asked = Asked("m", "application/json", "", MAX_NBYTES)
+    asked = PayloadRequest("m", "application/json", "", MAX_NBYTES)
     bodies = (b"[[1, 2]]", b"[1, 2]", b"[[1, 2], [3, 4]]", b'{"x": [1, 2]}', b"[1, 2, 3]", b"[1]")
     for body in bodies * 2:
         request, _ = asked.read(body, ONE)

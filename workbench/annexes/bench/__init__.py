@@ -9,7 +9,7 @@ from workbench.annex import Annex, Magic
 
 
 def annex() -> Annex:
-    """What it brings to the house."""
+    """The parts of this annex, for the house."""
     return Annex(name="bench", verbs=_verbs, commands=_commands, magics={"bench": _BENCH})
 
 

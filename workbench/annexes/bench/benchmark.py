@@ -15,7 +15,7 @@ import numpy as np
 from workbench.annexes.bench import client
 from workbench.annexes.bench.client import Point
 from workbench.annexes.bench.report import Bench
-from workbench.annexes.bench.target import Target
+from workbench.annexes.bench.target import BenchServer
 from workbench.client.coercion import tensors_of
 from workbench.errors import ServerNotRunning, UsageError
 from workbench.inference import zeros_of
@@ -30,8 +30,8 @@ Several: TypeAlias = Iterable[int] | int | str
 """What a person gives for several numbers: a list of them, one alone, or a text such as "1,8"."""
 
 
-class Loads(NamedTuple):
-    """What a model is put under: each of *batches* from each of *clients*, for so many *seconds*.
+class LoadLevels(NamedTuple):
+    """The loads to measure: each batch size with each number of clients, each for *seconds*.
 
     A batch is ``None`` where requests are of the inputs as they are.
     """
@@ -41,8 +41,8 @@ class Loads(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, clients: Several, batches: Several, seconds: float | str) -> Loads:
-        """What a person asks for. Raises ``UsageError`` and ``SettingError``."""
+    def of(cls, clients: Several, batches: Several, seconds: float | str) -> LoadLevels:
+        """The loads that a person asks for. Raises ``UsageError`` and ``SettingError``."""
         loads = cls(
             _several("clients", clients),
             [*_several("batches", batches)] or [None],
@@ -58,10 +58,10 @@ class Loads(NamedTuple):
 
 
 def bench(
-    target: Target,
+    target: BenchServer,
     model: str,
     inputs: object,
-    loads: Loads,
+    loads: LoadLevels,
     *,
     signature: Signature | None = None,
     told: Callable[[Point, float], object] = lambda _point, _share: None,
@@ -141,8 +141,10 @@ def _repeated(name: str, tensor: Tensor, batch: int) -> Tensor:
     return Tensor(tensor.datatype, np.resize(array, (batch, *array.shape[1:])))
 
 
-def _measured(target: Target, request: bytes, batch: int, clients: int, seconds: float) -> Point:
-    """What comes of sending *request* again and again, from *clients*, by another process.
+def _measured(
+    target: BenchServer, request: bytes, batch: int, clients: int, seconds: float
+) -> Point:
+    """The figures of sending *request* repeatedly from *clients*, measured by another process.
 
     So the server's process is not its own client. Raises ``ServerNotRunning`` if nothing could be
     sent.

@@ -31,7 +31,7 @@ _BUSY = 0.9  # of a processor, from which on the client may be what limits
 
 @dataclass(frozen=True)
 class Point:
-    """What came of one load: requests of *batch* elements, from *clients*.
+    """The figures of one load: requests of *batch* elements, from *clients*.
 
     *rate*: answers a second. *steady*: whether it was about the same in each third of the time.
     *failure*: the first request that failed. *busy*: the share of a processor that the client took.
@@ -61,7 +61,7 @@ class Point:
 
     @property
     def notes(self) -> list[str]:
-        """What to know before the figures are believed."""
+        """Warnings to read before the figures are believed."""
         notes = []
         if self.failed:
             notes.append(f"{self.failed / (self.failed + self.answers):.0%} failed")
@@ -96,14 +96,14 @@ class Answers:
         self.failure = self.failure or why
 
     def enough(self, passed_s: float, seconds: float) -> bool:
-        """Whether a load of *seconds*, begun so long ago, is over."""
+        """True if a load of *seconds* that began *passed_s* ago is over."""
         if not self.laps_s and not self.failed:
             return passed_s >= max(seconds, _TIMEOUT_S)
         few = len(self.laps_s) + self.failed < _LEAST_ANSWERS
         return passed_s >= seconds * (_LONGER if few else 1)
 
     def figures(self, begun_s: float, ended_s: float) -> dict[str, Any]:
-        """Those of a ``Point``, of the time from *begun_s* to *ended_s*."""
+        """The fields of a ``Point`` for the time from *begun_s* to *ended_s*."""
         laps_s = sorted(self.laps_s)
         seconds, count = ended_s - begun_s, len(laps_s)
         thirds = [0, 0, 0]

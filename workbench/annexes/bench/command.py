@@ -44,11 +44,11 @@ def bench(
     printed as it ends, then a table of all.
     """
     from workbench.annexes.bench import benchmark, report
-    from workbench.annexes.bench.target import Target
+    from workbench.annexes.bench.target import BenchServer
 
     def told(point: Point, _share: float) -> None:
         click.echo("  ".join(report.row(point)).rstrip(), err=True)
 
-    loads = benchmark.Loads.of(clients, batches, seconds)
-    target = Target(url or only_url(), token)
+    loads = benchmark.LoadLevels.of(clients, batches, seconds)
+    target = BenchServer(url or only_url(), token)
     click.echo(benchmark.bench(target, model, inputs, loads, told=told))

@@ -21,7 +21,7 @@ _NUMBERS = {0, 2, 3, 4, 5}  # columns
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bench:
-    """What was measured of *model* at the server of *url*; *points* are in order of measuring."""
+    """The measurements of *model* at the server of *url*; *points* are in order of measuring."""
 
     model: str
     url: str

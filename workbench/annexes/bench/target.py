@@ -22,7 +22,7 @@ T = TypeVar("T")
 _TIMEOUT_S = 60.0
 
 
-class Target:
+class BenchServer:
     """The server at *url*, which asks for *token*; ``None``: that of your own server there."""
 
     def __init__(self, url: str, token: str | None) -> None:
@@ -51,7 +51,7 @@ class Target:
         return self._told("v2", lambda told: elsewhere.BINARY in (told.get("extensions") or ()))
 
     def _told(self, path: str, read: Callable[[Any], T]) -> T:
-        """What *read* makes of the JSON at *path*."""
+        """The JSON at *path* of the server, as *read* returns it."""
         body = self.ask(self._request("GET", path))
         with elsewhere.reading(f"GET {self.url}/{path}", body):
             return read(json.loads(body))

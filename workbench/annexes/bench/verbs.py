@@ -31,12 +31,12 @@ def bench(
     Raises ``ModelNotFound``, ``ServerNotRunning``, ``UsageError``, and as ``load`` does.
     """
     from workbench.annexes.bench import benchmark
-    from workbench.annexes.bench.target import Target
+    from workbench.annexes.bench.target import BenchServer
     from workbench.client.card import check_known
 
     check_model(model)
-    loads, core = benchmark.Loads.of(clients, batches, seconds), serving_of(self).core
-    target, name = Target(self.url, self.token), check_known(model, self.names)
+    loads, core = benchmark.LoadLevels.of(clients, batches, seconds), serving_of(self).core
+    target, name = BenchServer(self.url, self.token), check_known(model, self.names)
     given = example_of(self, model) if inputs is None else inputs
     with Progress() as progress:
         return benchmark.bench(

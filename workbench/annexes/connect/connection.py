@@ -207,9 +207,9 @@ class Connection(Asks):
 
     @property
     def events(self) -> EventList:
-        """What happened at the server, oldest first. Raises ``NotSupported`` if it tells nothing.
+        """The events of the server, oldest first. Raises ``NotSupported`` if it has no events.
 
-        Only a workbench tells.
+        Only a workbench has them.
         """
         return self.events_after(0)
 
@@ -260,7 +260,7 @@ class Connection(Asks):
         return extension in self._about["extensions"]
 
     def _ask(self, read: Callable[[Any], T], method: str, url: str, **parts: Any) -> T:
-        """What *read* makes of the JSON that is answered. Raises ``NotSupported`` for another."""
+        """The answer's JSON, as *read* returns it. Raises ``NotSupported`` if *read* fails."""
         reply = self._send(method, url, **parts)
         with _reading(reply):
             return read(reply.json())
@@ -304,7 +304,7 @@ def _reading(reply: httpx.Response) -> Any:
 
 
 def _about(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a server says of itself. A server written in Go has ``null`` for an empty list."""
+    """The server's metadata. A server written in Go has ``null`` for an empty list."""
     return {"name": told["name"], "extensions": [*(told.get("extensions") or ())]}
 
 

@@ -8,7 +8,7 @@ from workbench.annex import Annex
 
 
 def annex() -> Annex:
-    """What it brings to the house."""
+    """The parts of this annex, for the house."""
     return Annex(name="images", provides={"decode_images": _decode_images})
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def annex() -> Annex:
-    """What it brings to the house."""
+    """The parts of this annex, for the house."""
     return Annex(
         name="modelmesh", options=_options, adapt=_adapt, serves=_serves, services=_services
     )

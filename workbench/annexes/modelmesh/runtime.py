@@ -142,7 +142,7 @@ class ModelMesh:
     # ── a model ──
 
     def _predict(self, asked: Any, _: Rpc) -> Any:
-        """What the model takes once it is loaded, at most, from its file alone."""
+        """The most memory that the loaded model takes, estimated from its file alone."""
         with suppress(ModelNotFound):
             known = self._core.status.of(asked.modelId).nbytes
             if known:

@@ -65,7 +65,7 @@ def measured(log: Iterable[Entry]) -> dict[ModelId, ModelCost]:
 
 
 def costs_of(core: ServerCore, trace: Trace) -> dict[ModelId, ModelCost]:
-    """What the models of *trace* take at *core*, as far as that is known.
+    """The cost of each model of *trace* at *core*, as far as it is known.
 
     A model that never loaded is estimated from its file, with the seconds a byte of the others. The
     seconds of a run are the lesser of two: the lower quartile of the requests, some of which waited

@@ -193,7 +193,7 @@ class Plan:
         )
 
     def met(self, budget_nbytes: int, policy: str | None = None) -> Met:
-        """What the requests meet with another budget and policy; each is replayed once."""
+        """The results of the requests with another budget and policy; each is replayed once."""
         asked = budget_nbytes, policy or self.policy
         if asked not in self._met:
             self._met[asked] = Met.of(self.trace, self.what_if(budget_nbytes, policy=policy))

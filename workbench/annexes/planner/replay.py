@@ -246,7 +246,7 @@ class _Replay:
 
     # ── effects ──
 
-    def _apply(self, event: events.Event) -> None:
+    def _apply(self, event: events.MachineEvent) -> None:
         """Apply *event*, and do what follows from it."""
         for effect in self._machine.apply(event, self._now_s):
             kind = type(effect)

@@ -95,7 +95,7 @@ class Trace(tuple[TraceRequest, ...]):  # noqa: SLOT001 - it keeps what was foun
 
     @cached_property
     def is_one_by_one(self) -> bool:
-        """Whether each request came after the answer to the one before, as from a loop.
+        """True if each request came after the answer to the request before, as from a loop.
 
         False if it is not known how long they took.
         """

@@ -30,7 +30,7 @@ _MODEL = "model"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ArtifactFinding:
     """A finding about one *topic*; it has a *cure* if something is *wrong*, or odd."""
 
     topic: str
@@ -44,7 +44,7 @@ class Finding:
         return f"{mark:<8}{self.topic:<10}{' '.join(self.text.split())}{cure}"
 
 
-def check(archive: Path, *, run_code: bool = False) -> Iterator[Finding]:
+def check(archive: Path, *, run_code: bool = False) -> Iterator[ArtifactFinding]:
     """The findings about *archive*, one after another; a wrong one may be the last.
 
     Code in it is run, in this process, only with *run_code*. The model is loaded on the CPU.
@@ -57,38 +57,40 @@ def check(archive: Path, *, run_code: bool = False) -> Iterator[Finding]:
         try:
             nbytes = unpack(archive, folder)
         except (WorkbenchError, OSError) as error:
-            yield Finding("archive", str(error), PACKING, wrong=True)
+            yield ArtifactFinding("archive", str(error), PACKING, wrong=True)
             return
         packed = show_nbytes(archive.stat().st_size)
-        yield Finding("size", f"{packed} packed, {show_nbytes(nbytes)} on the endpoint's disk")
+        yield ArtifactFinding(
+            "size", f"{packed} packed, {show_nbytes(nbytes)} on the endpoint's disk"
+        )
         for finding in (*_layout(folder), *_served(folder, run_code)):
             yield replace(finding, text=finding.text.replace(f"{folder}", "."))
 
 
-def _layout(folder: Path) -> Iterator[Finding]:
+def _layout(folder: Path) -> Iterator[ArtifactFinding]:
     paths = [path.relative_to(folder) for path in folder.rglob("*")]
     if any(part.startswith(OF_MACS) for path in paths for part in path.parts):
         cure = "set COPYFILE_DISABLE=1 for tar, or use workbench pack"
-        yield Finding("layout", "it holds files that macOS adds", cure)
+        yield ArtifactFinding("layout", "it holds files that macOS adds", cure)
     if (wrapper := wrapper_of(folder)) is not None:
         cure = f"most containers find no model there: tar -C {wrapper} -czf model.tar.gz ."
-        yield Finding("layout", f"all is in one folder, {wrapper}", cure)
+        yield ArtifactFinding("layout", f"all is in one folder, {wrapper}", cure)
 
 
-def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
+def _served(folder: Path, run_code: bool) -> Iterator[ArtifactFinding]:
     """The findings of loading and running the model in *folder*."""
     try:
         artifact = find_artifact(str(folder))
     except WorkbenchError as error:
-        yield Finding("layout", str(error), wrong=True)
+        yield ArtifactFinding("layout", str(error), wrong=True)
         return
     place = (artifact.code or artifact.path).relative_to(folder)
-    yield Finding("layout", f"the model is {place if place.parts else 'at the top'}")
+    yield ArtifactFinding("layout", f"the model is {place if place.parts else 'at the top'}")
     if artifact.code is not None and (artifact.code.parent / "requirements.txt").is_file():
         cure = "install its packages in the server's image"
-        yield Finding("packages", "code/requirements.txt is not read", cure)
+        yield ArtifactFinding("packages", "code/requirements.txt is not read", cure)
     if artifact.code is not None and not run_code:
-        yield Finding("load", "its code was not run", "add --run-code if you trust it")
+        yield ArtifactFinding("load", "its code was not run", "add --run-code if you trust it")
         return
     options = {"device": "cpu", "cache": "off", "evict": "never", "load": "explicit"}
     core = ServerCore(Settings.of(environ={}, artifact_code=run_code, **options))
@@ -99,18 +101,18 @@ def _served(folder: Path, run_code: bool) -> Iterator[Finding]:
         core.close()
 
 
-def _loaded(container: Container, folder: Path) -> Iterator[Finding]:
+def _loaded(container: Container, folder: Path) -> Iterator[ArtifactFinding]:
     name, before = core_name(_MODEL), anonymous_nbytes()
     try:
         container.load(_MODEL, str(folder))
     except MemoryExhausted as error:
         cure = "check it on a machine with more memory, and deploy it to one"
-        yield Finding("load", str(error), cure, wrong=True)
+        yield ArtifactFinding("load", str(error), cure, wrong=True)
         return
     except WorkbenchError as error:
-        yield Finding("load", str(error), "mend the model, and pack it again", wrong=True)
+        yield ArtifactFinding("load", str(error), "mend the model, and pack it again", wrong=True)
         return
-    yield Finding("load", "it loads")
+    yield ArtifactFinding("load", "it loads")
     signature = container.core.status.signature(name)
     yield _example(container, folder, signature)
     residents = container.core.status.snapshot().models
@@ -120,19 +122,19 @@ def _loaded(container: Container, folder: Path) -> Iterator[Finding]:
         told = "the size of its files; this process did not grow by more"
         if grown > nbytes:
             nbytes, told = grown, "this process grew by that, libraries included"
-        yield Finding("memory", f"{show_nbytes(nbytes)}: {told}")
+        yield ArtifactFinding("memory", f"{show_nbytes(nbytes)}: {told}")
     else:
-        yield Finding("memory", f"{show_nbytes(nbytes)} in all, a run included")
+        yield ArtifactFinding("memory", f"{show_nbytes(nbytes)} in all, a run included")
 
 
-def _example(container: Container, folder: Path, signature: Signature) -> Finding:
+def _example(container: Container, folder: Path, signature: Signature) -> ArtifactFinding:
     """The finding of running the artifact's example request, or one made of zeros."""
     found = [path for suffix in EXAMPLES if (path := folder / f"example{suffix}").is_file()]
     what, own = (found[0].name, True) if found else ("a request of zeros", False)
     if found:
         body, media_type = found[0].read_bytes(), EXAMPLES[found[0].suffix]
     elif is_code(signature):
-        return Finding("example", "there is none", "pack it with --example FILE.json")
+        return ArtifactFinding("example", "there is none", "pack it with --example FILE.json")
     else:
         body, media_type = _zeros(signature), "application/json"
     asked = container.asked(core_name(_MODEL), media_type.encode(), b"")
@@ -140,10 +142,12 @@ def _example(container: Container, folder: Path, signature: Signature) -> Findin
         reply = Invocation(container, asked, body).start().result()
     except WorkbenchError as error:
         cure = "mend one of them" if own else "pack it with --example, a request that it answers"
-        return Finding("example", f"{what} gets {type(error).__name__}: {error}", cure, wrong=own)
+        return ArtifactFinding(
+            "example", f"{what} gets {type(error).__name__}: {error}", cure, wrong=own
+        )
     nbytes = sum(memoryview(part).nbytes for part in reply.parts)
     media_type = dict(reply.headers)[b"content-type"].decode()
-    return Finding("example", f"{what} is answered with {nbytes} bytes of {media_type}")
+    return ArtifactFinding("example", f"{what} is answered with {nbytes} bytes of {media_type}")
 
 
 def _zeros(signature: Signature) -> bytes:

@@ -18,7 +18,7 @@ from workbench.annexes.sagemaker.errors import ModelExists
 from workbench.annexes.sagemaker.events import TargetNamed
 from workbench.annexes.sagemaker.layouts import Artifact, find_artifact
 from workbench.annexes.sagemaker.names import core_name, platform_name
-from workbench.annexes.sagemaker.payloads.formats import Asked
+from workbench.annexes.sagemaker.payloads.formats import PayloadRequest
 from workbench.annexes.sagemaker.settings import default_accept, script_name
 from workbench.core import ServerCore
 from workbench.errors import (
@@ -49,7 +49,7 @@ class Container:
         chosen = default_accept(environ)
         self._accept = f"{chosen}, */*;q=0.1" if chosen else ""  # for who accepts anything
         self._script = script_name(environ)
-        self._asked = lru_cache(_MOST_HEADS)(Asked)
+        self._asked = lru_cache(_MOST_HEADS)(PayloadRequest)
         self._busy: set[str] = set()  # that are being loaded or unloaded, by the core's names
         self._lock = threading.Lock()
 
@@ -139,7 +139,9 @@ class Container:
 
     # ── inference ──
 
-    def asked(self, name: str, kind: bytes, accept: bytes, *, functions: bool = True) -> Asked:
+    def asked(
+        self, name: str, kind: bytes, accept: bytes, *, functions: bool = True
+    ) -> PayloadRequest:
         """The object of all requests for the core's model *name* with this Content-Type and Accept.
 
         That of the last heads is remembered, with what it has found out.
@@ -147,7 +149,7 @@ class Container:
         wanted = accept.decode("latin-1")
         if wanted.strip() in _ANY:
             wanted = self._accept
-        find = self._asked if len(name) + len(kind) + len(wanted) <= _LONG else Asked
+        find = self._asked if len(name) + len(kind) + len(wanted) <= _LONG else PayloadRequest
         return find(name, kind.decode("latin-1"), wanted, self.core.settings.max_request, functions)
 
     def check_loaded(self, name: str) -> None:

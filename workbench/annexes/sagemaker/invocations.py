@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from workbench.annexes.sagemaker.code import code_reply, code_request, is_code
 from workbench.annexes.sagemaker.container import Container
 from workbench.annexes.sagemaker.names import core_name, platform_name
-from workbench.annexes.sagemaker.payloads.formats import Asked, PayloadForm, encode
+from workbench.annexes.sagemaker.payloads.formats import PayloadForm, PayloadRequest, encode
 from workbench.annexes.sagemaker.refusals import refused
 from workbench.core import Describe
 from workbench.errors import ModelNotFound
@@ -46,7 +46,7 @@ class Invocation(Struct):
     """
 
     container: Container
-    asked: Asked
+    asked: PayloadRequest
     body: bytes = b""
     headers: Headers = ()
     called: str | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import UsageError
 from workbench.nbytes import show_nbytes
-from workbench.views.columns import Column
+from workbench.views.columns import TableColumn
 from workbench.views.table import heads_html, rows_html, short_words
 from workbench.views.text import aligned, models_count
 
@@ -87,7 +87,7 @@ class EndpointReport:
             return f'<div class="wbd"><b>Multi-model endpoint</b> <small>{_NONE}</small></div>'
         cells = zip(*self._rows(targets[:_ROWS]), strict=True)
         columns = [
-            Column(head, tuple(map(short_words, each)), head not in _TEXTS, title)
+            TableColumn(head, tuple(map(short_words, each)), head not in _TEXTS, title)
             for (head, title), each in zip(_COLUMNS.items(), cells, strict=True)
         ]
         line = f"{models_count(self.loaded_model_count)} loaded, {self.hit_ratio:.0%} hits"

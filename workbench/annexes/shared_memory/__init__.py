@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def annex() -> Annex:
-    """What it brings to the house."""
+    """The parts of this annex, for the house."""
     return Annex(
         name="shared_memory",
         options=_options,

@@ -136,7 +136,7 @@ class Regions:
         self.unregister(None)
 
     def hand_over(self, settings: Settings) -> bool:
-        """Whether they stay over a restart with *settings*: if these allow them."""
+        """True if the regions outlast a restart with *settings*: if these allow shared memory."""
         return bool(settings["shared_memory"])
 
     def _named(self, name: str) -> Region:

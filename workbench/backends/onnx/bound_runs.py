@@ -17,7 +17,7 @@ _SMALL_NBYTES = 2**12  # to copy a larger array takes longer than a binding save
 _MOST = 64  # shapes
 
 
-_Run = Callable[[Any, Mapping[str, Tensor], Sequence[str]], list[Tensor]]
+_RunUnbound = Callable[[Any, Mapping[str, Tensor], Sequence[str]], list[Tensor]]
 
 
 class BoundRuns:
@@ -28,13 +28,13 @@ class BoundRuns:
     No two runs at a time share memory, and the answers are copies.
     """
 
-    def __init__(self, ort: Any, engine: Any, options: Any, run: _Run) -> None:
+    def __init__(self, ort: Any, engine: Any, options: Any, run: _RunUnbound) -> None:
         self._ort = ort
         self._engine = engine
         self._options = options
         self._run = run
         self._cpu = ort.OrtDevice.make("cpu", 0)._get_c_device()  # noqa: SLF001
-        self._free: dict[Any, _Bound] = {}  # by the names, datatypes and shapes: see ``_key``
+        self._free: dict[Any, _Binding] = {}  # by the names, datatypes and shapes: see ``_key``
         self._known: set[Any] = set()  # of these some may be in use
 
     def run(self, inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> list[Tensor]:
@@ -72,7 +72,7 @@ class BoundRuns:
         self._known.add(key)
         self._free[key] = self._bind(inputs, outputs)
 
-    def _bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> _Bound:
+    def _bind(self, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> _Binding:
         """A run like the one with these *inputs* and *outputs*."""
         place, result = _room_of(inputs), _room_of(outputs)
         binding = self._ort.SessionIOBinding(self._engine)
@@ -81,10 +81,10 @@ class BoundRuns:
                 array, element_type = tensor.array, ELEMENT_TYPES[tensor.datatype]
                 bind(name, self._cpu, element_type, array.shape, array.ctypes.data)
         run = partial(self._engine.run_with_iobinding, binding, self._options)
-        return _Bound(run, place, result)
+        return _Binding(run, place, result)
 
 
-class _Bound:
+class _Binding:
     """A *run* that reads *place* and writes *result*."""
 
     def __init__(
@@ -114,7 +114,7 @@ def _room_of(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _key(inputs: Mapping[str, Tensor], outputs: Sequence[str]) -> Any:
-    """What the inputs and outputs of a run are."""
+    """A key for runs that have the same outputs, and inputs of the same datatypes and shapes."""
     key: Any = tuple(outputs)
     for name, tensor in inputs.items():
         key = key, name, tensor.datatype, tensor.array.shape

@@ -20,7 +20,7 @@ from typing import Any
 
 from workbench.backends.onnx.errors import GUARDS
 from workbench.backends.onnx.header.file import OnnxFile
-from workbench.backends.onnx.header.zeros import Fragile, Need
+from workbench.backends.onnx.header.zeros import Demand, Fragile
 from workbench.backends.onnx.zip_maps import take_apart
 from workbench.errors import LoadFailed
 from workbench.protos import message_class
@@ -84,7 +84,7 @@ class _Guard:
         """Let the run fail if one of the inputs of *node* is not as it is needed."""
         told = f"{node.op_type.decode()} {_name(node)!r}"
         for index, need in fragile.inputs:
-            if need is Need.NAME:
+            if need is Demand.NAME:
                 del node.input[index:]
                 continue
             if index >= len(node.input) or not node.input[index]:
@@ -92,20 +92,20 @@ class _Guard:
             given = node.input[index]
             count = self._count(given, need, fragile.least)
             one = self._node(b"Div", count, count, name=f"{told} got {need.value}")
-            if need is Need.NUMBER:
+            if need is Demand.NUMBER:
                 node.input[index] = self._node(b"Mul", given, one)
             else:
                 shape = self._node(b"Mul", self._node(b"Shape", given), one)
                 node.input[index] = self._node(b"Reshape", given, shape)
 
-    def _count(self, given: bytes, need: Need, least: Sequence[int]) -> bytes:
+    def _count(self, given: bytes, need: Demand, least: Sequence[int]) -> bytes:
         """A number that is 0 if *given* is not as it is needed."""
-        if need is Need.NUMBER:
+        if need is Demand.NUMBER:
             return given
-        if need is Need.ELEMENTS:
+        if need is Demand.ELEMENTS:
             return self._node(b"Size", given)
         shape = self._node(b"Shape", given)
-        if need is Need.WINDOW:
+        if need is Demand.WINDOW:
             places = self._constants(range(2, 2 + len(least)))
             rounds = self._node(
                 b"Div", self._node(b"Gather", shape, places), self._constants(least)

@@ -80,7 +80,7 @@ def _requests(requests: RequestCounts) -> Row:
 
 
 def _phases(count: int, spent: RequestCounts | BatchCounts) -> Row:
-    """Those of *count* requests or executions."""
+    """The phases of *count* requests or executions."""
     return {
         "compute_input": _duration(count, spent.input_s),
         "compute_infer": _duration(count, spent.infer_s),

@@ -12,7 +12,13 @@ from functools import partial
 from typing import NamedTuple
 
 from workbench.batching import EXPIRED, BatchQueue, Waiting
-from workbench.core.inference.direct import Answer, AnyAnswer, Direct, check_allowed, why_stopped
+from workbench.core.inference.direct import (
+    BriefOutcome,
+    Direct,
+    RunOutcome,
+    check_allowed,
+    why_stopped,
+)
 from workbench.core.inference.runner import (
     INLINE_S,
     STEADY_S,
@@ -73,7 +79,7 @@ class _Batch:
     """Requests that run together, and their *answers* once they are made."""
 
     asked: list[_Queued]
-    answers: Sequence[Answer] | None = None
+    answers: Sequence[RunOutcome] | None = None
 
 
 _Submit = Callable[[Callable[[], object]], object]
@@ -144,7 +150,7 @@ class Batched:
         finally:
             self._give_turn()
 
-    def run_all_now(self, read: ReadAll, soon: Soon | None = None) -> Sequence[AnyAnswer] | None:
+    def run_all_now(self, read: ReadAll, soon: Soon | None = None) -> Sequence[BriefOutcome] | None:
         """See ``Runner``; of a steady function, as many batches as are brief together.
 
         Later ones are run by *soon*: while a thread ran them, the event loop would wait for the
@@ -215,10 +221,10 @@ class Batched:
             self._tell(batch, partial(list, made) if whole else self._run(batch.asked))
         self._give_turn()
 
-    def _run_here(self, requests: Sequence[AnyRequest]) -> list[AnyAnswer]:
+    def _run_here(self, requests: Sequence[AnyRequest]) -> list[BriefOutcome]:
         """The answers to *requests*; none to those whose runs would not be brief any more."""
         direct = self._all
-        answers: list[AnyAnswer] = [None] * len(requests)
+        answers: list[BriefOutcome] = [None] * len(requests)
         queue: BatchQueue[_Here] = BatchQueue(_ALONE, self._most)
         for place, request in enumerate(requests):
             if isinstance(request, Exception):
@@ -374,7 +380,7 @@ class Batched:
         asked.turn.begun()
         return True
 
-    def _run(self, asked: list[_Queued]) -> Callable[[], Sequence[Answer]]:
+    def _run(self, asked: list[_Queued]) -> Callable[[], Sequence[RunOutcome]]:
         """Run *asked* as one batch; returns a function that makes the answers."""
         if not asked:
             return list
@@ -394,7 +400,7 @@ class Batched:
             failure = error
             return lambda: [failure for _ in asked]
 
-    def _tell(self, batch: _Batch, answers: Callable[[], Sequence[Answer]]) -> None:
+    def _tell(self, batch: _Batch, answers: Callable[[], Sequence[RunOutcome]]) -> None:
         """Tell each request of *batch* its answer; in order of arrival if the schedule says so."""
         try:
             batch.answers = answers()
@@ -433,7 +439,7 @@ def _deliver(batch: _Batch) -> None:
 
 
 def _bypasses_queue(batching: Batching | None) -> bool:
-    """Whether brief runs may bypass the queue: to wait there would take longer than to run."""
+    """True if brief runs may bypass the queue, in which they would wait longer than they run."""
     if batching is None:
         return True
     return not (batching.delay_s or batching.ordered or batching.levels)

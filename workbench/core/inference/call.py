@@ -45,7 +45,7 @@ _LARGE_NBYTES = 2**18  # larger answers are written in a thread
 
 @dataclass(frozen=True, slots=True)
 class Dependencies:
-    """What all requests need, those to ensembles too.
+    """The parts of the core that every request uses, requests to ensembles too.
 
     *describe* returns a function for the signature of a model that is not loaded. *received* is
     called with the size of each request body that waits for such a model. *holders* returns one
@@ -64,8 +64,8 @@ class Dependencies:
 
 
 @dataclass(slots=True)
-class Asked(Generic[T]):
-    """What a protocol asks for: *read* the request, run the model *name*, *write* the answer.
+class ProtocolRequest(Generic[T]):
+    """A request of a protocol: *read* its body, run the model *name*, *write* the answer.
 
     *nbytes* is the size of the request's body; *quick* whether reading it takes much less than a
     millisecond.
@@ -79,7 +79,7 @@ class Asked(Generic[T]):
     quick: bool = False
 
 
-class Answer(Future[T]):
+class AnswerFuture(Future[T]):
     """The future of a request's answer. Cancelling it sets *stop*, which ends the request."""
 
     def __init__(self, stop: CancellationToken) -> None:
@@ -94,10 +94,10 @@ class Answer(Future[T]):
 
 
 class Receiver(Protocol[R_contra]):
-    """What gets the answer to a request, such as a future."""
+    """A receiver of the answer to a request, such as a future."""
 
     def set_running_or_notify_cancel(self) -> bool:
-        """Whether the answer is still wanted."""
+        """True if the answer is still wanted."""
         ...
 
     def set_result(self, result: R_contra, /) -> object: ...
@@ -118,7 +118,7 @@ class Call(Generic[T]):
     def __init__(
         self,
         needs: Dependencies,
-        asked: Asked[T],
+        asked: ProtocolRequest[T],
         stop: CancellationToken,
         receiver: Receiver[T],
     ) -> None:
@@ -205,7 +205,7 @@ class Call(Generic[T]):
             self._fail(self._stop.error)
 
     def _count_stopped(self) -> None:
-        """Count it as failed: it was stopped before its run, which would count it itself."""
+        """Count this request as failed; a request stopped during its run is counted by the run."""
         assert self._lease is not None
         assert self._stop.error is not None
         self._needs.runs.count_failure(self._lease.model, self._stop.error, self._made_s)

@@ -24,8 +24,8 @@ _log = logging.getLogger("workbench")
 
 STALL_S = 0.2  # a longer run on the event loop is a stall: no other request is answered meanwhile
 
-Answer = InferResponse | BaseException
-AnyAnswer = Answer | None
+RunOutcome = InferResponse | BaseException
+BriefOutcome = RunOutcome | None
 """``None`` if it takes time."""
 
 
@@ -60,7 +60,7 @@ class Direct:
 
     @property
     def is_steady(self) -> bool:
-        """Whether the time of a run can be predicted from the size of its inputs."""
+        """True if the time of a run can be predicted from the size of its inputs."""
         return self._steady and self._learned.may_be_brief
 
     def describe(self) -> Signature:
@@ -75,7 +75,7 @@ class Direct:
         self,
         read: ReadAll,
         soon: Soon | None = None,  # noqa: ARG002  # nothing waits here
-    ) -> list[AnyAnswer] | None:
+    ) -> list[BriefOutcome] | None:
         """As ``run_now`` for each that *read* gives; an error is the answer to its request alone.
 
         All are read before the first runs: the code of the engine displaces that of the codecs
@@ -85,7 +85,7 @@ class Direct:
             return None
         return [self._run_any(request) for request in read(self.describe)]
 
-    def _run_any(self, request: AnyRequest) -> AnyAnswer:
+    def _run_any(self, request: AnyRequest) -> BriefOutcome:
         if isinstance(request, Exception):
             return request
         try:
@@ -177,7 +177,7 @@ class Direct:
 
     # ── in batches ──
 
-    def run_alone(self, request: InferRequest) -> Callable[[], list[Answer]]:
+    def run_alone(self, request: InferRequest) -> Callable[[], list[RunOutcome]]:
         """As ``run_together``, for one request."""
         answer = self._attempt(request)
         return lambda: [answer]
@@ -232,7 +232,7 @@ class Direct:
         alone_s = learned.pace.expected_s(nbytes)
         return alone_s if len(requests) == 1 else min(alone_s, learned.batches.expected_s(nbytes))
 
-    def run_here(self, requests: Sequence[InferRequest]) -> Sequence[AnyAnswer]:
+    def run_here(self, requests: Sequence[InferRequest]) -> Sequence[BriefOutcome]:
         """The answers to checked *requests*, which run as one batch; none if that fails."""
         if len(requests) > 1:
             wanted = [request.fit.to_compute for request in requests if request.fit is not None]
@@ -248,9 +248,9 @@ class Direct:
         wanted: Sequence[tuple[str, ...]],
         outputs: Mapping[str, Tensor],
         times: _Times,
-    ) -> list[Answer]:
+    ) -> list[RunOutcome]:
         """Each request's part of the *outputs* of a batch; counts the requests."""
-        answers: list[Answer] = []
+        answers: list[RunOutcome] = []
         batch_size = times.batch_size  # counted with the first request; the others add no batch
         end = 0
         for request, names in zip(requests, wanted, strict=True):
@@ -279,7 +279,7 @@ class Direct:
             batch_size = -1
         return answers
 
-    def _attempt(self, request: InferRequest) -> Answer:
+    def _attempt(self, request: InferRequest) -> RunOutcome:
         if stopped := why_stopped(request):
             self._runs.count_failure(self.model, stopped, request.made_s)
             return stopped

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from workbench.backends.base import Session
-from workbench.backends.ensemble import EnsembleSession, Part, fitted
+from workbench.backends.ensemble import EnsembleSession, PartKey, fitted
 from workbench.backends.reshape import to_client, to_model
 from workbench.core.inference.call import Dependencies
 from workbench.core.inference.direct import STALL_S, Direct
@@ -109,7 +109,7 @@ class EnsembleRunner:
             if model in needs.runs.parents:
                 raise RunFailed(f"{model} cannot be called from within its own run")
             parts = [step.part for step, *_ in session.plan(wanted).steps]
-            models: dict[Part, ModelId] = {}
+            models: dict[PartKey, ModelId] = {}
             leased: tuple[ModelId, ...] = ()
             while True:
                 coming = self._acquire(models, [*models, *parts], leased)
@@ -133,7 +133,7 @@ class EnsembleRunner:
                         return (yield from steps.answer((model,), session, request))
 
     def _acquire(
-        self, models: dict[Part, ModelId], parts: Sequence[Part], counted: tuple[ModelId, ...]
+        self, models: dict[PartKey, ModelId], parts: Sequence[PartKey], counted: tuple[ModelId, ...]
     ) -> Future[Lease]:
         """The lease on *parts*, which *models* is filled with; some were *counted* before."""
         names, leases = self.needs.names, self.needs.leases
@@ -164,7 +164,7 @@ class _Leased:
     """
 
     runs: Runs
-    models: Mapping[Part, ModelId]
+    models: Mapping[PartKey, ModelId]
     sessions: Mapping[ModelId, Session]
     turn: Turn | None = None
 
@@ -221,7 +221,7 @@ class _Leased:
             answer: InferResponse = session.runner.direct.run(request)
             return answer
         self.turn.waits(f"a turn of {model}")
-        run = _Run(self.turn)
+        run = _PartRun(self.turn)
         try:
             with self.runs.on_behalf(tuple(ensembles), tuple(self.sessions)):
                 begun = session.runner.start(request, run)
@@ -235,7 +235,7 @@ class _Leased:
             del run  # an error keeps this frame, which would keep the error
 
 
-class _Run(Future[InferResponse]):
+class _PartRun(Future[InferResponse]):
     """The run of a part, for an ensemble that has a *turn*; *pending* is its place in a queue."""
 
     def __init__(self, turn: Turn) -> None:
@@ -277,10 +277,10 @@ def _output(ensemble: ModelId, signature: Signature, name: str, tensor: Tensor) 
 def _missing(
     session: EnsembleSession,
     wanted: tuple[str, ...],
-    models: Mapping[Part, ModelId],
+    models: Mapping[PartKey, ModelId],
     sessions: Mapping[ModelId, Session],
     parents: tuple[EnsembleSession, ...] = (),
-) -> Iterator[Part]:
+) -> Iterator[PartKey]:
     """The parts that the *wanted* outputs need, and that are not among the *models*.
 
     What a step that is an ensemble itself needs is known only once it is leased. Raises

@@ -14,7 +14,7 @@ from workbench.threads import Ticker
 
 _RETRY_SHARE = 10  # clients are told to try again after a tenth of the longest wait
 
-Expire = Callable[[ServerNotRunning | None], object]
+OnExpiry = Callable[[ServerNotRunning | None], object]
 """Ends a wait: with this error, or because it lasts too long."""
 
 
@@ -32,7 +32,7 @@ class Waits:
         self._most = most
         self._clock = clock
         self._lock = threading.Lock()
-        self._waiting: OrderedDict[Expire, float] = OrderedDict()  # their deadlines, in order
+        self._waiting: OrderedDict[OnExpiry, float] = OrderedDict()  # their deadlines, in order
         self._loads = 0  # by hand, which end by themselves
         self._closed = False
         self._ticker = Ticker("workbench-deadline", self.expire, wait_s)
@@ -42,7 +42,7 @@ class Waits:
         """After how many seconds a refused client should try again."""
         return max(1.0, self.wait_s / _RETRY_SHARE)
 
-    def begin(self, expire: Expire) -> None:
+    def begin(self, expire: OnExpiry) -> None:
         """Begin a wait; *expire* is called if it does not end in time.
 
         Raises ``QueueRefused``, ``ThreadsExhausted``; ``ServerNotRunning`` once closed.
@@ -77,7 +77,7 @@ class Waits:
                 self.retry_after_s,
             )
 
-    def end(self, expire: Expire) -> None:
+    def end(self, expire: OnExpiry) -> None:
         """End the wait of *expire*; ending it twice does nothing."""
         with self._lock:
             self._waiting.pop(expire, None)

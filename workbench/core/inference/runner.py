@@ -69,7 +69,7 @@ class Runner(Protocol):
 
     @property
     def needs_thread(self) -> bool:
-        """Whether ``start`` takes as long as the run does, or as decoding images does."""
+        """True if ``start`` takes as long as the run does, or as decoding images does."""
         ...
 
     @property

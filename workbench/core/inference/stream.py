@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from threading import Condition
 from typing import Generic, TypeVar
 
-from workbench.core.inference.call import Answer, Write
+from workbench.core.inference.call import AnswerFuture, Write
 from workbench.core.inference.runner import Describe, Read
 from workbench.errors import RequestStopped, WaitedTooLong
 from workbench.inference import InferRequest, InferResponse
@@ -33,7 +33,7 @@ class AnswerStream(Generic[T]):
         self._patience_s = patience_s
         self._changed = Condition()
         self._ready: list[T] = []
-        self._taker: Answer[T | None] | None = None  # the future of the next answer, if awaited
+        self._taker: AnswerFuture[T | None] | None = None  # of the next answer, if awaited
         self._is_over = False
         self._error: BaseException | None = None
         stop.add(self._wake)
@@ -43,7 +43,7 @@ class AnswerStream(Generic[T]):
 
         Call it again only when that is done. The future raises as ``CoreRequests.infer`` does.
         """
-        taker: Answer[T | None] = Answer(self._stop)
+        taker: AnswerFuture[T | None] = AnswerFuture(self._stop)
         with self._changed:
             self._taker = taker
         self._serve()

@@ -47,7 +47,7 @@ def loaded(
 
 
 def are_loading(residency: Residency, models: Sequence[ModelId]) -> bool:
-    """Whether the load of any of *models* has begun."""
+    """True if the load of any of *models* has begun."""
     plain = {model.plain for model in models}
     found = [r for r in residency.snapshot().residents.values() if r.id.plain in plain]
     return any(each.state is ModelState.LOADING and each.nbytes for each in found)

@@ -12,7 +12,7 @@ from workbench.core.lifecycle.loader import Sources
 from workbench.errors import LoadFailed, WorkbenchError, class_and_line_of
 from workbench.memory.watch import MemoryWatch
 from workbench.model import ModelId, Need
-from workbench.residency import Estimated, Job, Loaded
+from workbench.residency import Job, OnEstimated, OnLoaded
 from workbench.stop import CancellationToken
 
 Submit = Callable[[Job], object]
@@ -33,10 +33,10 @@ class ThreadedWork:
     submit_close: Submit
     clock: Callable[[], float] = time.monotonic
 
-    def estimate(self, models: Sequence[ModelId], done: Estimated) -> None:
+    def estimate(self, models: Sequence[ModelId], done: OnEstimated) -> None:
         self.submit_look(lambda: done(self._estimates(models)))
 
-    def load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
+    def load(self, model: ModelId, stop: CancellationToken, done: OnLoaded) -> None:
         self.submit_load(partial(self._load, model, stop, done))
 
     def close(self, model: ModelId, session: Session, nbytes: int, done: Job) -> None:
@@ -57,7 +57,7 @@ class ThreadedWork:
                 return {model: _as_failure(error)}
         return needs
 
-    def _load(self, model: ModelId, stop: CancellationToken, done: Loaded) -> None:
+    def _load(self, model: ModelId, stop: CancellationToken, done: OnLoaded) -> None:
         began_s = self.clock()
         try:
             outcome: Session | WorkbenchError = stop.error or self._loaded(model, stop)

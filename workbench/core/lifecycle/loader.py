@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from workbench.backends.base import Backend, Runnable, Session
-from workbench.backends.ensemble import EnsembleBackend, EnsembleSession, Part, signature_of
+from workbench.backends.ensemble import EnsembleBackend, EnsembleSession, PartKey, signature_of
 from workbench.core.lifecycle.progress import ENGINE, LOADING, WARMING_UP, LoadProgress
 from workbench.core.lifecycle.warm_up import request_of
 from workbench.core.names import Names
@@ -231,13 +231,13 @@ class Sources:
                 config = replace(before.config, version_policy=policy)
                 session.loaded_from = replace(before, config=config)
 
-    def parts(self, name: str, version: int | None) -> tuple[Part, ...]:
+    def parts(self, name: str, version: int | None) -> tuple[PartKey, ...]:
         """The parts of the ensemble *name*, and their parts; none if it is no ensemble.
 
         Raises ``LoadFailed`` if one of them does not exist.
         """
-        found: dict[Part, None] = {}
-        todo: list[Part] = [(name, version)]
+        found: dict[PartKey, None] = {}
+        todo: list[PartKey] = [(name, version)]
         while todo:
             part = todo.pop(0)
             try:
@@ -253,13 +253,13 @@ class Sources:
                 todo.extend(new)
         return tuple(found)
 
-    def _look(self, part: Part) -> tuple[ModelSource, Signature]:
+    def _look(self, part: PartKey) -> tuple[ModelSource, Signature]:
         source = self._source(part)
         if isinstance(source.origin, Ensemble):  # it declares its signature
             return source, signature_of(source)
         return source, self._backend(source.id, source).inspect(source).signature
 
-    def _source(self, part: Part) -> ModelSource:
+    def _source(self, part: PartKey) -> ModelSource:
         """The source of the version that answers requests."""
         model = self.names.look_for_default(*part)
         return self.repository.find(model.name).source(model.version)

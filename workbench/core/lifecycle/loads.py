@@ -382,7 +382,7 @@ class Loads:
             raise too_long(told, self.residency, self.wait_s)
 
     def _is_outdated(self, model: ModelId) -> bool:
-        """Whether *model* is loaded and its files have changed since."""
+        """True if *model* is loaded and its files have changed since."""
         session = self.residency.session(model)
         if session is None:
             return False

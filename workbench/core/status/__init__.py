@@ -1,1 +1,1 @@
-"""What a server tells about itself and its models."""
+"""Reports of a server about itself and its models."""

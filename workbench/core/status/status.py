@@ -163,7 +163,7 @@ class CoreStatus:
             raise ModelNotReady(f"{model}: {error}") from error
 
     def calls_function(self, name: str, version: int | None = None) -> bool:
-        """Whether the model is a Python function, or an ensemble that uses one.
+        """True if the model is a Python function, or an ensemble that uses one.
 
         May read the model's folder. Raises ``LoadFailed`` if a part of an ensemble is missing,
         ``ServerNotRunning``, and as ``resolve`` does.
@@ -188,7 +188,7 @@ class CoreStatus:
         return frozenset(m.name for m, r in residents.items() if r.state is ModelState.READY)
 
     def is_loaded(self, name: str) -> bool:
-        """Whether the version that answers requests is READY; reads no file."""
+        """True if the version that answers requests is READY; reads no file."""
         model = self._names.known(name, None)
         state = self._opened.running().residency.state
         return model is not None and state(model) is ModelState.READY

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from workbench.backends.ensemble import EnsembleSession, Part
+from workbench.backends.ensemble import EnsembleSession, PartKey
 from workbench.core.names import Names
 from workbench.core.runs import Runs
 from workbench.core.runtime import Runtime
@@ -59,7 +59,7 @@ class Statuses:
             known = self._ensembles[here] = self._with_parts(alone, parts)
         return known
 
-    def _with_parts(self, status: ModelStatus, parts: Mapping[Part, ModelId]) -> ModelStatus:
+    def _with_parts(self, status: ModelStatus, parts: Mapping[PartKey, ModelId]) -> ModelStatus:
         """The *status* of an ensemble, or a worse one because of its *parts*."""
         if status.state is not ModelState.READY:
             return status
@@ -74,7 +74,7 @@ class Statuses:
         problem = self._misfit(status.id, dict(zip(parts, found, strict=True)))
         return replace(status, state=ModelState.UNAVAILABLE, reason=problem) if problem else status
 
-    def _misfit(self, ensemble: ModelId, parts: Mapping[Part, ModelId]) -> str:
+    def _misfit(self, ensemble: ModelId, parts: Mapping[PartKey, ModelId]) -> str:
         """Why the *parts* of *ensemble* do not fit together any more; ``""`` if they do."""
         residency = self._runtime.residency
         session = residency.session(ensemble)

@@ -17,7 +17,7 @@ _SIDE = 64  # pixels of a picture, where the model takes any size
 
 
 def is_showable(signature: Signature) -> bool:
-    """Whether there is an example that can be read: small tensors or pictures, as JSON has them."""
+    """True if an example is readable: small tensors or pictures, as JSON has them."""
     return all(
         _is_picture(signature, spec) or _is_small(spec) for spec in signature.required.values()
     )
@@ -53,7 +53,7 @@ def _is_small(spec: TensorSpec) -> bool:
 
 
 def _is_picture(signature: Signature, spec: TensorSpec) -> bool:
-    """Whether *spec* takes pictures, and is too large to be written out, or of any size."""
+    """True if *spec* takes pictures, and is too large to be written out, or of any size."""
     form = signature.image_forms.get(spec.name)
     if form is None:
         return False

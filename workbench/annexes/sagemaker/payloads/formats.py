@@ -62,7 +62,7 @@ class PayloadForm(NamedTuple):
     as_rows: bool = False
 
 
-class Asked:
+class PayloadRequest:
     """The wish of requests with equal heads: to run the core's model *name*.
 
     *content_type* and *accept* are as in the headers of these names; JSON if they are empty. A
@@ -97,7 +97,7 @@ class _Reader:
     What follows from both is found out once, for all bodies.
     """
 
-    def __init__(self, asked: Asked, signature: Signature) -> None:
+    def __init__(self, asked: PayloadRequest, signature: Signature) -> None:
         self.signature = signature
         self._asked = asked
         self._is_json = asked.media_type.name == media.JSON
@@ -111,7 +111,7 @@ class _Reader:
                 self._short = short_csv_reader(self._only.datatype)
 
     def read(self, body: bytes) -> tuple[InferRequest, PayloadForm]:
-        """See ``Asked.read``."""
+        """See ``PayloadRequest.read``."""
         if self._short is None:
             return self._read_any(body)
         array, is_rows = self._short(body), False

@@ -72,7 +72,7 @@ _KEEPS_FULL = BY_SHAPE - {b"Multinomial", b"Shape", b"Slice", b"Split", b"TopK"}
 _BY_FIRST = _RECURRENT | {b"Reshape"}
 
 
-class Need(Enum):
+class Demand(Enum):
     """A node's demand of an input; the value says what it got otherwise."""
 
     NUMBER = "0 as its frame_length"
@@ -82,7 +82,7 @@ class Need(Enum):
     NAME = "an empty name, and is left out"
 
 
-_STFT = ((2, Need.ELEMENTS), (3, Need.NUMBER))
+_STFT = ((2, Demand.ELEMENTS), (3, Demand.NUMBER))
 
 
 class EmptyFrames(Exception):
@@ -98,7 +98,7 @@ class Fragile:
     """
 
     path: tuple[int, ...]
-    inputs: tuple[tuple[int, Need], ...]
+    inputs: tuple[tuple[int, Demand], ...]
     least: tuple[int, ...] = ()
 
 
@@ -180,7 +180,7 @@ def least_ranks(graph: Graph, inputs: Sequence[str]) -> Iterator[tuple[str, int]
 def fragile_nodes(
     graph: Graph, functions: Sequence[Graph], inputs: Collection[bytes]
 ) -> Iterator[Fragile]:
-    """The nodes that a zero may reach which no request gives, or matrices that are not square.
+    """The nodes that may get an empty value made by other nodes, or a matrix that is not square.
 
     *inputs*: those of the model, constants that a request may replace among them. Raises
     ``EmptyFrames``.
@@ -224,24 +224,24 @@ class _Scope:
             if found := tuple(self._open(node)):
                 yield Fragile(path, found)
             if max(least := _least_sizes(node), default=1) > 1:
-                yield Fragile(path, ((0, Need.WINDOW),), least)
+                yield Fragile(path, ((0, Demand.WINDOW),), least)
             for number, inner in enumerate(node.graphs):
                 yield from _Scope(inner, self.given, (*path, number), self).fragile()
 
-    def _open(self, node: Node) -> Iterator[tuple[int, Need]]:
+    def _open(self, node: Node) -> Iterator[tuple[int, Demand]]:
         """The inputs of *node* that may be such that they end the process."""
         if node.op == b"STFT" and not node.domain:
             for index, need in _STFT:
                 if any(node.inputs[index : index + 1]) and not self._has_frames(node.inputs[index]):
                     yield index, need
         elif (node.domain, node.op) == _INVERSE and node.inputs:
-            yield 0, Need.SQUARES
+            yield 0, Demand.SQUARES
         elif node.op == b"LayerNormalization" and node.inputs[-1:] == [b""]:  # of the bias
-            yield len(node.inputs) - 1, Need.NAME
+            yield len(node.inputs) - 1, Demand.NAME
         elif node.op == b"FusedMatMul" and any(map(node.ints.get, _TURNED)):
-            yield from ((index, Need.ELEMENTS) for index in range(len(node.inputs)))
+            yield from ((index, Demand.ELEMENTS) for index in range(len(node.inputs)))
         elif node.inputs and _needs_full(self._graph, node) and not self._is_full(node.inputs[0]):
-            yield 0, Need.ELEMENTS
+            yield 0, Demand.ELEMENTS
 
     def _has_frames(self, name: bytes) -> bool:
         """True if *name* is a constant, which is not 0 or empty. Raises ``EmptyFrames``."""
@@ -276,7 +276,7 @@ def _makers(graph: Graph) -> dict[bytes, Node]:
 
 
 def _sources(made: Mapping[bytes, Node], name: bytes, *, is_batch: bool = False) -> list[bytes]:
-    """*name*, and the values before it of which it may have its sizes, or that of its batch."""
+    """The value *name*, and earlier values from which it may take its sizes or its batch size."""
     found = {name: None}
     for each in (waiting := [name]):  # the list grows
         node = made.get(each)
