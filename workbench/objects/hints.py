@@ -52,6 +52,14 @@ class Hint:
         raise TypeError("a hint of a tensor's type makes no tensors")
 
 
+def free_axes(hints: Mapping[str, Hint]) -> dict[str, tuple[int, ...]]:
+    """The axes of each of *hints* that may have any size."""
+    return {
+        name: tuple(axis for axis, size in enumerate(hint.shape) if size == -1)
+        for name, hint in hints.items()
+    }
+
+
 class _Datatype(type):
     """``Float32["batch", 4]`` is a hint; a name stands for any size."""
 

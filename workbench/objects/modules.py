@@ -14,7 +14,7 @@ from workbench.errors import UsageError, class_and_line_of, line_of
 from workbench.model import TensorSpec
 from workbench.objects.calling import by_position_only
 from workbench.objects.eval_mode import in_eval_mode
-from workbench.objects.hints import Hint, datatype_named
+from workbench.objects.hints import Hint, datatype_named, free_axes
 from workbench.objects.servable import Servable
 from workbench.tensor import Array, Tensor
 
@@ -82,14 +82,6 @@ def servable_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> 
         rows=lambda rows: _arrays(kind, module, inputs, rows),
         example=arrays,
     )
-
-
-def free_axes(inputs: Mapping[str, Hint]) -> dict[str, tuple[int, ...]]:
-    """The axes of each of *inputs* that may have any size."""
-    return {
-        name: tuple(axis for axis, size in enumerate(hint.shape) if size == -1)
-        for name, hint in inputs.items()
-    }
 
 
 class ModuleRun:

@@ -13,8 +13,8 @@ from servables import of_matrix, of_table, of_texts
 
 from workbench import Workbench
 from workbench.annexes.conversion.convert import convert
-from workbench.annexes.conversion.report import Report, read_report
-from workbench.errors import InvalidRequest, LoadFailed, UsageError
+from workbench.annexes.conversion.report import Report
+from workbench.errors import InvalidRequest, UsageError
 
 pytest.importorskip("skl2onnx", reason="pip install 'serving-workbench[sklearn]'")
 lightgbm = pytest.importorskip("lightgbm")
@@ -147,7 +147,7 @@ def test_a_wrong_conversion_is_refused(tmp_path: Path, kind: str) -> None:
         assert "]: the object " in told
         assert ", the conversion " in told
         assert told.endswith("accept that with tolerance= or anyway=True")
-    assert read_report(tmp_path) is None
+    assert not (tmp_path / "conversion.json").exists()
 
 
 def imputed() -> Any:
@@ -197,7 +197,6 @@ def test_a_right_conversion_is_said_to_be(tmp_path: Path, kind: str) -> None:
     assert report.given == len(check)
     assert report.rows > 5 * len(check)
     assert report.percentile_99 <= report.largest <= 1e-4
-    assert read_report(tmp_path) == report
     onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"))
 
 
@@ -270,9 +269,8 @@ def test_a_difference_can_be_accepted(tmp_path: Path) -> None:
     assert report.largest > 1e-4
     assert report.first.startswith("row ")
     assert str(report).endswith("accepted by anyway=True")
-    assert read_report(tmp_path) == report
     values = json.loads((tmp_path / "conversion.json").read_text())
-    assert values["told"] == str(report)
+    assert (values["told"], values["rows"]) == (str(report), report.rows)
     assert values["versions"]["skl2onnx"]
     with pytest.raises(UsageError, match="another label"):
         convert(boosted(FULL, zero_as_missing=True), FULL[:50], tmp_path / "m", tolerance=10)
@@ -283,10 +281,6 @@ def test_infinite_differences_are_kept(tmp_path: Path) -> None:
     report = Report("A", "t", 1, 1, 0, np.inf, np.inf, 0, 0, 0, 1e-4, anyway=True)
     report.write(tmp_path)
     json.loads((tmp_path / "conversion.json").read_text(), parse_constant=pytest.fail)
-    assert read_report(tmp_path) == report
-    (tmp_path / "conversion.json").write_text("{}")
-    with pytest.raises(LoadFailed, match="is no report of a conversion"):
-        read_report(tmp_path)
 
 
 def test_what_cannot_be_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

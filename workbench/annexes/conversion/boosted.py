@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
-from workbench.annexes.conversion.converter import Converter, Written
 from workbench.annexes.conversion.graph import name_columns, with_outputs
 from workbench.annexes.conversion.sklearn import without_names
 from workbench.errors import UsageError
@@ -14,13 +12,8 @@ from workbench.objects.servable import Servable
 from workbench.tensor import Array
 
 
-def converter_of(servable: Servable) -> Converter:
-    """What converts *servable*, an estimator or a booster."""
-    write = partial(_write, servable)
-    return Converter("onnxmltools", "boost", write, libraries=(servable.library, "onnxmltools"))
-
-
-def _write(servable: Servable, _: Mapping[str, Array], path: Path) -> Written:
+def write(servable: Servable, _: Mapping[str, Array], path: Path) -> tuple[int, ...]:
+    """Write *servable*, an estimator or a booster, as a model at *path*."""
     import onnxmltools
     from onnxmltools.convert.common.data_types import FloatTensorType
 
@@ -35,4 +28,4 @@ def _write(servable: Servable, _: Mapping[str, Array], path: Path) -> Written:
     )
     name_columns(model, servable.columns)
     path.write_bytes(model.SerializeToString())
-    return Written()
+    return ()

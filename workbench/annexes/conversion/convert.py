@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from workbench.annexes.conversion.cases import Axes, Case, changed, given, of_sizes
-from workbench.annexes.conversion.converter import Converter, Written, free_axes
 from workbench.annexes.conversion.evidence import Run, compared
 from workbench.annexes.conversion.graph import REFUSED, Refused, refuse
-from workbench.annexes.conversion.report import Report
+from workbench.annexes.conversion.report import FOUND, Report
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.backends.onnx.errors import without_source
 from workbench.errors import LoadFailed, UsageError, line_of
 from workbench.model import ModelConfig, ModelId, ModelSource
+from workbench.objects.hints import free_axes
 from workbench.objects.servable import Servable
 from workbench.tensor import Array, Tensor
 
@@ -30,6 +30,26 @@ TOLERANCE = 1e-4
 _ITSELF = "serve the object itself, without onnx="
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _LONGEST = 160  # characters of another library's error
+
+Write = Callable[[Servable, Mapping[str, Array], Path], tuple[int, ...]]
+"""Writes the model of rows like some arrays; gives sizes at which it may go another way."""
+
+
+class _Tool(NamedTuple):
+    """The library that converts; *extra* of this package installs it and the *libraries*."""
+
+    name: str
+    extra: str
+    libraries: tuple[str, ...]
+
+
+_TOOLS = {
+    "sklearn": _Tool("skl2onnx", "sklearn", ("scikit-learn", "skl2onnx")),
+    "xgboost": _Tool("onnxmltools", "boost", ("xgboost", "onnxmltools")),
+    "lightgbm": _Tool("onnxmltools", "boost", ("lightgbm", "onnxmltools")),
+    "torch": _Tool("torch.onnx", "torch", ("torch", "onnxscript")),
+}
+"""By the library that an object comes from."""
 
 
 def convert(
@@ -46,7 +66,10 @@ def convert(
     there is no converter, or no rows, and, unless *anyway*, if a label differs, a number by more
     than the *tolerance*, or a row is refused by one of the two alone.
     """
-    converter, kind = _converter_of(servable), servable.kind
+    tool, kind = _TOOLS.get(servable.library), servable.kind
+    if tool is None:
+        raise UsageError(f"{kind} has no converter to ONNX: {_ITSELF}")
+    sized = servable.library == "torch"  # answers may depend on the count of rows, and on lengths
     if check is None:
         raise UsageError(
             f"converting {kind} to ONNX needs check=, rows like those it will be asked with, on "
@@ -59,21 +82,24 @@ def convert(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the comparison says what matters
         case = given(_rows(servable, check), free)
-        original = _original(servable)
+
+        def original(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+            return servable.call(**arrays)
+
         _check_answered(kind, original, case)
-        written = _written(converter, kind, case, path)
-        _refuse_alike(original, case, path, sized=converter.sized)
-        cases = _cases(servable, check, case, free, written, sized=converter.sized)
-        with _loaded(kind, converter.tool, path) as converted:
+        limits = _written(tool, servable, case, path)
+        _refuse_alike(original, case, path, sized=sized)
+        cases = _cases(servable, check, case, free, limits, sized=sized)
+        with _loaded(kind, tool.name, path) as converted:
             evidence = compared(original, converted, cases, tolerance, axes, to_the_end=anyway)
-    versions = _versions(converter)
-    report = Report.of(
-        evidence,
-        kind=kind,
-        tool=converter.tool,
-        given=case.count,
+    report = Report(
+        kind,
+        tool.name,
+        case.count,
+        **{name: getattr(evidence, name) for name in FOUND},
         anyway=anyway,
-        versions=versions,
+        first="" if evidence.first is None else str(evidence.first),
+        versions=_versions(tool),
     )
     if not (anyway or report.is_right):
         raise UsageError(
@@ -82,23 +108,6 @@ def convert(
         )
     report.write(path.parent)
     return report
-
-
-def _converter_of(servable: Servable) -> Converter:
-    match servable.library:
-        case "sklearn":
-            from workbench.annexes.conversion import sklearn
-
-            return sklearn.converter_of(servable)
-        case "xgboost" | "lightgbm":
-            from workbench.annexes.conversion import boosted
-
-            return boosted.converter_of(servable)
-        case "torch":
-            from workbench.annexes.conversion import modules
-
-            return modules.converter_of(servable)
-    raise UsageError(f"{servable.kind} has no converter to ONNX: {_ITSELF}")
 
 
 def _rows(servable: Servable, check: Any) -> dict[str, Array]:
@@ -110,10 +119,6 @@ def _rows(servable: Servable, check: Any) -> dict[str, Array]:
     if not all(array.size for array in arrays.values()):
         raise UsageError("check= has no rows")
     return {name: np.asarray(arrays[name]) for name in servable.inputs if name in arrays}
-
-
-def _original(servable: Servable) -> Run:
-    return lambda arrays: servable.call(**arrays)
 
 
 def _check_answered(kind: str, original: Run, case: Case) -> None:
@@ -128,16 +133,32 @@ def _check_answered(kind: str, original: Run, case: Case) -> None:
     raise UsageError(f"{kind} refuses all rows of check=: {line_of(refusal or ValueError())}")
 
 
-def _written(converter: Converter, kind: str, case: Case, path: Path) -> Written:
+def _write_of(library: str) -> Write:
+    match library:
+        case "sklearn":
+            from workbench.annexes.conversion import sklearn
+
+            return sklearn.write
+        case "torch":
+            from workbench.annexes.conversion import modules
+
+            return modules.write
+    from workbench.annexes.conversion import boosted
+
+    return boosted.write
+
+
+def _written(tool: _Tool, servable: Servable, case: Case, path: Path) -> tuple[int, ...]:
+    kind = servable.kind
     try:
-        return converter.write(case.arrays, path)
+        return _write_of(servable.library)(servable, case.arrays, path)
     except ImportError as error:
-        missing = error.name or converter.tool
-        cure = f"pip install 'serving-workbench[{converter.extra}]'"
+        missing = error.name or tool.name
+        cure = f"pip install 'serving-workbench[{tool.extra}]'"
         raise UsageError(f"converting {kind} to ONNX needs {missing}: {cure}") from error
     except Exception as error:  # whatever a converter raises
         raise UsageError(
-            f"{converter.tool} cannot convert {kind}: {_short(error)}; {_ITSELF}"
+            f"{tool.name} cannot convert {kind}: {_short(error)}; {_ITSELF}"
         ) from error
 
 
@@ -153,13 +174,13 @@ def _short(error: BaseException) -> str:
 
 
 def _cases(
-    servable: Servable, check: Any, case: Case, free: Axes, written: Written, *, sized: bool
+    servable: Servable, check: Any, case: Case, free: Axes, limits: tuple[int, ...], *, sized: bool
 ) -> Iterator[Case]:
     yield case
     if servable.columns or len(servable.inputs) > 1:
         yield from _swapped(servable, check, free)
     if sized:
-        yield from of_sizes(case, free, written.limits)
+        yield from of_sizes(case, free, limits)
     yield from changed(case)
 
 
@@ -261,8 +282,8 @@ def _loaded(kind: str, tool: str, path: Path) -> Iterator[Run]:
         session.close()
 
 
-def _versions(converter: Converter) -> dict[str, str]:
-    names = (*converter.libraries, "onnx", "onnxruntime", "onnxruntime-gpu", "numpy")
+def _versions(tool: _Tool) -> dict[str, str]:
+    names = (*tool.libraries, "onnx", "onnxruntime", "onnxruntime-gpu", "numpy")
     found = {}
     for name in names:
         try:

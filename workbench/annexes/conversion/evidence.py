@@ -40,15 +40,10 @@ class Differing:
 
     row: int
     asked: str
-    inputs: str
-    original: str
-    converted: str
+    told: str
 
     def __str__(self) -> str:
-        return (
-            f"row {self.row} {self.asked}, {self.inputs}: the object {self.original}, the "
-            f"conversion {self.converted}"
-        )
+        return f"row {self.row} {self.asked}, {self.told}"
 
 
 @dataclass(slots=True)
@@ -304,8 +299,9 @@ def _differing(case: Case, row: int, asked: str, right: Answer, found: Answer) -
     told = [_shown(array) for array in inputs.values()]
     if len(told) > 1:
         told = [f"{name}={each}" for name, each in zip(inputs, told, strict=True)]
-    pair = [_told(each, right, found) for each in (right, found)]
-    return Differing(row, asked, ", ".join(told), *pair)
+    one, other = (_told(each, right, found) for each in (right, found))
+    pair = f"the object {one}, the conversion {other}"
+    return Differing(row, asked, f"{', '.join(told)}: {pair}")
 
 
 def _told(answer: Answer, right: Answer, found: Answer) -> str:

@@ -7,28 +7,21 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from workbench.annexes.conversion.converter import Converter, Written, free_axes
 from workbench.annexes.conversion.graph import with_any_sizes
 from workbench.objects.calling import by_position_only
 from workbench.objects.eval_mode import in_eval_mode, is_switchable
+from workbench.objects.hints import free_axes
 from workbench.objects.servable import Servable
 from workbench.tensor import Array
 
 
-def converter_of(servable: Servable) -> Converter:
-    """What converts *servable*, a module."""
-    write = partial(_write, servable)
-    return Converter("torch.onnx", "torch", write, sized=True, libraries=("torch", "onnxscript"))
-
-
-def _write(servable: Servable, arrays: Mapping[str, Array], path: Path) -> Written:
-    """Write the module, its weights beside it."""
+def write(servable: Servable, arrays: Mapping[str, Array], path: Path) -> tuple[int, ...]:
+    """Write *servable*, a module, as a model at *path*, its weights beside it."""
     import onnx
     import onnxscript  # noqa: F401  # so that what is missing is said
     import torch
@@ -58,7 +51,7 @@ def _write(servable: Servable, arrays: Mapping[str, Array], path: Path) -> Writt
     # the exporter knows no free sizes behind an LSTM
     with_any_sizes(model, list(free_axes(servable.outputs).values()))
     path.write_bytes(model.SerializeToString())
-    return Written(_limits(getattr(program, "exported_program", None)))
+    return _limits(getattr(program, "exported_program", None))
 
 
 def _limits(program: Any) -> tuple[int, ...]:

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from workbench.annexes.conversion.evidence import Evidence
-from workbench.errors import LoadFailed
-
 REPORT = "conversion.json"
+FOUND = (
+    "rows", "labels", "largest", "percentile_99", "one_refuses", "both_refuse", "lacks",
+    "tolerance",
+)  # fmt: skip
+"""The fields that a report takes over from the evidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,34 +45,6 @@ class Report:
     first: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        evidence: Evidence,
-        *,
-        kind: str,
-        tool: str,
-        given: int,
-        anyway: bool,
-        versions: Mapping[str, str],
-    ) -> Report:
-        return cls(
-            kind=kind,
-            tool=tool,
-            given=given,
-            rows=evidence.rows,
-            labels=evidence.labels,
-            largest=evidence.largest,
-            percentile_99=evidence.percentile_99,
-            one_refuses=evidence.one_refuses,
-            both_refuse=evidence.both_refuse,
-            lacks=evidence.lacks,
-            tolerance=evidence.tolerance,
-            anyway=anyway,
-            first="" if evidence.first is None else str(evidence.first),
-            versions=versions,
-        )
-
     @property
     def is_right(self) -> bool:
         """Whether the conversion answers all rows as the original, within the tolerance."""
@@ -96,21 +70,6 @@ class Report:
         values = {name: _jsonable(value) for name, value in asdict(self).items()}
         path.write_text(json.dumps({"told": str(self), **values}, indent=2) + "\n", "utf-8")
         return path
-
-
-def read_report(folder: Path) -> Report | None:
-    """The report of the model in *folder*; ``None`` if it has none. Raises ``LoadFailed``."""
-    path = folder / REPORT
-    try:
-        values = json.loads(path.read_text("utf-8"))
-        del values["told"]
-        for name in ("largest", "percentile_99"):
-            values[name] = float(values[name])
-        return Report(**values)
-    except FileNotFoundError:
-        return None
-    except (ValueError, TypeError, KeyError) as error:
-        raise LoadFailed(f"{str(path)!r} is no report of a conversion: {error}") from None
 
 
 def _jsonable(value: object) -> object:

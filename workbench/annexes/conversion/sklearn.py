@@ -7,11 +7,9 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.annexes.conversion.converter import Converter, Written
 from workbench.annexes.conversion.graph import name_columns, name_inputs, take_matrix, with_outputs
 from workbench.objects.hints import Hint
 from workbench.objects.kinds import kind_of
@@ -23,19 +21,14 @@ _WORDS = re.compile(r"(\(\?u\))?(\\b)?\\w(?P<second>\\w)?\+(\\b)?")
 _INNER = ("best_estimator_", "regressor_", "estimator_", "final_estimator_")
 
 
-def converter_of(servable: Servable) -> Converter:
-    """What converts *servable*, an estimator."""
-    write = partial(_write, servable)
-    return Converter("skl2onnx", "sklearn", write, libraries=("scikit-learn", "skl2onnx"))
-
-
-def _write(servable: Servable, _: Mapping[str, Array], path: Path) -> Written:
+def write(servable: Servable, _: Mapping[str, Array], path: Path) -> tuple[int, ...]:
+    """Write *servable*, an estimator, as a model at *path*."""
     inputs = {name: _narrow(hint) for name, hint in servable.inputs.items()}
     model = _converted(servable, inputs)
     model = with_outputs(model, servable.outputs)
     name_columns(model, servable.columns)
     path.write_bytes(model.SerializeToString())
-    return Written()
+    return ()
 
 
 def _narrow(hint: Hint) -> Hint:
