@@ -57,7 +57,7 @@ def servable_module(module: Any, example: Any, declared: Mapping[str, Hint]) -> 
         )
     values = _by_parameter(kind, module, example)
     trees = {name: _tree(value, name) for name, value in values.items()}
-    given = _by_name(leaf for name, value in values.items() for leaf in _leaves(value, name))
+    given = _by_name(leaf for name, value in values.items() for leaf in leaves(value, name))
     tensors = _tensors(given)
     inputs = _inputs(kind, tensors, values, declared)
     run = ModuleRun(module, trees)
@@ -100,8 +100,8 @@ class ModuleRun:
         self._dtype = torch.get_default_dtype()
         self._has_grad = torch.is_grad_enabled()
         weight = next(iter(module.parameters()), None)
-        self._device = "cpu" if weight is None else weight.device
-        kind = torch.device(self._device).type
+        self.device = "cpu" if weight is None else weight.device
+        kind = torch.device(self.device).type
         self._autocast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
 
     def __call__(self, /, **arrays: Array) -> Mapping[str, Array]:
@@ -112,7 +112,7 @@ class ModuleRun:
         """The module's outputs for *arrays*."""
         import torch
 
-        tensors = {n: torch.from_numpy(np.array(a)).to(self._device) for n, a in arrays.items()}
+        tensors = {n: torch.from_numpy(np.array(a)).to(self.device) for n, a in arrays.items()}
         modes = torch.set_grad_enabled(self._has_grad), self._cast()
         with in_eval_mode(self.module), modes[0], modes[1], self._typed():
             return self.called(tensors)
@@ -128,7 +128,7 @@ class ModuleRun:
 
         if self._autocast is None:
             return nullcontext()
-        kind = torch.device(self._device).type
+        kind = torch.device(self.device).type
         cast: AbstractContextManager[Any] = torch.autocast(kind, dtype=self._autocast)
         return cast
 
@@ -221,7 +221,7 @@ def _tree(value: Any, name: str) -> Tree:
 def _is_nested(value: Any) -> bool:
     """True if *value* is a tuple or list with tensors in it; a list of numbers is a tensor."""
     return isinstance(value, tuple | list) and any(
-        _is_tensor(each) or isinstance(each, np.ndarray) or _is_nested(each) for each in value
+        is_tensor(each) or isinstance(each, np.ndarray) or _is_nested(each) for each in value
     )
 
 
@@ -286,7 +286,7 @@ def _hint(name: str, tensor: Any, cure: str) -> Hint:
 def _arrays(kind: str, module: Any, inputs: Mapping[str, Hint], rows: Any) -> dict[str, Array]:
     """The arrays by input of *rows*, which are as an example is. Raises ``UsageError``."""
     values = _by_parameter(kind, module, rows)
-    given = _by_name(leaf for name, value in values.items() for leaf in _leaves(value, name))
+    given = _by_name(leaf for name, value in values.items() for leaf in leaves(value, name))
     return {
         name: Tensor.cast(tensor.numpy(), inputs[name].datatype).array
         for name, tensor in _tensors(given).items()
@@ -323,14 +323,14 @@ def _one_more(array: Array, axis: int) -> Array:
 # ── what comes out ──────────────────────────────────────────────────────────
 
 
-def _leaves(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(answer: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """All values in *answer*, with names: of keys, or of places, as ``output_1_0``."""
     if isinstance(answer, Mapping):
         for key, value in answer.items():
-            yield from _leaves(value, f"{name}_{key}" if name else str(key))
+            yield from leaves(value, f"{name}_{key}" if name else str(key))
     elif isinstance(answer, tuple | list) and (not name or _is_nested(answer)):
         for number, value in enumerate(answer):
-            yield from _leaves(value, f"{name or 'output'}_{number}")
+            yield from leaves(value, f"{name or 'output'}_{number}")
     else:
         yield name or "output", answer
 
@@ -345,13 +345,14 @@ def _by_name(leaves: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _is_tensor(value: Any) -> bool:
+def is_tensor(value: Any) -> bool:
+    """True if *value* is a tensor of PyTorch."""
     return hasattr(value, "detach")
 
 
 def _named(answer: Any) -> dict[str, Any]:
     """The tensors in *answer*, by name. Raises ``UsageError`` if it has none."""
-    tensors = _by_name(leaf for leaf in _leaves(answer) if _is_tensor(leaf[1]))
+    tensors = _by_name(leaf for leaf in leaves(answer) if is_tensor(leaf[1]))
     named = {n: each.detach().resolve_conj().resolve_neg() for n, each in tensors.items()}
     if not named:
         kind = type(answer).__name__
@@ -361,7 +362,7 @@ def _named(answer: Any) -> dict[str, Any]:
 
 def _lost(answer: Any) -> list[str]:
     """The names of values that are no tensors, and so no outputs, such as a cache."""
-    return [n for n, value in _leaves(answer) if not _is_tensor(value) and value is not None]
+    return [n for n, value in leaves(answer) if not is_tensor(value) and value is not None]
 
 
 def _output(name: str, tensor: Any, axes: tuple[int, ...]) -> Hint:

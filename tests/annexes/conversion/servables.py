@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from workbench.objects.hints import Hint
+from workbench.objects.hints import Hint, datatype_named
 from workbench.objects.servable import Servable
 
 TYPES = {"f": "FP64", "i": "INT64", "u": "INT64", "b": "BOOL", "O": "BYTES", "U": "BYTES"}
@@ -124,55 +124,9 @@ def of_module(
     """A module in eval mode; *shapes* are those of its inputs with -1 for any size."""
     import inspect
 
-    import torch
+    from workbench.objects.modules import servable_module
 
-    module = module.eval()
-    example = example if isinstance(example, tuple) else (example,)
-    names = list(inspect.signature(module.forward).parameters)[: len(example)]
-    kinds = {
-        n: TYPES[e.numpy().dtype.kind] if e.dtype != torch.float32 else "FP32"
-        for n, e in zip(names, example, strict=True)
-    }
-    inputs = {
-        name: Hint(kinds[name], (shapes or {}).get(name, (-1, *each.shape[1:])))
-        for name, each in zip(names, example, strict=True)
-    }
-
-    def call(**arrays: Any) -> dict[str, Any]:
-        with torch.inference_mode():
-            answer = module(*[torch.from_numpy(np.array(arrays[name])) for name in names])
-        answer = answer if isinstance(answer, tuple) else (answer,)
-        return {
-            f"output_{n}" if len(answer) > 1 else "output": e.numpy() for n, e in enumerate(answer)
-        }
-
-    def rows(given: Any) -> dict[str, Any]:
-        given = given if isinstance(given, tuple) else (given,)
-        return {name: np.asarray(each) for name, each in zip(names, given, strict=True)}
-
-    arrays = rows(example)
-    first = call(**arrays)
-    free = {n: [a for a, size in enumerate(h.shape) if size == -1] for n, h in inputs.items()}
-    seen = {name: set() for name in first}
-    for group in ({0}, None):
-        more = {
-            n: np.concatenate([array, array.take([0], axis)], axis)
-            for n, array in arrays.items()
-            for axis in free[n][: 1 if group else None][-1:]
-        }
-        for name, array in call(**{**arrays, **more}).items():
-            seen[name] |= {
-                a
-                for a, (s, t) in enumerate(zip(array.shape, first[name].shape, strict=True))
-                if s != t
-            }
-    outputs = {
-        name: Hint(
-            _datatype(array),
-            tuple(-1 if axis in seen[name] else size for axis, size in enumerate(array.shape)),
-        )
-        for name, array in first.items()
-    }
-    return Servable(
-        module, type(module).__name__, "torch", call, "the module", inputs, outputs, rows
-    )
+    values = example if isinstance(example, tuple) else (example,)
+    given = dict(zip(inspect.signature(module.forward).parameters, values, strict=False))
+    declared = {n: Hint(str(datatype_named(given[n].dtype)), s) for n, s in (shapes or {}).items()}
+    return servable_module(module.eval(), example, declared)

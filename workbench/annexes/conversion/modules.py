@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 import threading
@@ -13,9 +14,9 @@ from typing import Any, TextIO
 import numpy as np
 
 from workbench.annexes.conversion.graph import with_any_sizes
-from workbench.objects.calling import by_position_only
 from workbench.objects.eval_mode import in_eval_mode, is_switchable
 from workbench.objects.hints import free_axes
+from workbench.objects.modules import ModuleRun, is_tensor, leaves
 from workbench.objects.servable import Servable
 from workbench.tensor import Array
 
@@ -26,19 +27,16 @@ def write(servable: Servable, arrays: Mapping[str, Array], path: Path) -> tuple[
     import onnxscript  # noqa: F401  # so that what is missing is said
     import torch
 
-    module, free = servable.thing, free_axes(servable.inputs)
+    run: Any = copy.copy(servable.call)  # a ModuleRun
+    module, free = run.module, free_axes(servable.inputs)
     arrays = {name: _of_two(array, free[name]) for name, array in arrays.items()}
-    first = tuple(by_position_only(module.forward, arrays))
-    flat = _flat(module, first, tuple(arrays))
-    weight = next(iter(module.parameters()), None)
-    device = "cpu" if weight is None else weight.device
     sizes = {name: dict.fromkeys(axes, torch.export.Dim.AUTO) for name, axes in free.items()}
     with in_eval_mode(module), _quiet():
         if isinstance(module, torch.jit.RecursiveScriptModule) and is_switchable(module):
-            flat.module = torch.jit.freeze(module)  # PyTorch exports no other scripted module
+            run.module = torch.jit.freeze(module)  # PyTorch exports no other scripted module
         program = torch.onnx.export(
-            flat,
-            tuple(torch.from_numpy(np.array(array)).to(device) for array in arrays.values()),
+            _flat(run, tuple(arrays)),
+            tuple(torch.from_numpy(np.array(array)).to(run.device) for array in arrays.values()),
             path,
             input_names=list(arrays),
             output_names=list(servable.outputs),
@@ -72,8 +70,8 @@ def _of_two(array: Array, axes: tuple[int, ...]) -> Array:
     return array
 
 
-def _flat(module: Any, first: tuple[str, ...], names: tuple[str, ...]) -> Any:
-    """A module that takes the tensors *names* in order, and returns those of *module* in one tuple.
+def _flat(run: ModuleRun, names: tuple[str, ...]) -> Any:
+    """A module that takes the tensors *names* in order, and returns those of *run* in one tuple.
 
     The exporter knows neither caches nor all classes of what a module may return.
     """
@@ -82,28 +80,15 @@ def _flat(module: Any, first: tuple[str, ...], names: tuple[str, ...]) -> Any:
     class Flat(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.module = module
+            self.module = run.module
 
         def forward(self, *tensors: Any) -> tuple[Any, ...]:
-            given = dict(zip(names, tensors, strict=True))
-            places = [given.pop(name) for name in first if name in given]
-            return tuple(filter(_is_tensor, _leaves(self.module(*places, **given))))
+            answer = run.called(dict(zip(names, tensors, strict=True)))
+            return tuple(value for _, value in leaves(answer) if is_tensor(value))
 
     flat = Flat()
     flat.training = False
     return flat
-
-
-def _leaves(answer: Any) -> Iterator[Any]:
-    if isinstance(answer, Mapping | tuple | list):
-        for each in answer.values() if isinstance(answer, Mapping) else answer:
-            yield from _leaves(each)
-    else:
-        yield answer
-
-
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "detach")
 
 
 class _OfOtherThreads:
