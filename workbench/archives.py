@@ -16,11 +16,11 @@ ENDINGS = ".tar.gz", ".tgz"
 """The endings of the names of archives."""
 _COMPRESSION = 6  # 9 makes a model of trees 1 % smaller, and takes nine times as long
 
-Members = Mapping[str, Path | bytes]
+ArchiveMembers = Mapping[str, Path | bytes]
 """Files, or their contents, by their names in the archive."""
 
 
-def write_archive(members: Members, out: Path) -> None:
+def write_archive(members: ArchiveMembers, out: Path) -> None:
     """Write *members* to *out*, a tar.gz, in place of an old one.
 
     Raises ``UsageError`` for a folder and another ending, ``OSError``.
@@ -53,7 +53,7 @@ def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> None:
         tar.addfile(info, source)
 
 
-def onnx_members(file: Path, version: int = 1) -> Members:
+def onnx_members(file: Path, version: int = 1) -> ArchiveMembers:
     """The model in *file* as that *version*, with the files that hold its weights.
 
     Other servers have no ZipMaps either: its outputs are tensors.

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 _MACHINE = Path("/proc/meminfo")
-_MOST_NBYTES = 2**16  # of a file that is read
+_READ_NBYTES = 2**16  # of a file that is read
 _LIMITS = {  # of each kind of control groups: the limit, what is taken, and the files of that
     "cgroup2": ("memory.max", "memory.current", "inactive_file"),
     "cgroup": ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -90,7 +90,7 @@ def anonymous_nbytes() -> int:
 
 
 def counted_nbytes() -> int:
-    """As ``anonymous_nbytes``, swapped pages included, as the kernel counts them: in 30 µs.
+    """As ``anonymous_nbytes``, swapped pages included, as the kernel counts them: fast.
 
     Its counts are off by up to some 100 KiB for each processor.
     """
@@ -140,7 +140,7 @@ def _text(path: Path) -> str:
     """
     number = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     try:
-        return os.read(number, _MOST_NBYTES).decode("ascii", "replace")
+        return os.read(number, _READ_NBYTES).decode("ascii", "replace")
     finally:
         os.close(number)
 

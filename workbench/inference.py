@@ -34,7 +34,7 @@ class Fit(Struct, eq=False):  # equal only to itself: comparing signatures takes
 
 
 class InferRequest(Struct):  # as all that each request makes: see ``Tensor``
-    """What a client asks of a model.
+    """A client's request to a model.
 
     *version*: ``None`` is the default version. *outputs*: the wanted outputs, in the wanted order;
     if empty, all in the model's order. *classes*: outputs that are wanted as so many best classes.
@@ -98,7 +98,7 @@ class InferResponse(Struct):
 
 
 def check_request(model: ModelId, signature: Signature, request: InferRequest) -> Fit:
-    """What *request* is to *signature*. Raises ``InvalidRequest`` if it does not fit."""
+    """The fit of *request* to *signature*. Raises ``InvalidRequest`` if it does not fit."""
     inputs, specs = request.inputs, signature.inputs
     if inputs.keys() != specs.keys():
         check_names(model, signature, inputs)

@@ -14,7 +14,7 @@ _FACTORS = {
 }  # fmt: skip
 _DECIMAL = ("kB", "MB", "GB", "TB")
 _BINARY = ("KiB", "MiB", "GiB", "TiB")
-_MOST = 2**63 - 1
+_INT64_MAX = 2**63 - 1
 _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?", re.IGNORECASE)
 
 
@@ -25,7 +25,7 @@ def parse_nbytes(text: object) -> int:
     """
     match = None if isinstance(text, float) else _AMOUNT.fullmatch(str(text).strip())
     amount = Decimal(match[1]) * _FACTORS[(match[2] or "").lower()] if match else 0
-    if not 1 <= amount <= _MOST:
+    if not 1 <= amount <= _INT64_MAX:
         raise SettingError(
             f"{text!r} is not an amount of memory: write a number and a unit, such as 64MiB or 2GB"
         )

@@ -21,7 +21,7 @@ COLUMNS = "columns"
 """The parameter of a configuration that has the names of a matrix's columns, as a list of JSON."""
 
 _COLUMN = (-1, 1)
-_MANY = 10  # names in a message
+_SHOWN_NAMES = 10  # in a message
 
 
 def columns_of(signature: Signature) -> tuple[str, ...]:
@@ -91,8 +91,8 @@ def chosen(
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MANY} more" if len(names) > _MANY else ""
-    return ", ".join(map(repr, names[:_MANY])) + more
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(map(repr, names[:_SHOWN_NAMES])) + more
 
 
 def inputs_of(

@@ -123,7 +123,7 @@ def _read(path: Path) -> RunningServer | None:
 
 
 def _is_private(path: Path) -> bool:
-    """Whether only this user could have written *path*."""
+    """True if only this user could have written *path*."""
     found = path.lstat()
     if os.name != "posix":
         return True

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
-from workbench.archives import ENDINGS, Members, onnx_members, write_archive
+from workbench.archives import ENDINGS, ArchiveMembers, onnx_members, write_archive
 from workbench.backends.onnx.backend import OnnxBackend
 from workbench.codecs.model_config import describe
 from workbench.contracts.triton.metadata import model_config
@@ -29,7 +29,7 @@ _REPORT = "conversion.json"
 _WHY_EMPTY = b"Triton serves an ensemble only if there is a folder for its version.\n"
 
 
-Write = Callable[[Path], object]
+Export = Callable[[Path], object]
 """Writes a Python object as an ONNX model to a path, and what belongs to it beside that."""
 
 
@@ -38,7 +38,7 @@ def save(
     name: str,
     to: Path,
     version: int | None = None,
-    objects: Mapping[str, Write] = MappingProxyType({}),
+    objects: Mapping[str, Export] = MappingProxyType({}),
 ) -> Path:
     """Save the model *name* in the folder *to*, or as the archive *to* if it ends as one.
 
@@ -67,7 +67,7 @@ def save(
     return to
 
 
-def _written(source: ModelSource, objects: Mapping[str, Write], folders: ExitStack) -> ModelSource:
+def _written(source: ModelSource, objects: Mapping[str, Export], folders: ExitStack) -> ModelSource:
     """*source*, whose origin is a file; that of an object is written into one of *folders*."""
     if not isinstance(source.origin, FunctionModel):
         return source
@@ -79,7 +79,7 @@ def _written(source: ModelSource, objects: Mapping[str, Write], folders: ExitSta
 
 
 def _sources(
-    core: ServerCore, name: str, version: int | None, objects: Mapping[str, Write]
+    core: ServerCore, name: str, version: int | None, objects: Mapping[str, Export]
 ) -> Iterator[ModelSource]:
     """The model's source, and those of its parts, each once."""
     waiting: list[tuple[str, int | None]] = [(name, version)]
@@ -132,7 +132,7 @@ def _config(core: ServerCore, source: ModelSource) -> Mapping[str, object]:
     return model_config(core, source.id.name, source.id.version)
 
 
-def _write_folder(folder: Path, members: Members) -> None:
+def _write_folder(folder: Path, members: ArchiveMembers) -> None:
     for path, content in members.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)

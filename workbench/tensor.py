@@ -166,14 +166,14 @@ def _without_marks(array: Array, datatype: str) -> Array:
 
 
 def is_missing(item: object) -> bool:
-    """Whether *item* is ``None``, NaN, or pandas' NA or NaT."""
+    """True if *item* is ``None``, NaN, or pandas' NA or NaT."""
     if isinstance(item, float):
         return math.isnan(item)
     return item is None or type(item).__name__ in ("NAType", "NaTType")
 
 
 def has_missing(texts: Array) -> bool:
-    """Whether an element of *texts*, the array of a BYTES tensor, is missing."""
+    """True if an element of *texts*, the array of a BYTES tensor, is missing."""
     flat = texts.reshape(-1)
     steps = (flat[at : at + _STEP].tolist() for at in range(0, flat.size, _STEP))
     return any(not _MARKS.isdisjoint(map(type, step)) for step in steps)
@@ -216,7 +216,7 @@ def _check_range(array: Array, taken: Array, datatype: str) -> None:
 
 
 def _are_whole(array: Array, wanted: np.dtype[Any]) -> bool:
-    """Whether the floats of *array* are whole, and within the range of the integers *wanted*."""
+    """True if the floats of *array* are whole, and within the range of the integers *wanted*."""
     limits = np.iinfo(wanted)
     floats = array.astype(np.float64)
     fits = (floats >= float(limits.min)) & (floats < float(limits.max) + 1)
@@ -285,8 +285,8 @@ def aligned(array: Array) -> Array:
     """*array*, or a copy of it, at an address that is a multiple of ``ALIGNED_NBYTES``.
 
     Kernels treat the elements before such an address apart, so that the last bits of a result
-    may depend on the address: what this keeps is that equal requests have equal answers. It
-    takes 2 µs to find out, and 5 µs to copy a small array. Not of objects.
+    may depend on the address: what this keeps is that equal requests have equal answers. Not of
+    objects.
     """
     if not array.nbytes or array.dtype.hasobject:
         return array

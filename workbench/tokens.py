@@ -41,7 +41,7 @@ def new_token() -> str:
 
 
 def same(given: bytes, token: str) -> bool:
-    """Whether *given* is *token*, found out in a time that does not depend on where they differ."""
+    """True if *given* is *token*; the comparison takes as long wherever they differ."""
     return hmac.compare_digest(given, token.encode())
 
 
@@ -76,7 +76,7 @@ def check_reach(setting: str | None, token: str, address: str) -> None:
 
 
 def is_local(host: str) -> bool:
-    """Whether what listens on *host* is reached from this machine only, as far as names tell."""
+    """True if a server on *host* is reached from this machine only, as far as names tell."""
     if host.startswith(UNIX):
         return True
     try:
@@ -87,7 +87,7 @@ def is_local(host: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an IP address, with or without a zone, leads to this machine itself."""
+    """True if an IP address, with or without a zone, leads to this machine itself."""
     return ip_address(address.partition("%")[0]).is_loopback
 
 
@@ -102,7 +102,7 @@ def _lets_others_in(host: str) -> str:
 
 
 def is_shared_machine() -> bool:
-    """Whether other people may run programs on this machine, as far as the system tells."""
+    """True if other people may run programs on this machine, as far as the system tells."""
     try:
         import pwd
     except ImportError:  # Windows; its machines seldom have several people at once

@@ -60,7 +60,7 @@ def test_a_measured_load_outlasts_its_model(
     core.models.remove("n")
     core.models.add("n", file)
     assert core.models.estimate("n").nbytes < bound.nbytes / 1.5
-    monkeypatch.setattr(loader, "_MANY", 1)
+    monkeypatch.setattr(loader, "_KNOWN_LOADS", 1)
     core.models.load("m")
     core.models.unload("m")
     assert core.models.estimate("n") == bound

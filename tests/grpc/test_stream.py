@@ -98,7 +98,7 @@ def test_few_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_large_requests_count_for_several(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fewer requests wait for their replies, the larger these are; one of any size is read."""
     monkeypatch.setattr(under_test, "_MOST_AT_ONCE", 4)
-    monkeypatch.setattr(under_test, "_LARGE_NBYTES", 10)
+    monkeypatch.setattr(under_test, "_PLACE_NBYTES", 10)
     source, sizes = Source(), [15, 15, 1000, 2, 15, 2, 2]
     replies = Stream(source.begin).begun(iter([bytes(size) for size in sizes]))
     for began in (2, 2, 3, 6, 7, 7, 7):  # once the replies to those before were taken

@@ -16,7 +16,7 @@ from workbench.http.access import Access
 from workbench.http.app import create_app
 from workbench.http.infer import DataPlane, InferHead
 from workbench.http.reply import Reply
-from workbench.http.short_cut import Asked, ShortCut
+from workbench.http.short_cut import ReceivedRequest, ShortCut
 
 INFER = "/v2/models/a/infer"
 
@@ -183,7 +183,7 @@ class SpyCut(ShortCut):
             self.replies.append(reply)
         return reply
 
-    def answer_all(self, asked: Sequence[Asked]) -> list[Reply | None]:
+    def answer_all(self, asked: Sequence[ReceivedRequest]) -> list[Reply | None]:
         self.together.append(len(asked))
         self.bodies.extend(bytes(body) for _, body, _ in asked)
         replies = super().answer_all(asked)

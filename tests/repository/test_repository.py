@@ -624,7 +624,7 @@ def test_a_model_in_several_folders(
 ) -> None:
     """It is served from none of them, and says why; the others are served."""
     put(tmp_path, "one/a.onnx", "two/a/1/model.onnx", "two/b.onnx")
-    monkeypatch.setattr(repositories, "_MANY", 0 if many else 10)
+    monkeypatch.setattr(repositories, "_READ_CONFIGS", 0 if many else 10)
     repository = ModelRepository(tmp_path / "one", tmp_path / "two")
     told = (
         "model 'a' appears in two or more repositories: "
@@ -655,7 +655,7 @@ def test_versions_of_all(many: bool, tmp_path: Path, monkeypatch: pytest.MonkeyP
     configure(tmp_path, "none", "version_policy { specific { versions: [3] } }")
     configure(tmp_path, "bad", "nonsense")
     if many:
-        monkeypatch.setattr(repositories, "_MANY", 5)
+        monkeypatch.setattr(repositories, "_READ_CONFIGS", 5)
     repository = ModelRepository(tmp_path)
     repository.add_function(ModelId("function", 4), FUNCTION)
 

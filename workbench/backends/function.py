@@ -36,7 +36,7 @@ _log = logging.getLogger("workbench")
 
 _NOTHING = InferRequest("", {})
 _END = object()
-_LARGE_NBYTES = 2**16  # below that numpy's own memory is taken, in less time
+_NUMPY_NBYTES = 2**16  # below that numpy's own memory is taken, in less time
 _LENGTHS = (b"content-length", b"inference-header-content-length")
 
 PLATFORM = "python"
@@ -205,7 +205,7 @@ def _failure(error: BaseException, told: str) -> WorkbenchError:
 
 def _own(array: Array) -> Array:
     """A copy of *array* in the same order, large ones where equal numbers have equal sums."""
-    if array.nbytes < _LARGE_NBYTES or array.dtype.hasobject or not array.flags.c_contiguous:
+    if array.nbytes < _NUMPY_NBYTES or array.dtype.hasobject or not array.flags.c_contiguous:
         return array.copy(order="K")
     placed = aligned_like(array)
     placed[...] = array

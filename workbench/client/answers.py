@@ -1,4 +1,4 @@
-"""What ``infer`` returns: an array, or the arrays of several outputs by name."""
+"""The results of ``infer``: an array, or the arrays of several outputs by name."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class Asks(ABC):
         return iter(self.names)
 
     def _ipython_key_completions_(self) -> list[str]:
-        """What Tab offers behind ``wb["``."""
+        """The names that Tab offers behind ``wb["``."""
         return list(self.names)
 
     def _meant(self, model: str, error: ModelNotFound) -> ModelNotFound:

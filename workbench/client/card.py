@@ -49,13 +49,13 @@ class ModelCard:
 
     @property
     def inputs(self) -> dict[str, TensorSpec]:
-        """What it takes, by name; nothing if its files cannot be read."""
+        """The inputs by name; none if the model's files cannot be read."""
         signature = self._read(self.name).signature
         return {} if signature is None else dict(signature.inputs)
 
     @property
     def outputs(self) -> dict[str, TensorSpec]:
-        """What it gives, by name; nothing if its files cannot be read."""
+        """The outputs by name; none if the model's files cannot be read."""
         signature = self._read(self.name).signature
         return {} if signature is None else dict(signature.outputs)
 
@@ -112,7 +112,7 @@ class ModelCard:
 
 
 def check_known(name: object, names: Iterable[str]) -> str:
-    """*name*, if it is one of *names*. Raises ``ModelNotFound``, which tells those like it."""
+    """The *name*, if it is one of *names*. Raises ``ModelNotFound``, which tells similar names."""
     known = list(names)
     if isinstance(name, str) and name in known:
         return name
@@ -194,7 +194,7 @@ def _estimate_nbytes(core: ServerCore, name: str) -> int:
 
 
 def _is_plain(array: Array) -> bool:
-    """Whether its elements can be written out as JSON."""
+    """True if the tensor's elements can be written out as JSON."""
     return array.size <= _WRITTEN and (array.dtype.kind != "f" or bool(np.isfinite(array).all()))
 
 

@@ -1,4 +1,4 @@
-"""What Python gives: arrays for an inference, a configuration and files for a load."""
+"""Values of Python for requests: arrays for an inference, files for a load."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def check_model(model: object, version: object = None) -> None:
     if not isinstance(model, str):
         kind = type(model).__name__
         raise UsageError(f"the name of a model is a str, such as 'digits', not {kind}")
-    is_number = version is None or hasattr(version, "__index__")  # isinstance takes 15 us for it
+    is_number = version is None or hasattr(version, "__index__")  # faster than isinstance
     if isinstance(version, bool) or not is_number:
         raise UsageError(f"the version of a model is an int, such as 1, not {version!r}")
 
@@ -178,7 +178,7 @@ def _are_numbers(labels: Iterable[object]) -> bool:
 
 
 def _are_records(value: Any) -> bool:
-    """Whether *value* is a list of dicts."""
+    """True if *value* is a list of dicts."""
     return isinstance(value, list) and bool(value) and all(isinstance(r, Mapping) for r in value)
 
 
@@ -192,7 +192,7 @@ def _listed(values: list[Any]) -> Array:
 
 
 def _is_table(value: object) -> bool:
-    """Whether it is a table, of pandas or of a library like it, which need not be installed."""
+    """True if *value* is a table, of pandas or of a similar library."""
     return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
@@ -274,7 +274,7 @@ def _unmasked(masked: np.ma.MaskedArray[Any, Any]) -> Array:
 
 
 def _told(error: str, datatype: str | None, value: object) -> str:
-    """What is wrong with a *value* that is no tensor of *datatype*, and what to do."""
+    """The message for a *value* that is no tensor of *datatype*, with its cure."""
     if "inhomogeneous" in error:  # numpy's word
         return "its lists are not all of the same length"
     if datatype is None:
@@ -296,7 +296,7 @@ def _has_missing(value: object) -> bool:
 
 
 def _may_be_cast(value: object) -> bool:
-    """Whether it is of numbers that numpy casts to any other type; complex ones lose a part."""
+    """True if *value* has numbers that numpy can cast; complex ones would lose a part."""
     return isinstance(value, np.ndarray) and value.dtype.kind in "biuf"
 
 

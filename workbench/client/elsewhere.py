@@ -22,7 +22,7 @@ BINARY = "binary_tensor_data"  # the name of the protocol's extension
 HEADER_SIZE = "inference-header-content-length"
 
 _FUNCTION = "python"  # the platform of Python functions
-_SHOWN = 60  # characters of an answer that cannot be read
+_SHOWN_CHARS = 60  # characters of an answer that cannot be read
 _SAID_AGAIN = re.compile(
     "(Request for unknown model|failed to load '.*'): "
     "(?=there is no model|model .* has no version|'.*' cannot be the name)",
@@ -149,7 +149,7 @@ def reading(asked: str, body: bytes) -> Iterator[None]:
         yield
     except (errors.InvalidRequest, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         told = body.decode("utf-8", "replace").strip()
-        shown = repr(cut(told, _SHOWN)) if told else "nothing"
+        shown = repr(cut(told, _SHOWN_CHARS)) if told else "nothing"
         raise NotSupported(
             f"{asked} was answered with {shown}, which is not what the V2 protocol has there"
         ) from None

@@ -15,7 +15,7 @@ from workbench.image_forms import channels_first
 from workbench.tensor import Array
 
 _PLAIN = {"P": "RGB", "1": "L"}  # Pillow's modes whose numbers are not those of pixels
-_LONGEST = 80  # characters of what may be no path at all
+_SHOWN_CHARS = 80  # characters of what may be no path at all
 
 
 def image_files(value: object) -> Array | Sequence[bytes] | None:
@@ -31,8 +31,8 @@ def image_files(value: object) -> Array | Sequence[bytes] | None:
 
 
 def are_images(value: object) -> bool:
-    """Whether *value* is an image of Pillow, or several."""
-    if isinstance(value, np.ndarray):  # as of most requests: the rest takes microseconds
+    """True if *value* is an image of Pillow, or several."""
+    if isinstance(value, np.ndarray):  # as of most requests
         return False
     return bool(values := _several(value)) and all(map(_is_image, values))
 
@@ -68,7 +68,7 @@ def _file(value: Any) -> bytes | None:
             return Path(value).read_bytes()
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or line_of(error)
-            raise ValueError(f"the file {str(value)[:_LONGEST]!r}: {reason}") from None
+            raise ValueError(f"the file {str(value)[:_SHOWN_CHARS]!r}: {reason}") from None
     if not _is_image(value):
         return None
     file = BytesIO()  # of a PNG, which loses nothing

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked of *model*: its answer to *inputs*, of all outputs or one *output*.
+    """A question to *model*: its answer to *inputs*, of all outputs or one *output*.
 
     *raw* is whether BYTES stay bytes.
 
@@ -46,7 +46,7 @@ class Question:
             raise UsageError(f"timeout_s is {self.timeout_s!r}: it must be seconds, above 0")
 
     def read(self, core: ServerCore) -> Read:
-        """What makes the request, once the model's signature is known."""
+        """The function that makes the request, once the model's signature is known."""
         outputs = () if self.output is None else (self.output,)
 
         def request(describe: Describe) -> InferRequest:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from workbench.codecs import v2, v2_json
+from workbench.codecs.json_parser import Json
 from workbench.codecs.v2_parameters import check_kinds, check_not_reserved
 from workbench.errors import InvalidRequest
 from workbench.inference import InferRequest, InferResponse, Parameter
@@ -18,8 +19,6 @@ from workbench.model import Signature, TensorSpec
 from workbench.rows import specs_of
 from workbench.spelling import meant
 from workbench.tensor import Tensor, element_count
-
-Json = Any
 
 
 def decode_request(

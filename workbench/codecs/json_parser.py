@@ -31,7 +31,7 @@ Json = Any
 
 # A parser reserves many times the body's size in memory, and uses a few times; asking the
 # system for it each time would take longer than half of the parsing.
-_KEPT_NBYTES = 2**21
+_KEPT_BODY_NBYTES = 2**21
 
 
 class Members(dict[str, Json]):
@@ -91,12 +91,12 @@ def parse_strictly(body: bytes) -> Json:
             raise ValueError(str(error)) from None
     if body.startswith(BOM_UTF8):
         raise ValueError("a byte order mark is no JSON")
-    parser = _parser.kept if len(body) <= _KEPT_NBYTES else simdjson.Parser()
+    parser = _parser.kept if len(body) <= _KEPT_BODY_NBYTES else simdjson.Parser()
     try:
         return parser.parse(body)
     except RuntimeError:  # an earlier value of it is still in use, or a number is too large
         parser = simdjson.Parser()
-    if len(body) <= _KEPT_NBYTES:
+    if len(body) <= _KEPT_BODY_NBYTES:
         _parser.kept = parser
     try:
         return parser.parse(body)

@@ -25,7 +25,7 @@ from workbench.model import (
 )
 from workbench.rows import COLUMNS
 
-Json = dict[str, object]
+JsonObject = dict[str, object]
 
 _UINT64_MAX = 2**64 - 1
 _LEVELS = {"basic": -1, "extended": 1, "none": 2}
@@ -34,7 +34,7 @@ _BACKENDS = {"onnxruntime_onnx": ("onnxruntime_onnx", "onnxruntime"), "python": 
 
 def describe(
     source: ModelSource, signature: Signature, gpu: int | None, instances: int = 1
-) -> Json:
+) -> JsonObject:
     """The configuration of *source*, completed with the *signature* of its file.
 
     *dims* are without the batch dimension where max_batch_size is above 0. *gpu* is the number of
@@ -76,14 +76,14 @@ def describe(
     }
 
 
-def _policy(policy: VersionPolicy) -> Json:
+def _policy(policy: VersionPolicy) -> JsonObject:
     if policy.specific:
         return {"specific": {"versions": policy.specific}}
     return {"latest": {"num_versions": policy.latest}} if policy.latest else {"all": {}}
 
 
-def _optimization(config: ModelConfig) -> Json:
-    asked: Json = {}
+def _optimization(config: ModelConfig) -> JsonObject:
+    asked: JsonObject = {}
     if config.engine.optimization != "all":
         asked["graph"] = {"level": _LEVELS[config.engine.optimization]}
     if config.engine.accelerator:
@@ -99,11 +99,11 @@ def _optimization(config: ModelConfig) -> Json:
     }
 
 
-def _reshape(spec: TensorSpec, skip: int) -> Json:
+def _reshape(spec: TensorSpec, skip: int) -> JsonObject:
     return {} if spec.reshape is None else {"reshape": {"shape": spec.reshape[skip:]}}
 
 
-def _input(spec: TensorSpec, skip: int) -> Json:
+def _input(spec: TensorSpec, skip: int) -> JsonObject:
     return {
         "name": spec.name,
         "data_type": _data_type(spec),
@@ -117,7 +117,7 @@ def _input(spec: TensorSpec, skip: int) -> Json:
     }
 
 
-def _output(spec: TensorSpec, skip: int, label_filename: str) -> Json:
+def _output(spec: TensorSpec, skip: int, label_filename: str) -> JsonObject:
     return {
         "name": spec.name,
         "data_type": _data_type(spec),
@@ -129,10 +129,10 @@ def _output(spec: TensorSpec, skip: int, label_filename: str) -> Json:
     }
 
 
-def _sample(sample: WarmUpSample) -> Json:
+def _sample(sample: WarmUpSample) -> JsonObject:
     inputs = {}
     for name, given in sample.inputs.items():
-        data: Json = {f"{given.data}_data": True}
+        data: JsonObject = {f"{given.data}_data": True}
         if isinstance(given.data, Path):
             data = {"input_data_file": given.data.name}
         inputs[name] = {"data_type": _data_type(given), "dims": given.shape, **data}
@@ -148,7 +148,7 @@ def _data_type(given: TensorSpec | WarmUpInput) -> str:
     return f"TYPE_{'STRING' if given.datatype == 'BYTES' else given.datatype}"
 
 
-def _scheduling(source: ModelSource, max_batch_size: int) -> Json:
+def _scheduling(source: ModelSource, max_batch_size: int) -> JsonObject:
     origin = source.origin
     if isinstance(origin, Ensemble):
         steps = sorted(origin.steps, key=lambda step: step.number)
@@ -161,7 +161,7 @@ def _scheduling(source: ModelSource, max_batch_size: int) -> Json:
     return _batching(batching, max_batch_size)
 
 
-def _step(step: Step) -> Json:
+def _step(step: Step) -> JsonObject:
     return {
         "model_name": step.model,
         "model_version": -1 if step.version is None else step.version,
@@ -171,11 +171,11 @@ def _step(step: Step) -> Json:
     }
 
 
-def _batching(batching: Batching | None, max_batch_size: int) -> Json:
+def _batching(batching: Batching | None, max_batch_size: int) -> JsonObject:
     if batching is None:
         return {}
     largest = (max_batch_size,) if max_batch_size else ()
-    told: Json = {
+    told: JsonObject = {
         "preferred_batch_size": batching.preferred or largest,
         "max_queue_delay_microseconds": _microseconds(batching.delay_s),
         "preserve_ordering": batching.ordered,
@@ -190,7 +190,7 @@ def _batching(batching: Batching | None, max_batch_size: int) -> Json:
     return {"dynamic_batching": told}
 
 
-def _policy_of_queue(policy: QueuePolicy) -> Json:
+def _policy_of_queue(policy: QueuePolicy) -> JsonObject:
     return {
         "timeout_action": "DELAY" if policy.delays else "REJECT",
         "default_timeout_microseconds": _microseconds(policy.timeout_s),
@@ -204,7 +204,7 @@ def _microseconds(seconds: float) -> int:
     return min(round(seconds * 1e6), _UINT64_MAX)
 
 
-def _instance_group(config: ModelConfig, gpu: int | None, instances: int) -> Json:
+def _instance_group(config: ModelConfig, gpu: int | None, instances: int) -> JsonObject:
     """The group that says how many runs of a model's one session go on at once."""
     return {
         "name": config.name,

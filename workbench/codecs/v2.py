@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from workbench.codecs import v2_binary, v2_json
+from workbench.codecs.json_parser import Json
 from workbench.codecs.v2_parameters import (
     SURROGATES,
     RegionSpan,
@@ -25,7 +25,6 @@ from workbench.inference import InferRequest, InferResponse, Parameter
 from workbench.model import Signature, shown_name
 from workbench.tensor import DATATYPES, MAX_RANK, Tensor, element_count
 
-Json = Any
 ReadRegion = Callable[[str, int, int], memoryview]  # the region's name, offset, nbytes
 WriteRegion = Callable[[str, int, bytes | memoryview], None]  # name, offset, data
 

@@ -16,7 +16,7 @@ from workbench.errors import InvalidRequest
 from workbench.tensor import DATATYPES, Array, Tensor, element_count, has_missing
 
 _LENGTH = struct.Struct("<I")
-_SMALL_NBYTES = 2**12  # smaller tensors are copied faster than a view is made
+_COPIED_NBYTES = 2**12  # smaller tensors are copied faster than a view is made
 
 
 def decode(name: str, datatype: str, shape: tuple[int, ...], data: memoryview) -> Tensor:
@@ -68,7 +68,7 @@ def with_length(element: bytes) -> bytes:
 
 def is_small(tensor: Tensor) -> bool:
     """True if ``encode`` of numbers is but ``tobytes``."""
-    return tensor.array.nbytes <= _SMALL_NBYTES and sys.byteorder == "little"
+    return tensor.array.nbytes <= _COPIED_NBYTES and sys.byteorder == "little"
 
 
 def encode(tensor: Tensor) -> bytes | memoryview:

@@ -29,7 +29,7 @@ from workbench.codecs.v2_known_reply import KnownReply
 from workbench.inference import Fit, InferRequest
 from workbench.tensor import DATATYPES, Tensor
 
-_MANY = 8  # texts to one model
+_KNOWN_TEXTS = 8  # to one model
 _MISSES = 16  # of so many unknown texts one is remembered, which takes as long as reading it
 _MAX_NBYTES = 2**16  # in longer texts most of the time goes into the elements anyway
 _MAX_PIECES_NBYTES = 2**12  # texts that are kept
@@ -140,7 +140,7 @@ class KnownText:
             inputs[each.name] = Tensor(each.datatype, array)
             at += each.nbytes
         _, outputs, parameters, classes = self._same
-        # by its place: a name would take 0.15 µs
+        # by position: passing *fit* by name takes longer
         fit = self.fit
         return InferRequest(
             model, inputs, version, outputs, id_, parameters, classes, None, None, fit
@@ -173,7 +173,7 @@ class KnownTexts:
         if self._misses % _MISSES == 0:
             learned = known_text(body, end, request, form)
             if learned is not None:
-                self._texts = [learned, *self._texts[: _MANY - 1]]
+                self._texts = [learned, *self._texts[: _KNOWN_TEXTS - 1]]
         self._misses += 1
         return request, form, None
 

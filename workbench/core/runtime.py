@@ -49,7 +49,7 @@ _log = logging.getLogger("workbench")
 
 _EXIT_S = 10.0
 _OFTEN_S = 0.02  # between two looks for models to expire, at least
-_LARGE_NBYTES = 2**20  # a request body of this size spoils a measurement of memory
+_SPOILING_NBYTES = 2**20  # a request body of this size spoils a measurement of memory
 _LOADING_THREADS = 16  # so that a few slow loads do not delay a quick one
 _LOOKING_THREADS = 4
 _CLOSING_THREADS = 4
@@ -308,7 +308,7 @@ class Runtime:
 
     def _received(self, nbytes: int) -> None:
         """A request body of *nbytes* is in memory, and is not to be counted as a model's memory."""
-        if nbytes >= _LARGE_NBYTES:
+        if nbytes >= _SPOILING_NBYTES:
             for device in self.devices:
                 device.watch.disturb()
 

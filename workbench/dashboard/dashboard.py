@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class ShownServer(Protocol):
-    """What the dashboard shows; it also sets its budget and such, and loads and pins its models."""
+    """The server that the dashboard shows; settings change and models load here too."""
 
     @property
     def is_running(self) -> bool: ...
@@ -143,7 +143,7 @@ class Dashboard:
 
     @property
     def is_shown(self) -> bool:
-        """Whether it is the output of a cell."""
+        """True if the dashboard is the output of a cell."""
         return self._handle is not None
 
     def close(self) -> None:
@@ -284,7 +284,7 @@ class Dashboard:
         return next(chain(loaded, sound), "")
 
     def _safely(self, draw: Callable[[], str]) -> str:
-        """What *draw* returns; if it fails, a line that says so."""
+        """The result of *draw*; if it fails, a line that says so."""
         try:
             return draw()
         except Exception as error:

@@ -14,7 +14,7 @@ from workbench.views.history import WINDOW_S
 from workbench.views.text import cut
 from workbench.views.times import clock_time
 
-_SHOWN = 30  # the newest ones
+_SHOWN_MARKS = 30  # the newest ones
 _NAME = 40  # characters of a model's name
 _NONE = (("choose an eviction or a refusal", 0),)
 
@@ -42,7 +42,7 @@ class Marks:
         And tell why the chosen one is there.
         """
         shown = (entry for entry in reversed(marked) if entry.at_s >= until_s - WINDOW_S)
-        marks = list(islice(shown, _SHOWN))
+        marks = list(islice(shown, _SHOWN_MARKS))
         options = (*_NONE, *((_label(entry), entry.number) for entry in marks))
         if self.chooser.options != options:
             chosen = self.chooser.value

@@ -13,7 +13,7 @@ from workbench.views.calls import infer_path
 from workbench.views.times import show_seconds
 
 _TIMEOUT_S = 60.0
-_SHOWN = 4000  # characters of an answer
+_SHOWN_CHARS = 4000  # characters of an answer
 
 
 def example(signature: Signature) -> str:
@@ -41,5 +41,5 @@ def send(url: str, token: str, model: str, body: str) -> str:
     except OSError as error:
         return f"no answer: {error}"
     took = show_seconds(time.perf_counter() - begin_s)
-    more = f"\n... {len(text) - _SHOWN} characters more" if len(text) > _SHOWN else ""
-    return f"{status} in {took}\n{text[:_SHOWN]}{more}"
+    more = f"\n... {len(text) - _SHOWN_CHARS} characters more" if len(text) > _SHOWN_CHARS else ""
+    return f"{status} in {took}\n{text[:_SHOWN_CHARS]}{more}"

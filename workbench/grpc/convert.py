@@ -42,7 +42,7 @@ _INFER_RESPONSE = bytes((2 << 3 | 2,))
 _EMPTY_END = "triton_enable_empty_final_response"
 _FINAL = "triton_final_response"
 _MANY_HEADS = 256  # of replies
-_LARGE_NBYTES = 2**14  # a smaller message is copied faster than it is searched
+_COPIED_NBYTES = 2**14  # a smaller message is copied faster than it is searched
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -89,10 +89,10 @@ class InferMessage:
     def __init__(
         self, data: bytes, rules: v2.RequestRules, write_region: v2.WriteRegion | None = None
     ) -> None:
-        found = _split(data) if len(data) > _LARGE_NBYTES else None
+        found = _split(data) if len(data) > _COPIED_NBYTES else None
         self._raw: Sequence[memoryview] | None
         head, self._raw = found or (data, None)
-        self._is_large = len(data) > _LARGE_NBYTES
+        self._is_large = len(data) > _COPIED_NBYTES
         self._rules, self._write_region = rules, write_region
         self.functions = True
         self.headers: Sequence[tuple[str, str | bytes]] = ()  # the metadata of its call
@@ -351,7 +351,7 @@ def _typed(response: InferResponse) -> bytes:
 
 @lru_cache(_MANY_HEADS)
 def _head(model: ModelId, layout: tuple[tuple[str, str, tuple[int, ...]], ...]) -> bytes:
-    """What all replies of *model* with such outputs share: name, datatype and shape of each."""
+    """The start of a reply of *model*: the name, datatype and shape of each output."""
     message: Any = _RESPONSE(model_name=model.name, model_version=str(model.version))
     for name, datatype, shape in layout:
         message.outputs.add(name=name, datatype=datatype, shape=shape)

@@ -37,7 +37,7 @@ _MOST_CALLS = 1024  # calls at once; each takes a thread, also while it waits
 _FEW = 4  # threads that are always there
 _PATIENCE_S = 0.02  # so long a call may wait for one of them
 _STOP_S = 2.0  # for the end of the server after that of the last call
-_MOST_NBYTES = 107  # of a socket's path, in the system
+_PATH_NBYTES = 107  # of a socket's path, in the system
 _INT32 = 2**31 - 1  # the most that an option of grpc holds
 _PLAIN = "/ !$&'()*+:;=@[]"  # besides letters and digits, what addresses may have as it is
 
@@ -263,7 +263,7 @@ def _listen_at(server: grpc.Server, path: Path) -> str:
             raise ValueError("it is another file")
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as private:
             made = f"{private}/s"
-            if max(len(os.fsencode(each)) for each in (path, made)) > _MOST_NBYTES:
+            if max(len(os.fsencode(each)) for each in (path, made)) > _PATH_NBYTES:
                 raise ValueError("the path is too long")
             server.add_insecure_port(_address(made))
             os.chmod(made, 0o600)  # noqa: PTH101
@@ -274,5 +274,5 @@ def _listen_at(server: grpc.Server, path: Path) -> str:
 
 
 def _address(path: str | Path) -> str:
-    """The socket at *path* as gRPC takes it: of '%', '?' and '#' it would read what they mean."""
+    """The address of the socket at *path*: '%', '?' and '#', special to gRPC, are quoted."""
     return UNIX + quote(os.fsencode(path), _PLAIN)

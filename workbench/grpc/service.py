@@ -66,7 +66,7 @@ class Rpc:
 
 
 def carries(metadata: Metadata, token: str) -> bool:
-    """Whether a call with *metadata* has *token*, in the key ``authorization``."""
+    """True if a call with *metadata* has *token*, in the key ``authorization``."""
     given = [value for key, value in metadata if key == "authorization"]
     if len(given) != 1 or not isinstance(given[0], str):
         return False
@@ -86,13 +86,13 @@ class Service:
     groups: Mapping[str, str] = field(default_factory=dict)
 
 
-Handler = Callable[[Any, Rpc], Any]  # from a message to one, or to the fields of one, if any
+RpcHandler = Callable[[Any, Rpc], Any]  # from a message to one, or to the fields of one, if any
 
 
 def methods_of(
     file: str,
     name: str,
-    answers: Mapping[str, Handler],
+    answers: Mapping[str, RpcHandler],
     raw: Mapping[str, grpc.RpcMethodHandler],
     table: Callable[[str], Table] = lambda _: STATUS,
 ) -> dict[str, grpc.RpcMethodHandler]:
@@ -107,7 +107,7 @@ def methods_of(
     return found
 
 
-def unary(method: MethodDescriptor, answer: Handler, table: Table) -> grpc.RpcMethodHandler:
+def unary(method: MethodDescriptor, answer: RpcHandler, table: Table) -> grpc.RpcMethodHandler:
     """A handler that answers one message with one; *table* has the codes of its errors."""
     kind = message_factory.GetMessageClass(method.input_type)
     answered = message_factory.GetMessageClass(method.output_type)

@@ -15,7 +15,7 @@ from workbench import errors
 from workbench.errors import WorkbenchError, class_and_line_of, forget_frames, nearest
 from workbench.exhaustion import is_exhaustion
 
-_MOST_NBYTES = 2000  # of a message: it is sent in a header, percent-encoded
+_MESSAGE_NBYTES = 2000  # of a message: it is sent in a header, percent-encoded
 
 _log = logging.getLogger("workbench")
 
@@ -68,8 +68,8 @@ def message_of(error: Exception, told: str = "") -> str:
         text = class_and_line_of(error)
     forget_frames(error)
     written = text.encode("utf-8", "backslashreplace")
-    cut = written[:_MOST_NBYTES].decode("utf-8", "ignore")
-    return cut if len(written) <= _MOST_NBYTES else f"{cut}..."
+    cut = written[:_MESSAGE_NBYTES].decode("utf-8", "ignore")
+    return cut if len(written) <= _MESSAGE_NBYTES else f"{cut}..."
 
 
 def abort(

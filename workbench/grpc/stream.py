@@ -15,7 +15,7 @@ import grpc
 from workbench.threads import start_thread
 
 _MOST_AT_ONCE = 64  # requests of a stream that were read and not answered
-_LARGE_NBYTES = 2**20  # a request counts as one more for each of these
+_PLACE_NBYTES = 2**20  # a request counts as one more for each of these
 
 
 class Replies(Protocol):
@@ -99,7 +99,7 @@ class Stream:
         try:
             with suppress(grpc.RpcError):  # the client has left, and the call knows it
                 for data in messages:
-                    places = min(1 + len(data) // _LARGE_NBYTES, _MOST_AT_ONCE)
+                    places = min(1 + len(data) // _PLACE_NBYTES, _MOST_AT_ONCE)
                     for _ in range(places):
                         self._places.acquire()
                         if self._has_ended or not self._reads:

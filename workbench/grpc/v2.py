@@ -32,7 +32,7 @@ from workbench.grpc.convert import (
     error_in_stream,
     version_of,
 )
-from workbench.grpc.service import Handler, Rpc, Service, methods_of
+from workbench.grpc.service import Rpc, RpcHandler, Service, methods_of
 from workbench.grpc.status import PLACED, PLACED_UNNAMED, STATUS, Table, abort, message_of
 from workbench.grpc.stream import Begun, OneReply, Replies, Stream
 from workbench.inference import InferResponse
@@ -43,7 +43,7 @@ _FILE = "grpc_service"
 NAMED_FIRST = ("ModelInfer", "ModelMetadata", "ModelReady", "ModelConfig", "ModelStatistics")
 """The methods that are for the model in the first field of their messages."""
 
-_LARGE_NBYTES = 2**18  # reading more takes much longer than handing it to a thread
+_INLINE_NBYTES = 2**18  # reading more takes much longer than handing it to a thread
 _LONGEST_S = 0.01  # of runs in the call's own thread; a longer one may only have been delayed
 
 
@@ -67,7 +67,7 @@ class V2:
         self._functions = functions
 
     def service(self) -> Service:
-        answers: dict[str, Handler] = {
+        answers: dict[str, RpcHandler] = {
             "ServerLive": lambda *_: {"live": True},
             "ServerReady": lambda *_: {"ready": self._core.status.is_ready},
             "ServerMetadata": lambda *_: metadata.server_metadata(self._core),
@@ -181,7 +181,7 @@ class V2:
         return None
 
     def _calls_function(self, asked: InferMessage) -> bool:
-        """Whether the model that is *asked* for is a function; checked again where it runs."""
+        """True if the model that is *asked* for is a function; checked again where it runs."""
         try:
             return self._core.status.calls_function(asked.name, asked.version)
         except WorkbenchError:  # the request reports it
@@ -271,4 +271,4 @@ def _value(given: Any) -> object:
 
 
 def _sized(data: bytes) -> _Sized:
-    return {"nbytes": len(data), "quick": len(data) <= _LARGE_NBYTES}
+    return {"nbytes": len(data), "quick": len(data) <= _INLINE_NBYTES}

@@ -23,11 +23,11 @@ from workbench.tensor import room_for
 
 if TYPE_CHECKING:
     from workbench.http.reply import Reply  # litestar takes its time
-    from workbench.http.short_cut import Asked, ShortCut
+    from workbench.http.short_cut import ReceivedRequest, ShortCut
 
 _MANY_REQUESTS = 100
 _MANY_HEADS = 16  # in a row, each unlike the one before: from then on only few are compared
-_LARGE_NBYTES = 2**16  # joining larger parts takes longer than sending them one by one
+_JOINED_NBYTES = 2**16  # joining larger parts takes longer than sending them one by one
 
 
 class ShortCutProtocol(Protocol):
@@ -111,7 +111,7 @@ class ShortCutProtocol(Protocol):
         if lacks_nbytes < 0 or nbytes > self._short_cut.limit_nbytes:
             return False
         self._head = head
-        if not lacks_nbytes and nbytes < _LARGE_NBYTES:
+        if not lacks_nbytes and nbytes < _JOINED_NBYTES:
             self._answer(data[end:])
         else:
             self._begin_body(nbytes)
@@ -135,7 +135,7 @@ class ShortCutProtocol(Protocol):
                 self.data_received(bytes(data[len(part) :]))
 
     def _is_free(self) -> bool:
-        """Whether this connection has no other request in progress."""
+        """True if this connection has no other request in progress."""
         cycle = self.cycle
         return (cycle is None or cycle.response_complete) and not self.flow.write_paused
 
@@ -168,7 +168,7 @@ class ShortCutProtocol(Protocol):
         To keep its pieces, and then join them, would take its room twice.
         """
         self._chunks, self._place, self._placed_nbytes = [], None, 0
-        begin = self._short_cut.tensors_begin(self._head) if nbytes >= _LARGE_NBYTES else 0
+        begin = self._short_cut.tensors_begin(self._head) if nbytes >= _JOINED_NBYTES else 0
         if begin:
             self._place = room_for(nbytes, begin)
 
@@ -239,13 +239,13 @@ class ShortCutProtocol(Protocol):
         """Answer the known head and *body*: now, at the end of the round, or later."""
         head = self._head
         asked = head, body, self._begun_s
-        if len(self.connections) == 1 or len(body) > _LARGE_NBYTES:
+        if len(self.connections) == 1 or len(body) > _JOINED_NBYTES:
             self.replied(asked, self._short_cut.answer(head, body))
         else:
             self._waits = True
             self._round.ask(self, asked)
 
-    def replied(self, asked: Asked, reply: Reply | None) -> None:
+    def replied(self, asked: ReceivedRequest, reply: Reply | None) -> None:
         """Send the *reply*; if there is none, answer the request in time."""
         self._waits = False
         if reply is None:
@@ -257,7 +257,7 @@ class ShortCutProtocol(Protocol):
         if self.timeout_keep_alive_task is None:
             self._wait_for_idleness(self.timeout_keep_alive)
 
-    def _answer_later(self, asked: Asked) -> None:
+    def _answer_later(self, asked: ReceivedRequest) -> None:
         self._unset_keepalive_if_required()
         cycle = _Cycle()
         self.cycle = self._answering = cycle  # type: ignore[assignment]  # all that uvicorn asks of it
@@ -327,7 +327,7 @@ class ShortCutProtocol(Protocol):
         for part in reply.parts:
             nbytes += len(part)
         parts = (b"%b%d\r\n\r\n" % (lines, nbytes), *reply.parts)
-        if nbytes > _LARGE_NBYTES:
+        if nbytes > _JOINED_NBYTES:
             self.transport.writelines(parts)
             return
         self.transport.write(b"".join(parts))

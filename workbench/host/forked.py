@@ -32,7 +32,7 @@ def _descriptors() -> list[int]:
 
 
 def _is_accepted(number: int, own_name: object) -> bool:
-    """Whether *number* is a connection at the address *own_name*. Raises ``OSError``."""
+    """True if *number* is a connection at the address *own_name*. Raises ``OSError``."""
     if not stat.S_ISSOCK(os.fstat(number).st_mode):
         return False
     connection = socket.socket(fileno=number)

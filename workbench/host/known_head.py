@@ -16,7 +16,7 @@ _LENGTHS = re.compile(
     rb"\r\n(inference-header-)?content-length:[ \t]*([0-9]{1,18})(?=[ \t]*\r\n)", re.IGNORECASE
 )
 _END = b"\r\n\r\n"
-_KEPT_NBYTES = 2**15  # of whole heads, for each connection
+_KEPT_HEADS_NBYTES = 2**15  # of whole heads, for each connection
 
 Found = tuple[Any, int, int]
 """A head, where it ends, and the length of the body that follows."""
@@ -58,7 +58,7 @@ class KnownHead:
         self._whole: dict[bytes, Found] = {}
 
     def find(self, data: bytes) -> Found | None:
-        """What is at the start of *data*, if all of the head is there; else ``None``."""
+        """The head at the start of *data*; ``None`` if it is another head, or not yet whole."""
         found = self._whole.get(data[: self._end])
         return self._read(data) if found is None else found
 
@@ -69,7 +69,7 @@ class KnownHead:
         if self._json:
             self._head = self._with_json_of(self._head, int(match[self._json]))
         self._end = end = match.end()
-        if len(self._whole) * end >= _KEPT_NBYTES:
+        if len(self._whole) * end >= _KEPT_HEADS_NBYTES:
             self._whole.clear()
         found = self._whole[match[0]] = self._head, end, int(match[self._body])
         return found

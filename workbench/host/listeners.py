@@ -1,4 +1,4 @@
-"""What listens for a server: what each of them offers, and how they are made from its settings."""
+"""The listeners of a server, and how they are made from its settings."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Protocol(HttpToolsProtocol):
         self.transport.close()
 
     def _owes_an_answer(self) -> bool:
-        """Whether an earlier request has no answer yet, or only a part of one."""
+        """True if an earlier request has no answer yet, or only a part of one."""
         cycle = self._answering
         if cycle is None or cycle.response_complete:
             return False

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from workbench.host.linger import Linger
     from workbench.http.reply import Reply  # litestar takes its time
-    from workbench.http.short_cut import Asked, ShortCut
+    from workbench.http.short_cut import ReceivedRequest, ShortCut
 
-_MOST = 64  # requests that are held at a time
+_HELD_REQUESTS = 64  # requests that are held at a time
 _LONG_S = 0.002  # a round ends then at the latest, with the pass in progress
 
 
@@ -25,7 +25,7 @@ class Asking(Protocol):
     @property
     def transport(self) -> asyncio.Transport: ...
 
-    def replied(self, asked: Asked, reply: Reply | None) -> None:
+    def replied(self, asked: ReceivedRequest, reply: Reply | None) -> None:
         """Send the *reply*; if there is none, answer the request in time."""
         ...
 
@@ -37,7 +37,7 @@ class Round:
     the processor's caches by the steps between; and each send may wake a client, which displaces
     the server's: see ``benchmarks/without.py round``.
 
-    A round ends when a pass of the event loop brings no further request, which takes some µs: ended
+    A round ends when a pass of the event loop brings no further request, which is soon: ended
     with its first pass, requests would take longer (``benchmarks/without.py look``). But a pass in
     which large requests are answered takes long, and brings many others meanwhile. So no round goes
     on 2 ms after its first request began to come, by *clock*.
@@ -50,16 +50,17 @@ class Round:
         self._linger = linger
         self._clock = clock
         self._asking: list[Asking] = []
-        self._asked: list[Asked] = []
+        self._asked: list[ReceivedRequest] = []
         self._n_seen = 0  # how many there were after the last pass
         self._is_looking = False  # after each pass
 
-    def ask(self, connection: Asking, asked: Asked) -> None:
+    def ask(self, connection: Asking, asked: ReceivedRequest) -> None:
         """Answer the request when the round ends."""
         self._asking.append(connection)
         self._asked.append(asked)
         count = len(self._asked)
-        if count == _MOST or count >= len(connection.connections):  # no connection can bring more
+        # Once each connection has brought one, none can bring more.
+        if count == _HELD_REQUESTS or count >= len(connection.connections):
             self.end()
         elif not self._is_looking:
             self._is_looking = True

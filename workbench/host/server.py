@@ -166,7 +166,7 @@ class ServerHost:
 
     @property
     def is_running(self) -> bool:
-        """Whether it answers.
+        """True if the server answers.
 
         Not by ``Thread.is_alive``: interrupted within that, Python takes the thread for ended.
         """

@@ -191,7 +191,7 @@ class Serving:
 
     @property
     def is_running(self) -> bool:
-        """Whether all listeners answer."""
+        """True if all listeners answer."""
         listeners = self._listeners
         running = bool(listeners) and all(listener.is_running for listener in listeners)
         return running and self.core.is_open

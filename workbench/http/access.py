@@ -28,7 +28,7 @@ from workbench.settings import Settings
 from workbench.tokens import UNIX, same
 
 Headers = Sequence[tuple[bytes, bytes]]  # their names in lower case
-Server = tuple[str, int | None] | None  # the address of this end of the connection
+ServerAddress = tuple[str, int | None] | None  # the address of this end of the connection
 
 _HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^:\[\]/@ ]+?)\.?)(?::[0-9]{1,5})?")
 _OF_BROWSERS = frozenset(
@@ -55,7 +55,7 @@ class RequestHead:
     path: str
     query: str
     headers: Headers
-    server: Server
+    server: ServerAddress
 
     @classmethod
     def of(cls, scope: Any) -> RequestHead:
@@ -90,11 +90,11 @@ class Access:
         self._origins = frozenset(origin.encode() for origin in settings.allow_origins)
         self._token = token
         self.auth = Auth(token, settings.restrict)
-        self._known_hosts: dict[tuple[bytes, Server], str] = {}
+        self._known_hosts: dict[tuple[bytes, ServerAddress], str] = {}
         digest = hmac.new(token.encode(), b"workbench cookie", hashlib.sha256)
         self._cookie_text = digest.hexdigest()
 
-    def passes(self, headers: Headers, server: Server) -> bool:
+    def passes(self, headers: Headers, server: ServerAddress) -> bool:
         """True if an inference request passes the quick check of its headers.
 
         It passes if it names this server, comes from no browser, has the token, and ``functions``
@@ -152,7 +152,7 @@ class Access:
             )
         return host
 
-    def _callers(self, host: bytes, server: Server) -> str:
+    def _callers(self, host: bytes, server: ServerAddress) -> str:
         """The clients that may use this Host header: all, programs, or nobody (not remembered)."""
         known = self._known_hosts.get((host, server), _NOBODY)
         if known:
@@ -164,7 +164,7 @@ class Access:
             self._known_hosts[host, server] = found
         return found
 
-    def _callers_by(self, name: str, server: Server) -> str:
+    def _callers_by(self, name: str, server: ServerAddress) -> str:
         if name and (self._any_host or name in self._names):
             return _ALL
         address = _address(name)
@@ -249,7 +249,7 @@ class Access:
         return b""
 
 
-def _cookie_name(server: Server) -> str:
+def _cookie_name(server: ServerAddress) -> str:
     """The name has the port, since browsers keep cookies by host only."""
     return f"workbench-{server[1]}" if server and server[1] else "workbench"
 

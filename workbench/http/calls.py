@@ -21,7 +21,7 @@ from workbench.nbytes import show_nbytes
 
 T = TypeVar("T")
 
-_LONG = 40
+_SHOWN_CHARS = 40
 
 
 async def _never() -> None:
@@ -96,7 +96,7 @@ def check_known(what: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Raise ``InvalidRequest`` if a name that is *given* is not *known*; *what* they name."""
     for name in given:
         if name not in known:
-            told = f"there is no {what} {name[:_LONG]!r} in this request"
+            told = f"there is no {what} {name[:_SHOWN_CHARS]!r} in this request"
             raise InvalidRequest(f"{told}; available: {', '.join(known)}")
 
 

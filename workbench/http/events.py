@@ -8,12 +8,12 @@ from workbench.events import Entry
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, Route
-from workbench.http.shapes import Json
+from workbench.http.shapes import Schema
 
 _DIGITS = 18  # digits of the highest number that any log reaches
 
 
-def _events(core: ServerCore, call: HttpCall) -> Json:
+def _events(core: ServerCore, call: HttpCall) -> Schema:
     """The events numbered above ``after``; a log keeps only the last ones."""
     call.check_query("after")
     after = call.argument("after") or "0"
@@ -22,7 +22,7 @@ def _events(core: ServerCore, call: HttpCall) -> Json:
     return {"events": [_row(entry) for entry in core.events.since(int(after))]}
 
 
-def _row(entry: Entry) -> Json:
+def _row(entry: Entry) -> Schema:
     row = {"number": entry.number, "at_s": entry.at_s, "kind": entry.event.kind}
     model = getattr(entry.event, "model", None)
     if model is not None:

@@ -43,13 +43,13 @@ Body = bytes | memoryview  # a view if it is large and has binary tensors
 HEADER_LENGTH = b"inference-header-content-length"
 
 # Decoding more JSON than this takes much longer than handing it to a thread.
-_LARGE_NBYTES = 2**18
+_INLINE_NBYTES = 2**18
 _LITTLE_NBYTES = 2**14  # of a body that is read in some 20 µs
 _DEFLATED_NBYTES = 2**14  # a reply that takes as long to compress
 _LONG_TO_READ = re.compile(rb"BYTES|BOOL|\\")  # all of its elements are read or written one by one
 _MAX_HISTORIES = 4096
 _LONG_NAME = 1024
-_SMALL_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into one packet anyway
+_PACKET_NBYTES = 1024  # a reply that is smaller is not compressed: it fits into one packet anyway
 
 _PATTERN = PathPattern.of(f"{v2.MODEL}/infer", v2.PARAMETERS)
 
@@ -176,10 +176,10 @@ class DataPlane(Lane):
 
     def call(self, head: InferHead, body: Body) -> InferCall | None:
         """The inference, if it may be answered at once."""
-        most_nbytes = _DEFLATED_NBYTES if head.accepted else _LARGE_NBYTES
+        most_nbytes = _DEFLATED_NBYTES if head.accepted else _INLINE_NBYTES
         if head.takes_long or head.history.reply_nbytes > most_nbytes:
             return None
-        is_small = len(body) <= _LARGE_NBYTES and self._write_region is None
+        is_small = len(body) <= _INLINE_NBYTES and self._write_region is None
         if is_small or self._may_be_brief(head, body):
             return InferCall(self, head, body)
         return None
@@ -187,11 +187,11 @@ class DataPlane(Lane):
     def _may_be_brief(self, head: InferHead, body: Body) -> bool:
         """True if a body that is large, or may name regions, can be read in much less than 1 ms."""
         json_nbytes = len(body) if head.header_nbytes is None else head.header_nbytes
-        if json_nbytes > _LARGE_NBYTES:
+        if json_nbytes > _INLINE_NBYTES:
             return False
         text = bytes(body[:json_nbytes])
         shares = self._write_region is not None and b"shared_memory" in text
-        return (len(body) <= _LARGE_NBYTES and not shares) or not _LONG_TO_READ.search(text)
+        return (len(body) <= _INLINE_NBYTES and not shares) or not _LONG_TO_READ.search(text)
 
     async def answer(
         self, head: InferHead, body: Body, gone: Callable[[], Awaitable[object]] | None = None
@@ -256,7 +256,7 @@ class DataPlane(Lane):
             return self.reply(response, form, head)
 
         # a raw request can be read only by the model's file, which takes long
-        quick = len(body) <= _LARGE_NBYTES and not head.coding and head.header_nbytes != 0
+        quick = len(body) <= _INLINE_NBYTES and not head.coding and head.header_nbytes != 0
         nbytes = len(body)
         return self.core.requests.begin(
             name, version, read, receiver, write=write, nbytes=nbytes, quick=quick
@@ -283,7 +283,7 @@ class DataPlane(Lane):
         if head.header_nbytes == 0:
             return codec.decode_raw(target.name, target.version, body, describe())
         rules = self.rules
-        if len(body) > _LARGE_NBYTES:
+        if len(body) > _INLINE_NBYTES:
             rules = replace(rules, describe=describe)
         request, form = codec.decode_request(
             target.name, target.version, body, head.header_nbytes, rules
@@ -305,7 +305,7 @@ class DataPlane(Lane):
             head.history.reply_nbytes = json_nbytes
             return reply
         nbytes = head.history.reply_nbytes = sum(map(len, reply.parts))
-        return _compressed(reply, head.accepted) if nbytes >= _SMALL_NBYTES else reply
+        return _compressed(reply, head.accepted) if nbytes >= _PACKET_NBYTES else reply
 
     def failed(self, error: Exception, head: InferHead) -> Reply:
         """The reply to a request that ended with *error*."""
@@ -319,7 +319,7 @@ class DataPlane(Lane):
             return
         request.into = {}
         for name, span in spans.items():
-            if span.nbytes >= _LARGE_NBYTES and name not in request.classes:
+            if span.nbytes >= _INLINE_NBYTES and name not in request.classes:
                 view = self._regions.writable(span.region, span.offset, span.nbytes)
                 if view is not None:
                     request.into[name] = view

@@ -10,10 +10,10 @@ from workbench.core import ServerCore
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, Route
-from workbench.http.shapes import Json
+from workbench.http.shapes import Schema
 
 
-def _ready(core: ServerCore, call: HttpCall) -> Json:
+def _ready(core: ServerCore, call: HttpCall) -> Schema:
     core.status.check_ready(call.name, call.version)
     return {"name": call.name, "ready": True}
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from workbench.errors import VersionNotFound
 from workbench.model import HIGHEST_VERSION
 
-_SHOWN = 100  # characters of a number that is shown in a message
+_SHOWN_CHARS = 100  # characters of a number that is shown in a message
 
 
 class Target(NamedTuple):
@@ -29,7 +29,7 @@ def read_version(name: str, text: str) -> int:
         )
     if len(text) > len(str(HIGHEST_VERSION)) or int(text) > HIGHEST_VERSION:
         raise VersionNotFound(
-            f"model {name!r} has no version {shown[:_SHOWN]!r}: "
+            f"model {name!r} has no version {shown[:_SHOWN_CHARS]!r}: "
             f"the highest that can be is {HIGHEST_VERSION}"
         )
     return int(text)

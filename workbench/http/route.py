@@ -15,7 +15,7 @@ from urllib.parse import unquote_to_bytes
 from workbench.errors import WorkbenchError
 from workbench.http.calls import HttpCall
 from workbench.http.reply import Reply
-from workbench.http.shapes import Json
+from workbench.http.shapes import Schema
 
 Handler = Callable[[Any, HttpCall], Any]
 """From the group's service and the call to a reply, or to what it has as JSON; None: nothing."""
@@ -41,7 +41,7 @@ class PathParameter:
     pattern: bytes
     noun: str
     error: type[WorkbenchError]
-    schema: Json | None = None
+    schema: Schema | None = None
     example: object = None
     literal: bool = False
     check: Callable[[Mapping[str, str]], object] | None = None
@@ -108,7 +108,7 @@ class Group:
     service: Callable[[Any], Any] = lambda plane: plane.core
     restrict: str = ""
     parameters: Mapping[str, PathParameter] = field(default_factory=dict)
-    schemas: Json = field(default_factory=dict)
+    schemas: Schema = field(default_factory=dict)
     unmatched: str = "there is nothing at this path"
 
     def restriction(self, route: Route) -> str:

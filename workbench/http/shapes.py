@@ -4,44 +4,44 @@ from __future__ import annotations
 
 from typing import Any
 
-Json = dict[str, Any]
+Schema = dict[str, Any]
 
 
-def ref(name: str) -> Json:
+def ref(name: str) -> Schema:
     """The schema of that *name*."""
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def obj(required: Json, optional: Json | None = None, *, closed: bool = False) -> Json:
+def obj(required: Schema, optional: Schema | None = None, *, closed: bool = False) -> Schema:
     """An object of these members; a *closed* one has no others."""
-    schema: Json = {"type": "object", "properties": {**required, **(optional or {})}}
+    schema: Schema = {"type": "object", "properties": {**required, **(optional or {})}}
     if required:
         schema["required"] = [*required]
     return {**schema, "additionalProperties": False} if closed else schema
 
 
-def listed(items: Json) -> Json:
+def listed(items: Schema) -> Schema:
     """An array of *items*."""
     return {"type": "array", "items": items}
 
 
-def one_of(*values: object) -> Json:
+def one_of(*values: object) -> Schema:
     """One of *values*, which are of one type."""
     kind = "boolean" if isinstance(values[0], bool) else "string"
     return {"type": kind, "enum": [*values]}
 
 
-def maybe(schema: Json) -> Json:
+def maybe(schema: Schema) -> Schema:
     """*schema*, which has a type, or null, which means the same as a missing value."""
     return {**schema, "nullable": True}
 
 
-ANY_OBJECT: Json = {"type": "object"}
-TEXT: Json = {"type": "string"}
-FLAG: Json = {"type": "boolean"}
-WHOLE: Json = {"type": "integer"}
-COUNT: Json = {"type": "integer", "format": "int64", "minimum": 0}
-DIM: Json = {"type": "integer", "format": "int64", "minimum": -1}
+ANY_OBJECT: Schema = {"type": "object"}
+TEXT: Schema = {"type": "string"}
+FLAG: Schema = {"type": "boolean"}
+WHOLE: Schema = {"type": "integer"}
+COUNT: Schema = {"type": "integer", "format": "int64", "minimum": 0}
+DIM: Schema = {"type": "integer", "format": "int64", "minimum": -1}
 
 JSON = "application/json"
 OCTETS = "application/octet-stream"

@@ -7,13 +7,13 @@ from typing import Any
 
 from workbench.annex import annexes
 from workbench.errors import ServerNotRunning, WorkbenchError
-from workbench.http.access import Access, Headers, Server
+from workbench.http.access import Access, Headers, ServerAddress
 from workbench.http.infer import DataPlane
 from workbench.http.inline import answer_all_now, answer_now
 from workbench.http.lane import Head, Lane
 from workbench.http.reply import Reply, with_request_id
 
-Asked = tuple[Head, bytes | memoryview, float]
+ReceivedRequest = tuple[Head, bytes | memoryview, float]
 """A request: its head, its body, and when it began to come, by ``time.perf_counter``."""
 
 _URL_NBYTES = 2**14
@@ -30,7 +30,7 @@ class ShortCut:
         self._ends = {end: lane for lane in self._lanes.values() for end in lane.ends}
         self.limit_nbytes = plane.core.settings.max_request
 
-    def read_head(self, url: bytes, headers: Headers, server: Server = None) -> Head | None:
+    def read_head(self, url: bytes, headers: Headers, server: ServerAddress = None) -> Head | None:
         """The head of a POST, if its body is worth collecting for ``answer``; else ``None``.
 
         *server* is the address of this end of the connection. A request that is not allowed is
@@ -70,7 +70,7 @@ class ShortCut:
         reply = None if call is None else answer_now(self._core, head.target, call)
         return with_request_id(reply, head.request_id) if reply and head.request_id else reply
 
-    def answer_all(self, asked: Sequence[Asked]) -> list[Reply | None]:
+    def answer_all(self, asked: Sequence[ReceivedRequest]) -> list[Reply | None]:
         """As ``answer`` for each of *asked*, in their order."""
         replies: list[Reply | None] = [None] * len(asked)
         together: dict[object, tuple[list[int], list[Any]]] = {}

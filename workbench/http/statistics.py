@@ -8,10 +8,10 @@ from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.metrics import metrics
 from workbench.http.route import Group, Route
-from workbench.http.shapes import Json
+from workbench.http.shapes import Schema
 
 
-def _statistics(core: ServerCore, call: HttpCall) -> Json:
+def _statistics(core: ServerCore, call: HttpCall) -> Schema:
     """Of the model that the path names, or of all."""
     name = call.parameters.get("model_name", "")
     return {"model_stats": statistics(core, name, call.version)}

@@ -51,7 +51,7 @@ class Usage:
 
     def add(self, use: int) -> None:
         frequency = self.then * DECAY ** (use - self.last_use) + 1.0
-        # without min(), whose call takes 0.1 µs of each lease
+        # without min(), whose call would slow each lease
         self.then = frequency if frequency < _MOST_USES else _MOST_USES  # noqa: FURB136
         self.last_use = use
 

@@ -113,7 +113,7 @@ def _number(text: str) -> int:
 
 
 def _given(verb: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """What *arguments* give, by name, without what they leave out."""
+    """The values in *arguments*, by name; without the options that they leave out."""
     marks = "%" if verb == "infer" else ""  # a cell magic has two
     parser = _ArgumentParser(
         prog=f"{marks}workbench {verb}",
@@ -387,7 +387,7 @@ def complete(verbs: Verbs, line: str, symbol: str) -> list[str]:
 
 
 def _unknown(verb: str) -> str:
-    """What is wrong with a *verb* that there is not."""
+    """The message for an unknown *verb*."""
     from workbench.commands.cli import main  # click takes its time
 
     if verb in main.commands:

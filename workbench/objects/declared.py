@@ -20,8 +20,8 @@ from workbench.model import (
 from workbench.nbytes import parse_nbytes
 from workbench.objects.calling import Loop, called_with, is_async, place_of, streams_of
 from workbench.objects.hints import (
+    Dimension,
     Hint,
-    Size,
     datatype_named,
     input_hints,
     output_hints,
@@ -31,7 +31,7 @@ from workbench.objects.hints import (
 from workbench.seconds import parse_seconds
 from workbench.tensor import DATATYPES
 
-Declared = Mapping[str, tuple[object, Sequence[Size]]] | Mapping[str, Hint]
+Declared = Mapping[str, tuple[object, Sequence[Dimension]]] | Mapping[str, Hint]
 
 
 def checked_name(name: str) -> str:

@@ -141,7 +141,7 @@ def _fitted_dtype(estimator: Any) -> Any:
 
 
 def _chooses_dtype(step: Any) -> bool:
-    """Whether the numbers that *step* gives may be of another datatype than those it got."""
+    """True if the numbers that *step* gives may be of another datatype than its inputs."""
     is_known = type(step).__module__.startswith("sklearn.")
     return not is_known or hasattr(step, "dtype") or hasattr(step, "func")
 

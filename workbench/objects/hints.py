@@ -30,7 +30,7 @@ from workbench.model import TAKEN
 from workbench.removed import no_more
 from workbench.tensor import DATATYPES, Array, datatype_of
 
-Size = int | str | None
+Dimension = int | str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class _Datatype(type):
 
     datatype: str
 
-    def __getitem__(cls, sizes: Size | tuple[Size, ...]) -> Hint:
+    def __getitem__(cls, sizes: Dimension | tuple[Dimension, ...]) -> Hint:
         shape = sizes if isinstance(sizes, tuple) else (sizes,)
         return Hint(cls.datatype, tuple(size_of(size) for size in shape))
 
@@ -91,7 +91,7 @@ BFloat16 = _datatype("BFloat16", "BF16")
 Text = _datatype("Text", "BYTES")
 
 
-def size_of(size: Size) -> int:
+def size_of(size: Dimension) -> int:
     """A size of a shape: a number from 1; -1, ``None`` or a name for any. Raises ``UsageError``."""
     if size is None or size == -1 or (isinstance(size, str) and size.isidentifier()):
         return -1

@@ -37,7 +37,7 @@ class Rows:
     alike: Callable[[Mapping[str, Array]], Hashable] | None = None
 
 
-class Column(NamedTuple):
+class InputColumn(NamedTuple):
     """A column as an input: its datatype, whether values may be missing, and what makes it again.
 
     *rebuild* takes the values as an array of one dimension. What *alike* tells of them, if it is
@@ -152,7 +152,7 @@ def _is_plain(dtype: Any) -> bool:
 
 
 def is_exact(values: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether FP64 holds all *values*, which are of *dtype*."""
+    """True if FP64 holds all *values*, which are of *dtype*."""
     if dtype.kind not in "iu" or values is None or not len(values):
         return True
     whole = np.asarray(values, dtype.name.lower())
@@ -243,44 +243,44 @@ def _object_rows(array: Array, columns: Sequence[str]) -> Rows:
     return Rows(_hints(made), thing, given=table, alike=_alike(made))
 
 
-def _hints(columns: Mapping[str, Column]) -> dict[str, Hint]:
+def _hints(columns: Mapping[str, InputColumn]) -> dict[str, Hint]:
     return {
         name: Hint(each.datatype, (-1, 1), missing=each.missing) for name, each in columns.items()
     }
 
 
-def _alike(columns: Mapping[str, Column]) -> Callable[[Mapping[str, Array]], Hashable] | None:
+def _alike(columns: Mapping[str, InputColumn]) -> Callable[[Mapping[str, Array]], Hashable] | None:
     tell = {name: each.alike for name, each in columns.items() if each.alike is not None}
     if not tell:
         return None
     return lambda arrays: tuple([of(arrays[name].reshape(-1)) for name, of in tell.items()])
 
 
-def column_of(name: str, series: Any) -> Column:
+def column_of(name: str, series: Any) -> InputColumn:
     """How the column *series* of an example is an input. Raises ``UsageError``."""
     dtype = series.dtype
     if hasattr(dtype, "categories"):
         return _of_categories(name, dtype)
     if dtype.kind == "M":
-        return Column("BYTES", True, lambda values: dates(values, dtype))
+        return InputColumn("BYTES", True, lambda values: dates(values, dtype))
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
         return _of_numbers(name, series)
     if dtype.kind in "biuf":  # pandas' own numbers, which may be missing
         if not is_exact(known := series.dropna(), dtype):
             return _of_large(name, known, len(known) < len(series))
         kind = None if dtype.kind == "f" else _is_whole
-        return Column("FP64", False, lambda values: _nullable(values, dtype), kind)
+        return InputColumn("FP64", False, lambda values: _nullable(values, dtype), kind)
     return _of_objects(name, series)
 
 
-def _of_numbers(name: str, series: Any) -> Column:
+def _of_numbers(name: str, series: Any) -> InputColumn:
     dtype = series.dtype
     if dtype.kind == "b":
-        return Column("BOOL", False, lambda values: values)
+        return InputColumn("BOOL", False, lambda values: values)
     if dtype.kind in "iu" and not is_exact(series, dtype):
-        return Column("INT64" if dtype.kind == "i" else "UINT64", False, lambda values: values)
+        return InputColumn("INT64" if dtype.kind == "i" else "UINT64", False, lambda values: values)
     if dtype.kind in "iuf":
-        return Column(
+        return InputColumn(
             "FP64",
             False,
             lambda values: narrow(values, dtype),
@@ -292,7 +292,7 @@ def _of_numbers(name: str, series: Any) -> Column:
     )
 
 
-def _of_large(name: str, known: Any, has_missing: bool) -> Column:
+def _of_large(name: str, known: Any, has_missing: bool) -> InputColumn:
     """Whole numbers of pandas' own, too large for FP64, which says what is missing by NaN."""
     dtype = known.dtype
     if has_missing:
@@ -303,7 +303,7 @@ def _of_large(name: str, known: Any, has_missing: bool) -> Column:
     import pandas as pd
 
     datatype = "INT64" if dtype.kind == "i" else "UINT64"
-    return Column(datatype, False, lambda values: pd.array(values, dtype=dtype))
+    return InputColumn(datatype, False, lambda values: pd.array(values, dtype=dtype))
 
 
 def narrow(values: Array, dtype: np.dtype[Any]) -> Array:
@@ -340,13 +340,13 @@ def dates(values: Array, dtype: Any) -> Any:
     return pd.to_datetime(texts, format="ISO8601", utc=zone is not None).astype(dtype)
 
 
-def _of_categories(name: str, dtype: Any) -> Column:
+def _of_categories(name: str, dtype: Any) -> InputColumn:
     inner = column_of(name, dtype.categories.to_series())
 
     def rebuild(values: Array) -> Any:
         return categories(np.asarray(inner.rebuild(values)), dtype)
 
-    return Column(inner.datatype, inner.datatype == "BYTES", rebuild, inner.alike)
+    return InputColumn(inner.datatype, inner.datatype == "BYTES", rebuild, inner.alike)
 
 
 def categories(values: Any, dtype: Any) -> Any:
@@ -370,7 +370,7 @@ _MADE_OF_TEXT: dict[type, Callable[[str], Any]] = {
 }
 
 
-def _of_objects(name: str, series: Any) -> Column:
+def _of_objects(name: str, series: Any) -> InputColumn:
     """A column of texts, or of objects of one class that texts or numbers tell."""
     import pandas as pd
 
@@ -386,7 +386,7 @@ def _of_objects(name: str, series: Any) -> Column:
             objects[:] = [_made(make, each, marker) for each in values.tolist()]
             return pd.Series(objects, dtype=dtype)
 
-        return Column("BYTES", True, rebuild)
+        return InputColumn("BYTES", True, rebuild)
     if kinds <= {int, float, bool, np.float64, np.int64, np.bool_}:
         is_bool, whole = kinds <= {bool, np.bool_}, np.dtype(np.int64)
 
@@ -398,7 +398,7 @@ def _of_objects(name: str, series: Any) -> Column:
             objects[absent] = marker
             return pd.Series(objects, dtype=dtype)
 
-        return Column("FP64", False, numbers, lambda values: narrow(values, whole).dtype)
+        return InputColumn("FP64", False, numbers, lambda values: narrow(values, whole).dtype)
     shown = ", ".join(sorted(kind.__name__ for kind in kinds))
     raise UsageError(
         f"column {name!r} of the example has values of {shown}: make it of one kind; if the model "

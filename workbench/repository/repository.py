@@ -25,7 +25,7 @@ from workbench.spelling import available
 
 NO_PARTS: Mapping[str, Path] = MappingProxyType({})
 
-_MANY = 1000
+_READ_CONFIGS = 1000
 
 
 class ModelRepository:
@@ -76,7 +76,7 @@ class ModelRepository:
         for name in names:
             try:
                 special = name in self._functions or name in self._overrides
-                if special or len(names) <= _MANY:
+                if special or len(names) <= _READ_CONFIGS:
                     yield name, self.find(name).versions
                 elif folder := self._holder(name):  # otherwise it was removed just now
                     yield name, folder.versions(name)

@@ -34,7 +34,7 @@ class Phase(Enum):
 
 
 ABSENT, ADMITTED, LOADING, ABORTING, READY, DRAINING, CLOSING = Phase
-# to find one by its class takes 75 ns in Python 3.11, and a load needs forty
+# to find one by its class takes longer in Python 3.11
 
 STEPS: Mapping[Phase, frozenset[Phase]] = MappingProxyType(
     {

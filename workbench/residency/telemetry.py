@@ -31,7 +31,7 @@ from workbench.residency.effects import Effect, Load, Tell, TellFailed
 from workbench.residency.snapshot import NOTHING, Absence, AbsenceKind, LoadStatistics
 
 _WINDOW = 12  # the number of loads that are looked at;
-_MANY = 9  # thrashing begins if so many of them load again
+_THRASHING_LOADS = 9  # thrashing begins if so many of them load again
 _SOON_S = 60.0  # a model evicted less than this before,
 _CALM = 6  # and ends if only so many do
 _ABSENCES: Mapping[Any, AbsenceKind] = {
@@ -72,7 +72,7 @@ class ThrashWatch:
         if self._told:
             self._told = back > _CALM
             return None
-        if back < _MANY:
+        if back < _THRASHING_LOADS:
             return None
         self._told = True
         sizes = {model: nbytes for model, nbytes, _ in self._loads}

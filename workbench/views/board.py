@@ -72,10 +72,7 @@ LIVE_STYLE = """<style>.wbd-head .live-models, .wbd-models .live-head {display:n
 
 
 def live(head: str, models: str) -> str:
-    """Both parts that change with requests, for one message; each is shown in a place of its own.
-
-    A message costs 0.35 ms, however small it is.
-    """
+    """Both parts that change with requests, as one message; each is shown in its own place."""
     return f'<div class="live-head">{head}</div><div class="live-models">{models}</div>'
 
 
@@ -335,7 +332,7 @@ def _bar(nbytes: int, budget_nbytes: int) -> str:
     )
 
 
-@lru_cache(_CELLS)  # it changes each ten seconds; 20 of 5 minutes cost 0.3 ms
+@lru_cache(_CELLS)  # it changes each ten seconds
 def sparkline(recent: tuple[int, ...]) -> str:
     """Bars, one a number, as a small SVG; nothing where all are 0."""
     most = max(recent, default=0)

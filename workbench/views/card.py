@@ -23,7 +23,7 @@ from workbench.views.text import aligned
 from workbench.views.times import show_seconds
 
 _PRE = "white-space:pre-wrap;overflow-wrap:anywhere;font-size:12px;margin:2px 0 8px"
-_LONG = 100  # characters of an example that is shown whole
+_SHOWN_CHARS = 100  # characters of an example that is shown whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def _example(card: CardValues) -> str:
     if card.request is None:
         return ""
     code = f"wb[{card.status.id.name!r}]({inputs_code(card.request)})"
-    return code if len(code) <= _LONG else f"{code[: _LONG - 4]}...)"
+    return code if len(code) <= _SHOWN_CHARS else f"{code[: _SHOWN_CHARS - 4]}...)"
 
 
 def _version(card: CardValues) -> str:

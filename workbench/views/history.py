@@ -230,10 +230,7 @@ class History:
 
 
 def _keep(sample: DeviceSample, kept: deque[DeviceSample], budget_nbytes: int) -> bool:
-    """Add *sample* to those *kept*, if a chart with it looks other than one of them.
-
-    A chart and its message cost 0.75 ms.
-    """
+    """Add *sample* to those *kept*, if a chart with it looks other than one of them."""
     if kept:
         last = kept[-1]
         if last.held == sample.held:  # most are like the one before

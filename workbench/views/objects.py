@@ -38,7 +38,7 @@ class Status(Snapshot):
         return status_html(self)
 
 
-Describe = Callable[[ModelId], Signature | None]
+SignatureOf = Callable[[ModelId], Signature | None]
 """Looks up what a model takes and gives; ``None`` if its files do not say."""
 
 
@@ -46,10 +46,10 @@ Describe = Callable[[ModelId], Signature | None]
 class Model(ModelStatus):
     """The state of one model at one moment."""
 
-    describe: Describe | None = field(default=None, compare=False)
+    describe: SignatureOf | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, status: ModelStatus, describe: Describe | None = None) -> Self:
+    def of(cls, status: ModelStatus, describe: SignatureOf | None = None) -> Self:
         """The same values, to be shown in a notebook; *describe* finds its inputs and outputs."""
         values = {field.name: getattr(status, field.name) for field in fields(ModelStatus)}
         return cls(**values, describe=describe)

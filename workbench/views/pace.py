@@ -18,10 +18,8 @@ _SLOW_S = 1.0  # between two draws, at most, while requests come
 class Pace:
     """When to draw: at once after an event, soon after requests, else every ``IDLE_S``.
 
-    For requests a dear draw is repeated later, so that they feel it less. An update of 2.7 ms each
-    second made the p99 of one client 1.3 to 1.5 times as long; in a kernel between requests one
-    takes 1.2 ms, and the thread that sends its message another 0.3 (``benchmarks/dashboard.py
-    --live`` measures it).
+    While requests come, a draw that took long is repeated later, so that they feel it less:
+    ``benchmarks/dashboard.py --live`` measures how much.
     """
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tritonclient.utils import shared_memory as shm
 
-from workbench.annexes.shared_memory.regions import Region, Regions
+from workbench.annexes.shared_memory.regions import Region, SharedRegions
 from workbench.errors import InvalidRequest, NotSupported, RegionNotFound
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system shared memory is Linux's")
@@ -31,8 +31,8 @@ def new_key() -> str:
 
 
 @pytest.fixture
-def regions() -> Iterator[Regions]:
-    regions = Regions()
+def regions() -> Iterator[SharedRegions]:
+    regions = SharedRegions()
     yield regions
     regions.close()
 
@@ -59,7 +59,7 @@ def opened(path: Path) -> int:
     return sum(link.resolve() == path for link in Path("/proc/self/fd").iterdir())
 
 
-def rows(regions: Regions, name: str | None = None) -> list[dict[str, Any]]:
+def rows(regions: SharedRegions, name: str | None = None) -> list[dict[str, Any]]:
     return [region.row for region in regions.status(name)]
 
 
@@ -74,7 +74,7 @@ def refusal(call: Callable[..., object], *arguments: Any) -> str:
 
 
 @pytest.mark.parametrize("offset", [0, 1, 48, PAGE, PAGE + 1, 2 * PAGE])
-def test_an_offset_in_the_object(region_of: Make, regions: Regions, offset: int) -> None:
+def test_an_offset_in_the_object(region_of: Make, regions: SharedRegions, offset: int) -> None:
     """A region begins at any byte of its object, also where no page begins."""
     handle = region_of(offset + 16)
     regions.register("part", key_of(handle), offset, 16)
@@ -85,7 +85,7 @@ def test_an_offset_in_the_object(region_of: Make, regions: Regions, offset: int)
     assert bytes(regions.read("part", 16, 0)) == b""
 
 
-def test_views_are_the_memory_itself(region_of: Make, regions: Regions) -> None:
+def test_views_are_the_memory_itself(region_of: Make, regions: SharedRegions) -> None:
     """What the client changes shows in a view taken before: nothing is copied."""
     handle = region_of(8)
     regions.register("x", key_of(handle), 0, 8)
@@ -100,7 +100,7 @@ def test_views_are_the_memory_itself(region_of: Make, regions: Regions) -> None:
 
 
 def test_nothing_is_written_directly_beside_another_region(
-    regions: Regions, region_of: Make
+    regions: SharedRegions, region_of: Make
 ) -> None:
     """No view to write into is given while another region lies in the same object."""
     one, other = region_of(), region_of()
@@ -115,7 +115,7 @@ def test_nothing_is_written_directly_beside_another_region(
 
 
 def test_what_lies_there_already_is_not_copied(
-    region_of: Make, regions: Regions, monkeypatch: pytest.MonkeyPatch
+    region_of: Make, regions: SharedRegions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Writing a view's own bytes where they lie copies nothing; elsewhere they are moved."""
     handle = region_of(64)
@@ -145,7 +145,9 @@ def test_what_lies_there_already_is_not_copied(
         (2**63 - 1, 2**63 - 1, "go beyond its end"),
     ],
 )
-def test_bounds(region_of: Make, regions: Regions, offset: Any, nbytes: Any, message: str) -> None:
+def test_bounds(
+    region_of: Make, regions: SharedRegions, offset: Any, nbytes: Any, message: str
+) -> None:
     """Bytes that are not all within the region are refused with the numbers, however large."""
     handle = region_of(32)
     regions.register("x", key_of(handle), 8, 16)
@@ -156,7 +158,7 @@ def test_bounds(region_of: Make, regions: Regions, offset: Any, nbytes: Any, mes
         assert contents(handle, 32) == [0] * 32
 
 
-def test_unknown_names(regions: Regions) -> None:
+def test_unknown_names(regions: SharedRegions) -> None:
     """A name that nothing is registered under is its own error, for reading and for writing."""
     for call in (regions.read, regions.writable):
         with pytest.raises(RegionNotFound, match="find shared memory region 'x': register it"):
@@ -168,7 +170,7 @@ def test_unknown_names(regions: Regions) -> None:
 # ── an object that changes ──────────────────────────────────────────────────
 
 
-def test_an_object_that_is_cut_short(region_of: Make, regions: Regions) -> None:
+def test_an_object_that_is_cut_short(region_of: Make, regions: SharedRegions) -> None:
     """A client that takes its pages away gets an error, and the process no signal."""
     handle = region_of(4 * PAGE)
     regions.register("x", key_of(handle), PAGE, 2 * PAGE)
@@ -182,7 +184,7 @@ def test_an_object_that_is_cut_short(region_of: Make, regions: Regions) -> None:
     os.truncate(path_of(handle), 4 * PAGE)  # as its client still has it mapped
 
 
-def test_all_pages_are_there(region_of: Make, regions: Regions) -> None:
+def test_all_pages_are_there(region_of: Make, regions: SharedRegions) -> None:
     """Registering gives an object that was never written its pages, and leaves what is written."""
     handle = region_of(64 * PAGE)
     shm.set_shared_memory_region(handle, [np.full(3, 9, np.uint8)], PAGE - 1)
@@ -194,7 +196,7 @@ def test_all_pages_are_there(region_of: Make, regions: Regions) -> None:
 
 
 def test_no_room_for_its_pages(
-    region_of: Make, regions: Regions, monkeypatch: pytest.MonkeyPatch
+    region_of: Make, regions: SharedRegions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An object larger than the room for it is refused when it is registered, not when used."""
 
@@ -211,7 +213,7 @@ def test_no_room_for_its_pages(
 # ── registering ─────────────────────────────────────────────────────────────
 
 
-def test_status(region_of: Make, regions: Regions) -> None:
+def test_status(region_of: Make, regions: SharedRegions) -> None:
     """What is registered is told by name, one or all, in the order of the names."""
     key = key_of(region_of(64))
     regions.register("b", key, 16, 32)
@@ -224,7 +226,7 @@ def test_status(region_of: Make, regions: Regions) -> None:
         regions.status("c")
 
 
-def test_a_name_is_registered_once(region_of: Make, regions: Regions) -> None:
+def test_a_name_is_registered_once(region_of: Make, regions: SharedRegions) -> None:
     """A name that is taken is refused until it is free again."""
     key = key_of(region_of())
     regions.register("x", key, 0, 64)
@@ -236,7 +238,7 @@ def test_a_name_is_registered_once(region_of: Make, regions: Regions) -> None:
     assert [row["byte_size"] for row in rows(regions)] == [32]
 
 
-def test_the_object_stays_the_clients(region_of: Make, regions: Regions) -> None:
+def test_the_object_stays_the_clients(region_of: Make, regions: SharedRegions) -> None:
     """Unregistering unmaps the object and closes it, and does not remove it."""
     handle = region_of()
     before = mappings(handle), opened(path_of(handle))
@@ -247,7 +249,7 @@ def test_the_object_stays_the_clients(region_of: Make, regions: Regions) -> None
     assert (path_of(handle)).exists()
 
 
-def test_a_region_in_use_is_unregistered(region_of: Make, regions: Regions) -> None:
+def test_a_region_in_use_is_unregistered(region_of: Make, regions: SharedRegions) -> None:
     """A request that holds a view goes on; the last view unmaps the memory."""
     handle = region_of()
     mapped = mappings(handle)
@@ -265,7 +267,7 @@ def test_a_region_in_use_is_unregistered(region_of: Make, regions: Regions) -> N
     assert mappings(handle) == mapped
 
 
-def test_a_client_that_is_gone(regions: Regions) -> None:
+def test_a_client_that_is_gone(regions: SharedRegions) -> None:
     """An object that its client destroyed serves on until it is unregistered; its key does not."""
     key = new_key()
     handle = shm.create_shared_memory_region("x", key, 8, create_only=True)
@@ -281,7 +283,7 @@ def test_a_client_that_is_gone(regions: Regions) -> None:
     ["", "/", "//", "x/y", "/a/b", "/a/", ".", "/.", "..", "//..", "../a", "/../etc/passwd",
      "/a\0b", "/\ud800", "x" * 256, None, 7, {}],
 )  # fmt: skip
-def test_keys_that_are_none(regions: Regions, key: object) -> None:
+def test_keys_that_are_none(regions: SharedRegions, key: object) -> None:
     """A key is one name: no path leads out of where the objects are."""
     message = refusal(regions.register, "x", key, 0, 8)
     assert "is not the key of a shared memory object" in message
@@ -289,7 +291,7 @@ def test_keys_that_are_none(regions: Regions, key: object) -> None:
 
 
 @pytest.mark.parametrize("slashes", ["", "/", "//"])
-def test_slashes_before_a_key(region_of: Make, regions: Regions, slashes: str) -> None:
+def test_slashes_before_a_key(region_of: Make, regions: SharedRegions, slashes: str) -> None:
     """As for shm_open, a key may have any number of slashes before its name; status tells it so."""
     handle = region_of(16)
     shm.set_shared_memory_region(handle, [np.arange(4, dtype=np.int32)])
@@ -300,14 +302,14 @@ def test_slashes_before_a_key(region_of: Make, regions: Regions, slashes: str) -
 
 
 @pytest.mark.parametrize("key", ["/...", "/..a", "/.a", "/a b", "/größe", "/a\n", "/" + "é" * 127])
-def test_odd_keys(regions: Regions, key: str) -> None:
+def test_odd_keys(regions: SharedRegions, key: str) -> None:
     """A name that only looks odd is one, and no more than missing."""
     message = refusal(regions.register, "x", key, 0, 8)
     reason = os.strerror(errno.ENOENT)
     assert message == f"the shared memory object {key!r} cannot be used: {reason}"
 
 
-def test_keys_that_are_something_else(regions: Regions) -> None:
+def test_keys_that_are_something_else(regions: SharedRegions) -> None:
     """Links, folders and pipes that lie where the objects do are not opened as objects."""
     link, folder, pipe = (FOLDER / new_key()[1:] for _ in range(3))
     link.symlink_to("/etc/passwd")
@@ -341,7 +343,9 @@ def test_keys_that_are_something_else(regions: Regions) -> None:
         ([0], 8, "'offset' is a whole number from 0, not an array"),
     ],
 )
-def test_sizes(region_of: Make, regions: Regions, offset: Any, nbytes: Any, message: str) -> None:
+def test_sizes(
+    region_of: Make, regions: SharedRegions, offset: Any, nbytes: Any, message: str
+) -> None:
     """A region that is not all within its object, or whose numbers are none, is not registered."""
     handle = region_of(64)
     before = mappings(handle), opened(path_of(handle))
@@ -350,27 +354,29 @@ def test_sizes(region_of: Make, regions: Regions, offset: Any, nbytes: Any, mess
     assert regions.status(None) == []
 
 
-def test_no_name(region_of: Make, regions: Regions) -> None:
+def test_no_name(region_of: Make, regions: SharedRegions) -> None:
     """A name that is empty means all regions, and can be that of none."""
     assert "has a name" in refusal(regions.register, "", key_of(region_of()), 0, 8)
 
 
 @pytest.mark.parametrize("name", ["a/b", "größe", " ", "line\nbreak", "x" * 1000])
-def test_odd_names(region_of: Make, regions: Regions, name: str) -> None:
+def test_odd_names(region_of: Make, regions: SharedRegions, name: str) -> None:
     """Any other text is a name."""
     regions.register(name, key_of(region_of()), 0, 8)
     assert bytes(regions.read(name, 0, 2)) == b"\0\0"
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
-def test_other_systems(regions: Regions, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
+def test_other_systems(
+    regions: SharedRegions, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
     """Where there is no /dev/shm, one line says so."""
     monkeypatch.setattr(sys, "platform", platform)
     with pytest.raises(NotSupported, match=r"on Linux only: send binary data instead$"):
         regions.register("x", "/x", 0, 8)
 
 
-def test_a_name_that_many_want(region_of: Make, regions: Regions) -> None:
+def test_a_name_that_many_want(region_of: Make, regions: SharedRegions) -> None:
     """Of threads that register one name at once, one succeeds, and nothing stays mapped."""
     handle = region_of()
     mapped = mappings(handle)
@@ -397,7 +403,7 @@ def test_a_name_that_many_want(region_of: Make, regions: Regions) -> None:
     assert mappings(handle) == mapped + 1
 
 
-def test_use_while_others_unregister(region_of: Make, regions: Regions) -> None:
+def test_use_while_others_unregister(region_of: Make, regions: SharedRegions) -> None:
     """Whoever reads while the region comes and goes gets its bytes or that it is not there."""
     handle = region_of(PAGE)
     shm.set_shared_memory_region(handle, [np.full(PAGE, 5, np.uint8)])

@@ -25,7 +25,7 @@ _TIMEOUT_S = 30.0
 _LEAST_ANSWERS = 20  # of a load; it lasts up to 8 times as long if they take their time
 _LONGER = 8
 _CLOSE = 0.1  # how far the rate of a third may differ from their mean, as a share of it
-_SHOWN = 300  # bytes of a failure
+_SHOWN_NBYTES = 300  # bytes of a failure
 _BUSY = 0.9  # of a processor, from which on the client may be what limits
 
 
@@ -146,8 +146,8 @@ class _Connection(asyncio.Protocol):
             self.transport.abort()
 
     def on_body(self, body: bytes) -> None:
-        if len(self._body) < _SHOWN:
-            self._body += body[:_SHOWN]
+        if len(self._body) < _SHOWN_NBYTES:
+            self._body += body[:_SHOWN_NBYTES]
 
     def on_message_complete(self) -> None:
         body, self._body = self._body, b""

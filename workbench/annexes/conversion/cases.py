@@ -176,7 +176,7 @@ def _longer(matrix: Array, _: Array) -> Array:
 
 
 def _beyond(times: int) -> _Change:
-    """What is so many *times* the range of a column above its largest, or below its least."""
+    """A change to values *times* the range of a column above its largest, or below its least."""
 
     def change(matrix: Array, original: Array) -> Array:
         low, high = _range(original)

@@ -29,9 +29,9 @@ TOLERANCE = 1e-4
 
 _ITSELF = "serve the object itself, without onnx="
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
-_LONGEST = 160  # characters of another library's error
+_SHOWN_CHARS = 160  # characters of another library's error
 
-Write = Callable[[Servable, Mapping[str, Array], Path], tuple[int, ...]]
+WriteOnnx = Callable[[Servable, Mapping[str, Array], Path], tuple[int, ...]]
 """Writes the model of rows like some arrays; gives sizes at which it may go another way."""
 
 
@@ -133,7 +133,7 @@ def _check_answered(kind: str, original: Run, case: Case) -> None:
     raise UsageError(f"{kind} refuses all rows of check=: {line_of(refusal or ValueError())}")
 
 
-def _write_of(library: str) -> Write:
+def _write_of(library: str) -> WriteOnnx:
     match library:
         case "sklearn":
             from workbench.annexes.conversion import sklearn
@@ -167,7 +167,7 @@ def _short(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(without_source(_COLOUR.sub("", str(error))).split()) or type(error).__name__
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
 
 # ── what is compared ──
@@ -237,7 +237,7 @@ def _refused(original: Run, case: Case, *, sized: bool) -> Refused:
 def _columns_refused(
     original: Run, arrays: Mapping[str, Array], name: str, value: float, columns: range
 ) -> set[int]:
-    """Those of *columns* of an input in which *original* does not take *value*."""
+    """The *columns* of an input in which *original* does not take *value*."""
     array = arrays[name].copy()
     array.reshape(-1)[columns.start : columns.stop] = value
     if _takes(original, {**arrays, name: array}):

@@ -22,13 +22,13 @@ _SIZES = (1, 2, 7)
 _TRIED_ROWS = 70  # on which an original shows whether it answers each row by itself
 _ORDINARY = 10  # times the least of a row's numbers, but for one in a hundred of them
 _TYPICAL = 0.1  # of the numbers of ordinary rows: what a row near zero is measured by
-_LONGEST = 160  # characters of a refusal
-_SHOWN = 8  # numbers of a row in a message
+_SHOWN_CHARS = 160  # characters of a refusal
+_SHOWN_NUMBERS = 8  # numbers of a row in a message
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a row is answered: its *outputs*, or why it is refused."""
+class RowResult:
+    """The answer to a row: its *outputs*, or the reason of its refusal."""
 
     outputs: Mapping[str, Array] = field(default_factory=dict)
     refusal: str = ""
@@ -48,7 +48,7 @@ class Differing:
 
 @dataclass(slots=True)
 class Evidence:
-    """What a comparison found.
+    """The findings of a comparison.
 
     *rows*: how many were compared, of which both refused *both_refuse*, one alone *one_refuses*,
     and the conversion alone *lacks* of those that it has no means to be told, which are texts that
@@ -130,22 +130,22 @@ class _Asking:
     def __init__(self, case: Case, axes: Mapping[str, tuple[int, ...]], *, may_split: bool) -> None:
         self._case, self._axes, self._may_split = case, axes, may_split
 
-    def answers(self, run: Run, size: int, rows: Array | None = None) -> list[Answer]:
+    def answers(self, run: Run, size: int, rows: Array | None = None) -> list[RowResult]:
         rows = np.arange(self._case.count) if rows is None else rows
         batches = (rows[start : start + size] for start in range(0, len(rows), size))
         return [answer for batch in batches for answer in self._of(run, batch)]
 
-    def _of(self, run: Run, rows: Array) -> list[Answer]:
+    def _of(self, run: Run, rows: Array) -> list[RowResult]:
         try:
             outputs = run(self._case.batch(rows))
         except Exception as error:  # whatever a library raises
             if len(rows) == 1 or not self._may_split:
-                return [Answer(refusal=class_and_line_of(error)[:_LONGEST])] * len(rows)
+                return [RowResult(refusal=class_and_line_of(error)[:_SHOWN_CHARS])] * len(rows)
             half = len(rows) // 2
             return [*self._of(run, rows[:half]), *self._of(run, rows[half:])]
         return self._split({n: np.asarray(each) for n, each in outputs.items()}, len(rows))
 
-    def _split(self, outputs: Mapping[str, Array], count: int) -> list[Answer]:
+    def _split(self, outputs: Mapping[str, Array], count: int) -> list[RowResult]:
         """*outputs* by rows; one that has none is all the first row's."""
         by_row: list[dict[str, Array]] = [{} for _ in range(count)]
         for name, array in outputs.items():
@@ -156,11 +156,11 @@ class _Asking:
                 continue
             for row, part in zip(by_row, np.moveaxis(array, axis, 0), strict=True):
                 row[name] = np.asarray(part)
-        return list(map(Answer, by_row))
+        return list(map(RowResult, by_row))
 
 
 class _Verdicts:
-    """What is found of each row of a *case*, over batches of several sizes."""
+    """The differences of each row of a *case*, over batches of several sizes."""
 
     def __init__(self, case: Case, floors: Mapping[str, float], tolerance: float) -> None:
         self._case, self._floors, self._tolerance = case, floors, tolerance
@@ -169,7 +169,9 @@ class _Verdicts:
         self._apart = np.zeros(case.count)
         self._first: tuple[int, Differing] | None = None
 
-    def add(self, size: int, rows: Array, right: Sequence[Answer], found: Sequence[Answer]) -> None:
+    def add(
+        self, size: int, rows: Array, right: Sequence[RowResult], found: Sequence[RowResult]
+    ) -> None:
         """Count what *rows*, asked in batches of *size*, are answered."""
         labels, apart = _distances(right, found, self._floors)
         self._labels[rows] |= labels
@@ -200,7 +202,10 @@ class _Verdicts:
 
 
 def _differ(
-    right: Sequence[Answer], found: Sequence[Answer], floors: Mapping[str, float], tolerance: float
+    right: Sequence[RowResult],
+    found: Sequence[RowResult],
+    floors: Mapping[str, float],
+    tolerance: float,
 ) -> Array:
     """Which rows of *found* are not as those at the beginning of *right*."""
     right = right[: len(found)]
@@ -211,9 +216,9 @@ def _differ(
 
 
 def _distances(
-    right: Sequence[Answer], found: Sequence[Answer], floors: Mapping[str, float]
+    right: Sequence[RowResult], found: Sequence[RowResult], floors: Mapping[str, float]
 ) -> tuple[Array, Array]:
-    """Whether a label differs, and the largest difference of two numbers, of each row."""
+    """Two values for each row: True if a label differs, and the largest difference of numbers."""
     labels, apart = np.zeros(len(right), bool), np.zeros(len(right))
     for name, floor in floors.items():
         alike: dict[tuple[int, ...], list[int]] = {}
@@ -268,7 +273,7 @@ def relative(right: Array, found: Array, floor: float = 0.0) -> Array:
 
 
 def _scale(rows: Array) -> Array:
-    """What a difference of each number is relative to."""
+    """The scale of each number, by which its differences are divided."""
     sizes = np.abs(np.where(np.isfinite(rows), rows, 0))
     top: Array = sizes.max(1, keepdims=True, initial=0.0)
     ordered = np.sort(np.where(sizes > 0, sizes, np.nan), axis=1)
@@ -281,7 +286,7 @@ def _scale(rows: Array) -> Array:
     return scale
 
 
-def _floor(answers: Sequence[Answer], name: str) -> float:
+def _floor(answers: Sequence[RowResult], name: str) -> float:
     """The least that a difference in output *name* is relative to, by rows as they are given."""
     given = [each.outputs[name] for each in answers if name in each.outputs]
     tops = [
@@ -294,7 +299,7 @@ def _floor(answers: Sequence[Answer], name: str) -> float:
 # ── in words ──
 
 
-def _differing(case: Case, row: int, asked: str, right: Answer, found: Answer) -> Differing:
+def _differing(case: Case, row: int, asked: str, right: RowResult, found: RowResult) -> Differing:
     inputs = case.batch(np.array([row]))
     told = [_shown(array) for array in inputs.values()]
     if len(told) > 1:
@@ -304,7 +309,7 @@ def _differing(case: Case, row: int, asked: str, right: Answer, found: Answer) -
     return Differing(row, asked, f"{', '.join(told)}: {pair}")
 
 
-def _told(answer: Answer, right: Answer, found: Answer) -> str:
+def _told(answer: RowResult, right: RowResult, found: RowResult) -> str:
     if answer.refusal:
         return f"refuses ({answer.refusal})"
     names = [
@@ -316,7 +321,7 @@ def _told(answer: Answer, right: Answer, found: Answer) -> str:
     return f"answers {shown}"
 
 
-def _same(right: Answer, found: Answer, name: str) -> bool:
+def _same(right: RowResult, found: RowResult, name: str) -> bool:
     one, other = right.outputs.get(name), found.outputs.get(name)
     if one is None or other is None or one.shape != other.shape:
         return False
@@ -324,10 +329,10 @@ def _same(right: Answer, found: Answer, name: str) -> bool:
 
 
 def _shown(array: Array) -> str:
-    flat = array.reshape(-1)[:_SHOWN].tolist()
+    flat = array.reshape(-1)[:_SHOWN_NUMBERS].tolist()
     words = [
         f"{each:.9g}" if isinstance(each, float) else repr(each)
         for each in _plain(np.array(flat, object)).tolist()
     ]
-    more = ", ..." if array.size > _SHOWN else ""
+    more = ", ..." if array.size > _SHOWN_NUMBERS else ""
     return f"[{', '.join(words)}{more}]"

@@ -92,7 +92,7 @@ def _flat(run: ModuleRun, names: tuple[str, ...]) -> Any:
 
 
 class _OfOtherThreads:
-    """A stream that drops what the thread that made it writes."""
+    """A stream without the text of one thread: the thread that made the stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

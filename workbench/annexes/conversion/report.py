@@ -21,7 +21,7 @@ FOUND = (
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What *tool* made of an object of the class *kind*, and what the comparison found.
+    """The conversion by *tool* of an object of the class *kind*, and its comparison.
 
     *given* are the caller's rows, and *rows* these and the same ones changed. *labels*: rows with
     another label. *largest*, *percentile_99*: differences of numbers, relative to their rows.
@@ -47,12 +47,12 @@ class Report:
 
     @property
     def is_right(self) -> bool:
-        """Whether the conversion answers all rows as the original, within the tolerance."""
+        """True if the conversion answers all rows as the original, within the tolerance."""
         return not (self.labels or self.one_refuses) and self.largest <= self.tolerance
 
     @property
     def found(self) -> str:
-        """What was found, in words."""
+        """The findings, in words."""
         lacks = f"; {self.lacks} rows with missing texts it cannot take" if self.lacks else ""
         return (
             f"of {self.rows} rows compared, {self.labels} have another label, and "

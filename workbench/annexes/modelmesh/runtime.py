@@ -27,7 +27,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.grpc import v2
-from workbench.grpc.service import Handler, Rpc, Service, methods_of
+from workbench.grpc.service import Rpc, RpcHandler, Service, methods_of
 from workbench.grpc.status import PLACED
 from workbench.model import check_name, is_version
 from workbench.nbytes import show_nbytes
@@ -36,7 +36,7 @@ from workbench.stop import CancellationToken
 
 NAME = "mmesh.ModelRuntime"
 _FILE = "model_runtime"
-_MOST_NBYTES = 2**60  # of a model
+_MODEL_NBYTES = 2**60  # of a model
 _MOST_STEPS = 16  # from folder to folder, until a path goes round in circles
 _SETTINGS = "model-settings.json"  # the file that a folder of MLServer has
 
@@ -64,7 +64,7 @@ class ModelMesh:
         self._started = 0  # how many of them are through with that
 
     def service(self) -> Service:
-        answers: dict[str, Handler] = {
+        answers: dict[str, RpcHandler] = {
             "runtimeStatus": self._status,
             "predictModelSize": self._predict,
             "loadModel": self._load,
@@ -164,8 +164,8 @@ class ModelMesh:
         """The adapters' guess: from the size on disk, if the key has it."""
         with suppress(InvalidRequest):
             on_disk: Any = _key(key).get("disk_size_bytes")
-            if type(on_disk) in (int, float) and 0 < on_disk <= _MOST_NBYTES:
-                return int(min(on_disk * self._environment.multiplier, _MOST_NBYTES))
+            if type(on_disk) in (int, float) and 0 < on_disk <= _MODEL_NBYTES:
+                return int(min(on_disk * self._environment.multiplier, _MODEL_NBYTES))
         return self._environment.default_nbytes
 
     def _load(self, asked: Any, call: Rpc) -> Any:

@@ -35,7 +35,7 @@ SINGLE = "model"
 
 _ANY = ("", "*/*")  # of an Accept header
 _MOST_HEADS = 1024  # that are remembered
-_LONG = 1024  # characters of a head, beyond which it is not remembered
+_KNOWN_CHARS = 1024  # characters of a head, beyond which it is not remembered
 
 
 class Container:
@@ -149,7 +149,8 @@ class Container:
         wanted = accept.decode("latin-1")
         if wanted.strip() in _ANY:
             wanted = self._accept
-        find = self._asked if len(name) + len(kind) + len(wanted) <= _LONG else PayloadRequest
+        is_short = len(name) + len(kind) + len(wanted) <= _KNOWN_CHARS
+        find = self._asked if is_short else PayloadRequest
         return find(name, kind.decode("latin-1"), wanted, self.core.settings.max_request, functions)
 
     def check_loaded(self, name: str) -> None:

@@ -30,14 +30,14 @@ from workbench.http.calls import HttpCall, authorize_run, in_thread
 from workbench.http.infer import unless
 from workbench.http.reply import Reply
 from workbench.http.route import ErrorEncoder, Group, Route, RunsOn
-from workbench.http.shapes import TEXT, WHOLE, Json, listed, obj, ref
+from workbench.http.shapes import TEXT, WHOLE, Schema, listed, obj, ref
 from workbench.model import ModelId
 
 _TRAILING_COMMA = re.compile(rb",\s*\}\s*$")  # as AWS' own page prints the body of a load
 _NOT_IN_QUERY = (  # where multi-model-server takes it too
     ' SageMaker sends it in the body, not in the query: {"model_name": "NAME", "url": "FOLDER"}'
 )
-_LONG = 40
+_SHOWN_CHARS = 40
 _PAGE = 100  # models, unless the platform asks for fewer
 _UNKNOWN = "a load has url and model_name"
 
@@ -51,11 +51,11 @@ def _ping(endpoint: Endpoint, _: HttpCall) -> Reply:
 def _list(endpoint: Endpoint, call: HttpCall) -> Reply:
     limit = call.argument("limit") or str(_PAGE)
     if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:9]) <= _PAGE:
-        raise InvalidRequest(f"'limit' is a number from 1 to {_PAGE}, not {limit[:_LONG]!r}")
+        raise InvalidRequest(f"'limit' is a number from 1 to {_PAGE}, not {limit[:_SHOWN_CHARS]!r}")
     models = endpoint.container.models()
     # the platform may begin with a token "without a value"
     names, token = page_of(models, call.argument("next_page_token") or "", int(limit))
-    told: Json = {"models": [_row(name, models[name]) for name in names]}
+    told: Schema = {"models": [_row(name, models[name]) for name in names]}
     return v2.json({**told, "nextPageToken": token} if token else told)
 
 
@@ -77,7 +77,7 @@ def page_of(models: Iterable[str], token: str, limit: int) -> tuple[list[str], s
     return names[:limit], base64.urlsafe_b64encode(names[limit - 1].encode()).decode().rstrip("=")
 
 
-def _row(model_name: str, url: str) -> Json:
+def _row(model_name: str, url: str) -> Schema:
     return {"modelName": model_name, "modelUrl": url}
 
 
@@ -147,7 +147,7 @@ def _told(status: int, message: str) -> Reply:
 # ── the group ──
 
 _RUNS = (*v2.READS, 406, 413, 415, 500, 507)
-_SCHEMAS: Json = {
+_SCHEMAS: Schema = {
     "container_error": obj({"code": WHOLE, "type": TEXT, "message": TEXT, "error": TEXT}),
     "container_status": obj({"status": TEXT}),
     "container_model": obj({"modelName": TEXT, "modelUrl": TEXT}),

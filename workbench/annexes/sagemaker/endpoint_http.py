@@ -35,7 +35,7 @@ _PASSED_ON = (
     b"content-type", b"accept", _ATTRIBUTES, b"x-amzn-sagemaker-inference-id", TARGET
 )  # fmt: skip  # the headers of a request that reach the container
 _TOLD = (b"content-type", _ATTRIBUTES)  # those of an answer that reach the client
-_MOST_NBYTES = 4000  # of an error that a model answered
+_ERROR_NBYTES = 4000  # of an error that a model answered
 _MOST_TRIES = 3
 _STREAMING = "invoke_endpoint, or Triton's generate_stream if the model gives several answers"
 
@@ -57,7 +57,7 @@ async def _invoke(endpoint: Endpoint, call: HttpCall) -> Reply:
         reply = await _run(endpoint, inner, name, name)
     if reply.status >= 400:
         body = b"".join(map(bytes, reply.parts))
-        raise ContainerRefused(_text(body[:_MOST_NBYTES]), reply.status)
+        raise ContainerRefused(_text(body[:_ERROR_NBYTES]), reply.status)
     variant = (b"x-amzn-invoked-production-variant", VARIANT.encode())
     told = (each for each in reply.headers if each[0] in _TOLD)
     return Reply(200, (*told, variant, request_id()), reply.parts)

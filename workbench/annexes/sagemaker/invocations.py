@@ -35,7 +35,7 @@ PARAMETERS = {NAME: PathParameter(b"[^/]+", "model", ModelNotFound, TEXT, exampl
 _PATTERN = PathPattern.of(INVOKE, PARAMETERS)
 _BY_HEADER = INVOCATIONS.encode()
 _LONG_WAY = (b"content-encoding", b"inference-header-content-length")
-_SMALL_NBYTES = 2**16  # a body that takes much less than a millisecond to read
+_INLINE_NBYTES = 2**16  # a body that takes much less than a millisecond to read
 
 
 class Invocation(Struct):
@@ -59,7 +59,7 @@ class Invocation(Struct):
 
     @property
     def is_small(self) -> bool:
-        return len(self.body) <= _SMALL_NBYTES
+        return len(self.body) <= _INLINE_NBYTES
 
     def read(self, describe: Describe) -> InferRequest:
         """The request, for the model that *describe* describes. Raises ``ModelNotFound``."""

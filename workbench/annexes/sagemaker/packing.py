@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workbench.annexes.sagemaker.checking import EXAMPLES
 from workbench.annexes.sagemaker.layouts import artifact_in
-from workbench.archives import ENDINGS, Members, onnx_members, write_archive
+from workbench.archives import ENDINGS, ArchiveMembers, onnx_members, write_archive
 from workbench.errors import UsageError, refused_in_one_line
 from workbench.repository.config import read_config
 
@@ -58,7 +58,7 @@ def pack(
     return out.stat().st_size
 
 
-def _members(model: Path, function: str | None) -> Members:
+def _members(model: Path, function: str | None) -> ArchiveMembers:
     if model.suffix == ".py" and model.is_file():
         return _of_code(model, function)
     if function is not None:
@@ -76,7 +76,7 @@ def _members(model: Path, function: str | None) -> Members:
 # ── folders ──
 
 
-def _of_folder(folder: Path) -> Members:
+def _of_folder(folder: Path) -> ArchiveMembers:
     artifact_in(folder)  # raises where there is no model
     if not _parts(folder):
         return dict(_files(folder))
@@ -115,10 +115,10 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
 # ── code ──
 
 
-def _of_code(script: Path, function: str | None) -> Members:
+def _of_code(script: Path, function: str | None) -> ArchiveMembers:
     tree = _parsed(script)
     defined = [each.name for each in tree.body if isinstance(each, ast.FunctionDef)]
-    with_imports: Members = {
+    with_imports: ArchiveMembers = {
         f"code/{name}": path for name, path in _imported(script, tree, script.parent)
     }
     if function is None and all(hooks.intersection(defined) for hooks in _HOOKS):

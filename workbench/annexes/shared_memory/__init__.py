@@ -38,9 +38,9 @@ def _options() -> Iterable[Option]:
 
 
 def _part(_: ServerCore) -> Any:
-    from workbench.annexes.shared_memory.regions import Regions
+    from workbench.annexes.shared_memory.regions import SharedRegions
 
-    return Regions()
+    return SharedRegions()
 
 
 def _regions(core: ServerCore) -> Any:

@@ -11,13 +11,13 @@ from typing import Any
 
 from workbench.annexes.shared_memory.regions import regions_of
 from workbench.core import ServerCore
-from workbench.grpc.service import Handler, Rpc
+from workbench.grpc.service import Rpc, RpcHandler
 from workbench.protos import message_class
 
 METHODS = tuple(f"SystemSharedMemory{verb}" for verb in ("Status", "Register", "Unregister"))
 
 
-def handlers(core: ServerCore) -> Mapping[str, Handler]:
+def handlers(core: ServerCore) -> Mapping[str, RpcHandler]:
     """Each of ``METHODS`` and what answers it; all refuse unless *core*'s settings allow it."""
 
     def status(asked: Any, _: Rpc) -> Any:

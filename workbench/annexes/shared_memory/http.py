@@ -11,14 +11,14 @@ from workbench.errors import RegionNotFound
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, PathParameter, Route
-from workbench.http.shapes import COUNT, TEXT, Json, listed, maybe, obj
+from workbench.http.shapes import COUNT, TEXT, Schema, listed, maybe, obj
 
 
 def _region(call: HttpCall) -> str | None:
     return call.parameters.get("region")
 
 
-def _status(core: ServerCore, call: HttpCall) -> list[Json]:
+def _status(core: ServerCore, call: HttpCall) -> list[Schema]:
     return [region.row for region in regions_of(core).status(_region(call))]
 
 
@@ -34,8 +34,8 @@ def _unregister(core: ServerCore, call: HttpCall) -> None:
     regions_of(core).unregister(_region(call))
 
 
-_NBYTES: Json = {**COUNT, "minimum": 1}
-_SCHEMAS: Json = {
+_NBYTES: Schema = {**COUNT, "minimum": 1}
+_SCHEMAS: Schema = {
     "system_regions": listed(
         obj({"name": TEXT, "key": TEXT, "offset": COUNT, "byte_size": _NBYTES})
     ),

@@ -69,7 +69,7 @@ class Region:
         return memoryview(self.mapping)[start : start + nbytes]
 
 
-class Regions:
+class SharedRegions:
     """The registered regions by name; thread-safe, since each step on the dict is one."""
 
     def __init__(self) -> None:
@@ -146,18 +146,18 @@ class Regions:
         return region
 
 
-def regions_of(core: ServerCore) -> Regions:
+def regions_of(core: ServerCore) -> SharedRegions:
     """The regions of *core*. Raises ``NotSupported`` unless its settings allow them."""
     if not core.settings["shared_memory"]:
         raise NotSupported(
             "shared memory is off: start the server with shared_memory='on' to allow it"
         )
-    found: Regions = core.parts["shared_memory"]
+    found: SharedRegions = core.parts["shared_memory"]
     return found
 
 
 def _region(name: str, key: object, offset: object, nbytes: object) -> Region:
-    """The region *name*, mapped. Raises as ``Regions.register`` does."""
+    """The region *name*, mapped. Raises as ``SharedRegions.register`` does."""
     if sys.platform != "linux":
         raise NotSupported("system shared memory is used on Linux only: send binary data instead")
     found = _KEY.fullmatch(key) if isinstance(key, str) else None

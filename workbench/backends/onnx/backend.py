@@ -218,7 +218,7 @@ class OnnxBackend:
             prepared.drop(source.id, found, str(failure))
             return None
         finally:
-            # After a mapped load no memory is free to return, and a trim takes 10 ms.
+            # After a mapped load no memory is free to return, and a trim takes time.
             if not mapped:
                 trim()
 

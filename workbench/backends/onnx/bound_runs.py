@@ -13,8 +13,8 @@ from typing import Any
 from workbench.backends.onnx.values import ELEMENT_TYPES
 from workbench.tensor import Tensor, aligned_like
 
-_SMALL_NBYTES = 2**12  # to copy a larger array takes longer than a binding saves
-_MOST = 64  # shapes
+_BOUND_NBYTES = 2**12  # to copy a larger array takes longer than a binding saves
+_BOUND_SHAPES = 64
 
 
 _RunUnbound = Callable[[Any, Mapping[str, Tensor], Sequence[str]], list[Tensor]]
@@ -50,7 +50,7 @@ class BoundRuns:
                 self._free[key] = bound
                 return answers
         tensors = self._run(self._options, inputs, outputs)
-        if key not in self._known and len(self._known) < _MOST:
+        if key not in self._known and len(self._known) < _BOUND_SHAPES:
             self._learn(key, inputs, dict(zip(outputs, tensors, strict=True)))
         return tensors
 
@@ -66,7 +66,7 @@ class BoundRuns:
         if (
             not inputs
             or inputs.keys() & outputs
-            or not 0 < min(sizes) <= max(sizes) <= _SMALL_NBYTES
+            or not 0 < min(sizes) <= max(sizes) <= _BOUND_NBYTES
         ):
             return
         self._known.add(key)

@@ -17,7 +17,7 @@ from workbench.tensor import DATATYPES, Array, Tensor
 _Shape = tuple[int, ...]
 _Shapes = tuple[tuple[str, _Shape], ...]
 
-_LEAST_NBYTES = 2**18  # copying a smaller output takes less than the 10 µs that a binding takes
+_BUFFER_NBYTES = 2**18  # copying a smaller output takes less than the 10 µs that a binding takes
 _SHAPES_MOST = 256
 
 
@@ -52,7 +52,7 @@ class OutputBuffers:
         An output is left out if its shape is unknown, if it is small or misaligned, or if its
         array would overlap an input or another output.
         """
-        names = [name for name in outputs if name in into and into[name].nbytes >= _LEAST_NBYTES]
+        names = [name for name in outputs if name in into and into[name].nbytes >= _BUFFER_NBYTES]
         if not names:
             return {}
         shapes = self._shapes(inputs)
@@ -70,7 +70,7 @@ class OutputBuffers:
         self, inputs: Mapping[str, Tensor], outputs: Sequence[str], tensors: Sequence[Tensor]
     ) -> None:
         """Remember the shapes of the *outputs* for *inputs*, unless all *tensors* are small."""
-        if not any(tensor.array.nbytes >= _LEAST_NBYTES for tensor in tensors):
+        if not any(tensor.array.nbytes >= _BUFFER_NBYTES for tensor in tensors):
             return
         learned = {
             name: tensor.shape
@@ -106,4 +106,4 @@ def _buffer(memory: memoryview, dtype: np.dtype, shape: _Shape) -> Array | None:
         buffer: Array = np.ndarray(shape, dtype, memory)
     except TypeError:  # the memory is too small
         return None
-    return buffer if buffer.nbytes >= _LEAST_NBYTES and buffer.flags.aligned else None
+    return buffer if buffer.nbytes >= _BUFFER_NBYTES and buffer.flags.aligned else None

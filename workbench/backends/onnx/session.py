@@ -270,7 +270,7 @@ class OnnxSession(Runnable):
     ) -> list[Tensor]:
         tensors = []
         for index, name in enumerate(outputs):
-            value = given[index]  # iterating would end with a C++ exception, which takes 30 µs
+            value = given[index]  # iterating would end with a C++ exception, which is slow
             array = buffers.get(name)
             if array is None or array.ctypes.data != value.data_ptr():
                 array = array_of(value, shared=name in inputs)

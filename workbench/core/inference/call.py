@@ -40,7 +40,7 @@ UnderWay = dict[object, tuple[Collection[ModelId], CancellationToken]]
 The models of each, and what ends it.
 """
 
-_LARGE_NBYTES = 2**18  # larger answers are written in a thread
+_INLINE_NBYTES = 2**18  # larger answers are written in a thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +348,7 @@ class Call(Generic[T]):
         if not isinstance(answer, InferResponse):
             self._fail(answer)
             return
-        if sum(tensor.array.nbytes for tensor in answer.outputs.values()) <= _LARGE_NBYTES:
+        if sum(tensor.array.nbytes for tensor in answer.outputs.values()) <= _INLINE_NBYTES:
             self._end(answer)
             return
         self._response = answer

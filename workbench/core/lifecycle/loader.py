@@ -37,7 +37,7 @@ from workbench.repository import FolderModel, ModelRepository
 from workbench.stop import CancellationToken
 
 _MORE_NBYTES = 4 << 20  # another load of the same file may take so much more
-_MANY = 1024  # loads that are remembered, also of models that a platform removes between them
+_KNOWN_LOADS = 1024  # also of models that a platform removes between loads
 
 
 class Coming(NamedTuple):
@@ -122,7 +122,7 @@ class Sources:
         nbytes = session.footprint.nbytes
         self._measured.pop(model[:2], None)  # so that it is the last
         self._measured[model[:2]] = Measured(session.origin, peak_nbytes, nbytes)
-        while len(self._measured) > _MANY:
+        while len(self._measured) > _KNOWN_LOADS:
             self._measured.pop(next(iter(self._measured)), None)
 
     def drop(self, model: ModelId) -> None:

@@ -13,7 +13,7 @@ from http import HTTPStatus
 from workbench.http.openapi.examples import generate_example, infer_example, is_showable
 from workbench.http.openapi.schemas import SCHEMAS
 from workbench.http.route import Group, Route
-from workbench.http.shapes import COUNT, EVENT_STREAM, JSON, OCTETS, Json, ref
+from workbench.http.shapes import COUNT, EVENT_STREAM, JSON, OCTETS, Schema, ref
 from workbench.model import ModelMetadata
 from workbench.version import __version__
 
@@ -27,7 +27,7 @@ Names may hold slashes, as they are or as `%2F`. Bodies may come in gzip or defl
 (`Accept-Encoding`). An `X-Request-Id` comes back. HEAD is answered where GET is; another method \
 is 405, another path 404. Every error is `{"error": "one line"}`.\
 """
-_HEADER_LENGTH: Json = {
+_HEADER_LENGTH: Schema = {
     "name": "Inference-Header-Content-Length",
     "in": "header",
     "description": "The length of the JSON before binary tensors, in bytes; 0 where the "
@@ -36,12 +36,12 @@ _HEADER_LENGTH: Json = {
 }
 
 
-def document(groups: Sequence[Group], shown: ModelMetadata | None) -> Json:
+def document(groups: Sequence[Group], shown: ModelMetadata | None) -> Schema:
     """The document of *groups*; its examples are requests to the model *shown*, if there is one."""
     return _document("workbench", groups, shown, [*_operations(groups)])
 
 
-def document_of_model(groups: Sequence[Group], model: ModelMetadata, version: int | None) -> Json:
+def document_of_model(groups: Sequence[Group], model: ModelMetadata, version: int | None) -> Schema:
     """The part that is about a *model*, or a *version* of it, with examples for it."""
     of_models = (each for each in _operations(groups) if each[0].startswith(_MODEL))
     found = [each for each in of_models if (_VERSION in each[0]) == (version is not None)]
@@ -54,13 +54,13 @@ def document_of_model(groups: Sequence[Group], model: ModelMetadata, version: in
     return whole
 
 
-def contents(told: str) -> Json:
+def contents(told: str) -> Schema:
     """The bodies that *told*, of a route, names: media types, and objects of JSON."""
     names = told.strip("[]").split(", ") if told else []
     return {JSON if "/" not in name else name: {"schema": _schema(name)} for name in names}
 
 
-def _schema(name: str) -> Json:
+def _schema(name: str) -> Schema:
     if "/" in name:
         return {"type": "string", "format": "binary"} if name == OCTETS else {}
     return ref(name)
@@ -71,8 +71,8 @@ def _document(
     groups: Sequence[Group],
     shown: ModelMetadata | None,
     operations: Sequence[tuple[str, Group, Route]],
-) -> Json:
-    paths: Json = {}
+) -> Schema:
+    paths: Schema = {}
     for path, group, route in operations:
         names = re.findall(r"{(\w+)}", path)
         item = paths.setdefault(path, {"parameters": [*map(_parameter, names)]} if names else {})
@@ -99,7 +99,7 @@ def _document(
     }
 
 
-def _examples(shown: ModelMetadata) -> Json:
+def _examples(shown: ModelMetadata) -> Schema:
     """Requests to the model *shown*, by the names of their schemas."""
     if not is_showable(shown.signature):
         return {}
@@ -118,19 +118,19 @@ def _operations(groups: Sequence[Group]) -> Iterator[tuple[str, Group, Route]]:
                 yield re.sub(r"[\[\]]", "", route.path), group, route
 
 
-def _parameter(name: str) -> Json:
+def _parameter(name: str) -> Schema:
     return {"$ref": f"#/components/parameters/{name}"}
 
 
-def _operation(group: Group, route: Route, path: str) -> Json:
+def _operation(group: Group, route: Route, path: str) -> Schema:
     given = contents(route.returns)
     error = {JSON: {"schema": ref(group.errors.schema)}}
     if EVENT_STREAM in given:  # where that of a model is an event
         error[EVENT_STREAM] = {"schema": {}}
-    responses: Json = {"200": {"description": "OK", **({"content": given} if given else {})}}
+    responses: Schema = {"200": {"description": "OK", **({"content": given} if given else {})}}
     for status in sorted({*route.errors}):
         responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": error}
-    operation: Json = {
+    operation: Schema = {
         "tags": [group.title],
         "operationId": f"{route.name}_version" if "{model_version}" in path else route.name,
         "summary": route.summary,

@@ -7,7 +7,7 @@ from functools import lru_cache
 from io import BytesIO
 from math import prod
 
-from workbench.http.shapes import Json
+from workbench.http.shapes import Schema
 from workbench.inference import zeros_of
 from workbench.model import ImageForm, Signature, TensorSpec
 
@@ -23,7 +23,7 @@ def is_showable(signature: Signature) -> bool:
     )
 
 
-def infer_example(signature: Signature) -> Json:
+def infer_example(signature: Signature) -> Schema:
     """An inference request: one element of each batch, all zeros; grey pictures for images."""
     return {
         "inputs": [
@@ -40,7 +40,7 @@ def infer_example(signature: Signature) -> Json:
     }
 
 
-def generate_example(signature: Signature) -> Json | None:
+def generate_example(signature: Signature) -> Schema | None:
     """The same for the generate extension, which takes no pictures."""
     if not all(_is_small(spec) for spec in signature.required.values()):
         return None
@@ -67,7 +67,7 @@ def _sides(spec: TensorSpec, form: ImageForm) -> tuple[int, int, int]:
     return (first, second, third) if form.layout == "NHWC" else (second, third, first)
 
 
-def _picture(spec: TensorSpec, form: ImageForm) -> Json:
+def _picture(spec: TensorSpec, form: ImageForm) -> Schema:
     """An entry with one grey picture as a PNG file."""
     height, width, channels = _sides(spec, form)
     file = _png(*(side if side > 0 else _SIDE for side in (height, width)), channels)

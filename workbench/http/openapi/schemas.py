@@ -9,7 +9,7 @@ from workbench.http.shapes import (
     FLAG,
     TEXT,
     WHOLE,
-    Json,
+    Schema,
     listed,
     maybe,
     obj,
@@ -18,13 +18,13 @@ from workbench.http.shapes import (
 )
 from workbench.tensor import DATATYPES
 
-_NUMBER: Json = {"type": "number"}
-_ELEMENT: Json = {"anyOf": [_NUMBER, TEXT, FLAG]}
-_PARAMETERS: Json = {**ANY_OBJECT, "additionalProperties": _ELEMENT}
+_NUMBER: Schema = {"type": "number"}
+_ELEMENT: Schema = {"anyOf": [_NUMBER, TEXT, FLAG]}
+_PARAMETERS: Schema = {**ANY_OBJECT, "additionalProperties": _ELEMENT}
 _PHASES = ("compute_input", "compute_infer", "compute_output")
 _REQUESTS = ("success", "fail", "queue", *_PHASES, "cache_hit", "cache_miss")
 
-SCHEMAS: Json = {
+SCHEMAS: Schema = {
     "error": obj({"error": {**TEXT, "minLength": 1, "example": "what is wrong, in one line"}}),
     "live": obj({"live": one_of(True)}),
     "ready": obj({"ready": one_of(True), "live": one_of(True)}),

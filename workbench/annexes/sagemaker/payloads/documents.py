@@ -10,19 +10,17 @@ import json
 import re
 from collections.abc import Mapping
 from operator import methodcaller
-from typing import Any
 
 import numpy as np
 import orjson
 
 from workbench.annexes.sagemaker.payloads.inputs import named_inputs, one_input
 from workbench.codecs import v2_json
+from workbench.codecs.json_parser import Json
 from workbench.errors import InvalidRequest
 from workbench.model import Signature, TensorSpec
 from workbench.rows import specs_of
 from workbench.tensor import DATATYPES, Array, Tensor
-
-Json = Any
 
 # datatypes whose arrays orjson writes as they are; it writes FP16 with fewer digits
 _AS_THEY_ARE = DATATYPES.keys() - {"BOOL", "BYTES", "FP16", "BF16"}
@@ -30,7 +28,7 @@ ROWS = "instances"
 _RECORDS, _SPLIT = "dataframe_records", "dataframe_split"  # of MLflow
 _WRAPPERS = (ROWS, _RECORDS, _SPLIT, "inputs")
 _SIGNATURE = "signature_name"  # which clients of TensorFlow Serving send; a model has one here
-_LONG = 40
+_SHOWN_CHARS = 40
 _SPACE = rb"[ \t\r\n]*"
 _MEMBER = re.compile(  # an object with one array
     _SPACE.join([rb"", rb"\{", rb'"([ !#-\[\]-~]*)"', rb":", rb"(\[.*\])", rb"\}", rb""]), re.DOTALL
@@ -61,7 +59,7 @@ def read_json(body: bytes, signature: Signature) -> tuple[dict[str, Tensor], boo
     wrapper = next((name for name in _WRAPPERS if name in members and name not in known), None)
     if wrapper is not None:
         if others := members.keys() - {wrapper, _SIGNATURE}:
-            told = f"there is no member {min(others)[:_LONG]!r} beside {wrapper!r}"
+            told = f"there is no member {min(others)[:_SHOWN_CHARS]!r} beside {wrapper!r}"
             raise InvalidRequest(told)
         value = members[wrapper]
     if wrapper in (ROWS, _RECORDS):

@@ -95,7 +95,7 @@ class _KnownValue:
 
 _ANY = _KnownValue()
 _COUNT = _KnownValue(_INT64, minus_one=False)
-_Scope = list[dict[bytes, _KnownValue]]
+_KnownScopes = list[dict[bytes, _KnownValue]]
 
 
 def dangerous_divisions(
@@ -145,7 +145,7 @@ class _Search:
             for path, several in types.items()
         )
 
-    def body(self, graph: Graph, scope: _Scope, path: tuple[int, ...]) -> list[_KnownValue]:
+    def body(self, graph: Graph, scope: _KnownScopes, path: tuple[int, ...]) -> list[_KnownValue]:
         """Search *graph*, whose own names are ``scope[0]``; return what is known of its results."""
         for index, node in enumerate(graph.nodes):
             given = [_lookup(scope, name) for name in node.inputs]
@@ -175,7 +175,7 @@ class _Search:
         return next(filter(None, types), 0)
 
     def _node(
-        self, node: Node, given: list[_KnownValue], scope: _Scope, path: tuple[int, ...]
+        self, node: Node, given: list[_KnownValue], scope: _KnownScopes, path: tuple[int, ...]
     ) -> list[_KnownValue]:
         """Facts about each output of *node*."""
         found = self._functions.get((node.domain, node.op)) if self._functions else None
@@ -199,7 +199,7 @@ class _Search:
         return self._called[key]
 
 
-def _lookup(scope: _Scope, name: bytes) -> _KnownValue:
+def _lookup(scope: _KnownScopes, name: bytes) -> _KnownValue:
     for names in scope:
         if name in names:
             return names[name]

@@ -37,7 +37,7 @@ FOLD_LIMIT_NBYTES = 16 << 20
 _UNKNOWN_FOLDS_NBYTES = 512 << 20  # of all results of unknown size together
 _CALLED_NODES_MAX = 250_000  # functions calling functions: two lines double the nodes
 _NODE_NBYTES, _GRAPH_NBYTES, _CONV_NBYTES = 3 << 10, 12 << 10, 16 << 10
-_SMALL_NBYTES = 1 << 20  # smaller blocks come from the heap, also during a load
+_HEAP_NBYTES = 1 << 20  # smaller blocks come from the heap, also during a load
 
 # The inputs (operator, index) that a kernel packs.
 _CONVS = frozenset([(b"Conv", 1), (b"FusedConv", 1), (b"QLinearConv", 3)])
@@ -74,7 +74,7 @@ _NOT_FOLDED = frozenset(
     b"Bernoulli DequantizeLinear If Loop Multinomial QuantizeLinear RandomNormal "
     b"RandomNormalLike RandomUniform RandomUniformLike Scan SequenceMap".split()
 )
-_Scope = ChainMap[bytes, Value | None]
+_ValueScope = ChainMap[bytes, Value | None]
 
 
 def weights_nbytes(graph: Graph) -> int:
@@ -122,7 +122,7 @@ class Estimator:
         loose = self._small + 2 * self._nodes_nbytes + 13 * meta_nbytes + fixed
         return max(parsing, making) * 102 // 100 + loose
 
-    def _graph(self, graph: Graph, outer: _Scope, depth: int) -> None:
+    def _graph(self, graph: Graph, outer: _ValueScope, depth: int) -> None:
         """Add *graph*; *outer*: the names known in the graphs around it."""
         scope = outer.new_child(dict(graph.values))
         made = self._nodes(graph.nodes, scope, depth)
@@ -132,7 +132,7 @@ class Estimator:
         for value in (*graph.values.values(), *made):
             self._settle(value, depth)
 
-    def _nodes(self, nodes: Sequence[Node], scope: _Scope, depth: int) -> list[Value]:
+    def _nodes(self, nodes: Sequence[Node], scope: _ValueScope, depth: int) -> list[Value]:
         """Add each node; returns the constants that they make."""
         self._level += 1
         self._called_nodes += len(nodes) if self._calls else 0
@@ -143,7 +143,7 @@ class Estimator:
         self._level -= 1
         return made
 
-    def _node(self, node: Node, scope: _Scope, depth: int) -> list[Value]:
+    def _node(self, node: Node, scope: _ValueScope, depth: int) -> list[Value]:
         values = [scope.get(name) for name in node.inputs]
         if body := self._functions.get((node.domain, node.op)):
             return self._call(body, node, values, scope, depth)
@@ -162,11 +162,11 @@ class Estimator:
         return [made]
 
     def _call(
-        self, body: Graph, node: Node, values: list[Value | None], scope: _Scope, depth: int
+        self, body: Graph, node: Node, values: list[Value | None], scope: _ValueScope, depth: int
     ) -> list[Value]:
         """A call of a function is replaced by its nodes, and their constants."""
         self._calls += 1
-        inner: _Scope = ChainMap(dict(zip(body.formals, values, strict=False)))
+        inner: _ValueScope = ChainMap(dict(zip(body.formals, values, strict=False)))
         made = self._nodes(body.nodes, inner, depth)
         results = (inner.get(name) for name in body.results)
         scope.update(zip(node.outputs, results, strict=False))
@@ -186,7 +186,7 @@ class Estimator:
         self._largest_fold = max(self._largest_fold, value.nbytes)
         return value
 
-    def _read(self, node: Node, values: Sequence[Value | None], scope: _Scope) -> None:
+    def _read(self, node: Node, values: Sequence[Value | None], scope: _ValueScope) -> None:
         """Note in which form *node*, which stays, holds its inputs *values*."""
         if node.op == b"DequantizeLinear":  # it becomes a part of the kernel that reads it
             weights = values[0] if values else None
@@ -231,7 +231,7 @@ class Estimator:
         if value.n_packs > 1:  # packed again, to find that it was packed already
             copy_nbytes += value.forms["packed"]
         self._largest_copy = max(self._largest_copy, copy_nbytes)
-        self._small += 2 * held_nbytes if held_nbytes < _SMALL_NBYTES else 0
+        self._small += 2 * held_nbytes if held_nbytes < _HEAP_NBYTES else 0
 
 
 def _fold(node: Node, given: Sequence[Value]) -> Value:

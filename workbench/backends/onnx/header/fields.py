@@ -29,7 +29,7 @@ class Fault(Exception):
     """A fault of the file; `read_onnx_file` adds its name."""
 
 
-class Files:
+class ExternalFiles:
     """The files with external data; each must be in the model's folder, and is checked once."""
 
     def __init__(self, model: Path) -> None:
@@ -75,7 +75,7 @@ def _number(tensor: str, text: str) -> int:
 class Reader:
     """A bounded walk over protobuf messages: every length is checked, every field counted."""
 
-    def __init__(self, data: mmap.mmap | bytes, files: Files) -> None:
+    def __init__(self, data: mmap.mmap | bytes, files: ExternalFiles) -> None:
         self.data = data
         self.files = files
         self._left = _FIELDS_MAX

@@ -12,7 +12,7 @@ from pathlib import Path
 from workbench.backends.onnx.file_lease import held
 from workbench.backends.onnx.header.division import Division, dangerous_divisions
 from workbench.backends.onnx.header.estimate import FOLD_LIMIT_NBYTES, Estimator, weights_nbytes
-from workbench.backends.onnx.header.fields import Fault, Files, Reader
+from workbench.backends.onnx.header.fields import ExternalFiles, Fault, Reader
 from workbench.backends.onnx.header.graph import (
     Graph,
     ValueInfo,
@@ -41,7 +41,7 @@ from workbench.stamps import Stamp, stamps
 # A smaller file is read, not mapped: another process may truncate it, and reading beyond the
 # end of a mapped file ends the process.
 _READ_NBYTES = 4 << 20
-_MANY = 1000
+_KNOWN_FILES = 1000
 COLUMNS = "workbench.columns"
 """The key in a model's metadata of the names of its only input's columns, a list in JSON."""
 _LFS = b"version https://git-lfs.github.com/"  # how its pointers begin
@@ -133,7 +133,7 @@ class OnnxFiles:
         now = stamps(path, *file.external_files)
         file = replace(file, stamps=now or before or ())
         if now is not None and now[:1] == before:  # otherwise the file is being written
-            if len(self._known) >= _MANY:
+            if len(self._known) >= _KNOWN_FILES:
                 self._known.clear()
             self._known[path] = now, file
         return file
@@ -152,10 +152,10 @@ def _opened(path: Path) -> Iterator[Reader]:
                 content = file.read(nbytes)
                 if content.startswith(_LFS):
                     raise Fault("it is a pointer of Git LFS: git lfs pull gets the model")
-                yield Reader(content, Files(path))
+                yield Reader(content, ExternalFiles(path))
             else:
                 with held(path), _mapped(file.fileno()) as data:
-                    yield Reader(data, Files(path))
+                    yield Reader(data, ExternalFiles(path))
     except Fault as fault:
         raise LoadFailed(f"{str(path)!r} is not an ONNX model: {fault}") from None
     except OSError as error:

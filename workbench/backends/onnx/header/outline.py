@@ -12,7 +12,7 @@ from workbench.backends.onnx.header.fields import Reader
 from workbench.backends.onnx.header.graph import Value, read_tensor
 from workbench.protobuf_fields import field, number
 
-_SMALL_NBYTES = 1024
+_PARSED_NBYTES = 1024
 _IR_VERSION, _GRAPH = 0x08, 0x3A
 _OPSETS_AND_FUNCTIONS = (0x42, 0xCA)
 _INITIALIZER, _INPUT = 0x2A, 0x5A
@@ -38,7 +38,7 @@ def _graph(reader: Reader, at: int, end: int) -> bytes:
     for key, start, stop in reader.fields(at, end):
         if key == _INITIALIZER:
             value = read_tensor(reader, start, stop)
-            if not value.parsed_nbytes or value.held_nbytes > _SMALL_NBYTES:
+            if not value.parsed_nbytes or value.held_nbytes > _PARSED_NBYTES:
                 weights.append(value)
                 continue
         elif key == _INPUT:
