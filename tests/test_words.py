@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "workbench"
-PRONOUNS = {"That", "These", "Those", "What", "Whether", "Who"}
+PRONOUNS = {"It", "Its", "That", "These", "Those", "What", "Where", "Whether", "Which", "Who"}
 
 
 def first_lines() -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Which requests are let in: by the token that they carry, and by the groups that are open."""
+"""Authorization of requests, by the token that they carry and the groups that are open."""
 
 from __future__ import annotations
 

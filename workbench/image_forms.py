@@ -1,4 +1,4 @@
-"""Which inputs of a model take encoded images, and how.
+"""The inputs of a model that take encoded images, and their forms.
 
 OpenVINO Model Server reads BYTES as images where an input has four dimensions,
 by its layout, always as BGR and unscaled. Two ``parameters`` of config.pbtxt

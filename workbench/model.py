@@ -55,7 +55,7 @@ TIER, TIERS = "tier", ("auto", "plain", "prepared", "mapped")
 
 
 class ModelState(Enum):
-    """Where a model is in its life, in Triton's words."""
+    """The state of a model, in Triton's words."""
 
     UNAVAILABLE = "UNAVAILABLE"
     LOADING = "LOADING"
@@ -171,7 +171,7 @@ def is_version(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    """Which versions of a model are served (Triton's version_policy).
+    """The rule for the served versions of a model (Triton's version_policy).
 
     The *latest* highest ones, all if *latest* is 0, or only the *specific* ones.
     """

@@ -69,7 +69,7 @@ def chosen(
     optional: Collection[str] = (),
     beside: bool = False,
 ) -> dict[str, str]:
-    """Which of the names *given* is each of the *columns*, in the order of these.
+    """The name among *given* for each of the *columns*, in their order.
 
     A space may stand for an underscore, which LightGBM makes of it. Other names may be there if
     *beside* is true. Raises ``InvalidRequest`` for these, and for columns that are not there.

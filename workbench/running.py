@@ -99,7 +99,7 @@ def _owner(token: str) -> str:
 
 
 def _begun_s(process: psutil.Process) -> float:
-    """When *process* began; a number that does not change when the system's clock is set.
+    """The start of *process*: a number that does not change when the system's clock is set.
 
     On Linux: in seconds since the boot. That is all that Linux keeps; the time of day of the boot,
     which psutil adds, changes with the clock.

@@ -195,7 +195,7 @@ class RequestStatistics:
 
     @property
     def last_at_s(self) -> float:
-        """When the last request ended (Unix seconds), 0.0 if none did; cheaper than ``read``."""
+        """The end of the last request (Unix seconds), 0.0 if none ended; cheaper than ``read``."""
         try:
             return self._recent[-1][-1]
         except IndexError:

@@ -27,7 +27,7 @@ def in_a_cell(error: BaseException, *, of_model: bool) -> list[str]:
 
 
 def place_in_cell(frame: FrameType | None) -> str:
-    """Which line of a longer cell called *frame*: ``" (line 3 of the cell)"``; else nothing."""
+    """The line of a longer cell that called *frame*: ``" (line 3 of the cell)"``; else ``""``."""
     calls = [(each.f_code.co_filename, line) for each, line in traceback.walk_stack(frame)]
     return _place(reversed(calls))
 
@@ -39,7 +39,7 @@ def show_in_one_line(interrupt: BaseException, called: str) -> None:
 
 
 def _place(calls: Iterator[tuple[str, int]]) -> str:
-    """Which line of a cell is the first of the *calls*, of files and lines, that is of one."""
+    """The line of the first of the *calls*, pairs of file and line, that is in a cell."""
     line = 0
     for filename, number in calls:
         folder = os.path.basename(os.path.dirname(filename))  # noqa: PTH119, PTH120

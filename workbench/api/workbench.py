@@ -149,7 +149,7 @@ class Workbench(Asks):
 
     @property
     def grpc_url(self) -> str:
-        """Where it answers over gRPC, such as ``127.0.0.1:8001``, or ``unix:`` and a path.
+        """The server's gRPC address, such as ``127.0.0.1:8001``, or ``unix:`` and a path.
 
         Raises ``ServerNotRunning``, also if the settings ask for no gRPC.
         """
@@ -172,7 +172,7 @@ class Workbench(Asks):
 
     @property
     def page(self) -> str:
-        """Where links in a notebook lead: ``link``; on a JupyterHub, its jupyter-server-proxy.
+        """The target of links in a notebook: ``link``; on a JupyterHub, its jupyter-server-proxy.
 
         That one is the path of an address: the browser knows the hub's name. Raises
         ``ServerNotRunning``.
@@ -211,7 +211,7 @@ class Workbench(Asks):
 
     @property
     def evict(self) -> str:
-        """Which model is unloaded when room is needed: ``lru``, ``lfu``, ``largest``, ``cost``.
+        """The policy that chooses models to unload: ``lru``, ``lfu``, ``largest``, ``cost``.
 
         ``never`` unloads none. Set it also while the server runs: the next eviction follows it,
         and it knows how the models were used before. A restart keeps it. Raises ``SettingError``.

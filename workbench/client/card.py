@@ -44,7 +44,7 @@ class ModelCard:
 
     @property
     def status(self) -> Model:
-        """Its state and memory, its requests and loads, now."""
+        """The model's state and memory, its requests and loads, now."""
         return Model.of(self._read(self.name).status)
 
     @property
@@ -71,7 +71,7 @@ class ModelCard:
 
     @property
     def config(self) -> Mapping[str, object]:
-        """Its configuration in force, as Triton tells it; empty where the server tells none."""
+        """The configuration in force, as Triton tells it; empty where the server tells none."""
         return self._read(self.name).config or {}
 
     @property
@@ -199,7 +199,7 @@ def _is_plain(array: Array) -> bool:
 
 
 def _plain(array: Array) -> list[object]:
-    """Its elements; floats with the digits that they need in their own datatype."""
+    """The tensor's elements; floats with the digits that they need in their own datatype."""
     flat = array.reshape(-1)
     if array.dtype.kind == "f":
         return [float(str(number)) for number in flat]

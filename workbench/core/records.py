@@ -109,7 +109,7 @@ class RequestTrace:
 
     @property
     def last_at_s(self) -> float:
-        """When the last one was answered (Unix seconds); 0.0 if none was."""
+        """The time of the last answer (Unix seconds); 0.0 if there was none."""
         last = self._last
         return last[-1][0] if last else 0.0  # nothing removes the last one in between
 

@@ -137,7 +137,7 @@ class Runs:
         return tuple(ModelId(*model) for model in list(self._records))
 
     def last_uses(self) -> dict[ModelId, float]:
-        """When the last request to each model ended (Unix seconds); 0.0 if none did."""
+        """The end of the last request to each model (Unix seconds); 0.0 if none ended."""
         records = list(self._records.items())  # in one step: requests may add to it
         return {ModelId(*model): each.requests.last_at_s for model, each in records}
 

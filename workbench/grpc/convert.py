@@ -185,7 +185,7 @@ class InferMessage:
         return inputs
 
     def _span(self, entry: Any) -> RegionSpan | None:
-        """Where the input is in shared memory, if it is there."""
+        """The input's place in shared memory, if it is there."""
         whose = f"input {entry.name!r}"
         span = span_of(_parameters(entry.parameters, whose), whose)
         if span is not None:

@@ -165,7 +165,7 @@ class GrpcServer:
 
     @property
     def url(self) -> str:
-        """Its address as clients take it: ``127.0.0.1:8001``, or ``unix:`` and a path.
+        """The server's address as clients take it: ``127.0.0.1:8001``, or ``unix:`` and a path.
 
         Raises ``ServerNotRunning``.
         """

@@ -156,7 +156,7 @@ class ServerHost:
 
     @property
     def url(self) -> str:
-        """Its address, such as ``http://127.0.0.1:8000``, or ``unix:`` and a path.
+        """The server's address, such as ``http://127.0.0.1:8000``, or ``unix:`` and a path.
 
         Raises ``ServerNotRunning``.
         """

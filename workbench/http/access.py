@@ -1,4 +1,4 @@
-"""Which requests are let in: their host, the web page that sent them, and their token.
+"""Access of requests, by their host, the web page that sent them, and their token.
 
 Any page that a user visits can make the browser send requests, also to servers on this machine. So
 a request has to name this server as its host (otherwise the page's own name may point to this

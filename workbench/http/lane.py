@@ -59,7 +59,7 @@ class Lane(ABC):
         return target
 
     def tensors_begin(self, head: Any) -> int:  # noqa: ARG002 - of binary lanes
-        """Where in the body binary tensors begin, which become views of it; 0 if it has none."""
+        """The offset of binary tensors, which become views of the body; 0 if it has none."""
         return 0
 
     def with_json_of(self, head: Any, nbytes: int) -> Any:  # noqa: ARG002 - of binary lanes

@@ -1,4 +1,4 @@
-"""Which models there are, and what they are: V2's "Model Metadata" and "Model Ready".
+"""The list of models and their metadata: V2's "Model Metadata" and "Model Ready".
 
 Beside them KServe's list of models, and Triton's "Model Configuration Extension".
 """

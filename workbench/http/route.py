@@ -22,7 +22,7 @@ Handler = Callable[[Any, HttpCall], Any]
 
 
 class RunsOn(Enum):
-    """Where a handler runs if it is not a coroutine function."""
+    """The place where a handler runs that is no coroutine function."""
 
     LOOP = "on the event loop: it neither waits nor reads files"
     THREAD = "in a thread"

@@ -12,7 +12,7 @@ from workbench.objects.estimators import fitted_names, xgboost_targets
 from workbench.objects.hints import Hint
 from workbench.objects.rows import matrix_rows, rows_of
 from workbench.objects.servable import Servable
-from workbench.objects.tabular import Call, tabular
+from workbench.objects.tabular import Method, tabular
 
 _PROBABILITIES = ("binary:logistic", "multi:softprob", "binary", "multiclass")
 
@@ -44,7 +44,7 @@ def _objective(is_xgboost: bool, booster: Any) -> str:
     return str(told).split()[0]
 
 
-def _of_xgboost(booster: Any, objective: str) -> tuple[dict[str, Call], dict[str, Hint]]:
+def _of_xgboost(booster: Any, objective: str) -> tuple[dict[str, Method], dict[str, Hint]]:
     def predict(rows: Any) -> Any:
         import xgboost
 
@@ -60,15 +60,15 @@ def _of_xgboost(booster: Any, objective: str) -> tuple[dict[str, Call], dict[str
     return _outputs(predict, objective, classes, targets, "FP32")
 
 
-def _of_lightgbm(booster: Any, objective: str) -> tuple[dict[str, Call], dict[str, Hint]]:
+def _of_lightgbm(booster: Any, objective: str) -> tuple[dict[str, Method], dict[str, Hint]]:
     classes = booster.num_model_per_iteration()
     several = objective in ("multiclass", "multiclassova")
     return _outputs(booster.predict, objective, classes if several else 0, 0, "FP64")
 
 
 def _outputs(
-    predict: Call, objective: str, classes: int, targets: int, floats: str
-) -> tuple[dict[str, Call], dict[str, Hint]]:
+    predict: Method, objective: str, classes: int, targets: int, floats: str
+) -> tuple[dict[str, Method], dict[str, Hint]]:
     if objective not in _PROBABILITIES:
         width = classes if classes > 1 and objective != "multi:softmax" else targets
         return {"prediction": predict}, {
@@ -79,7 +79,7 @@ def _outputs(
         found = predict(rows)
         return found if found.ndim == 2 else np.stack([1 - found, found], 1)
 
-    calls: dict[str, Call] = {
+    calls: dict[str, Method] = {
         "label": lambda rows: probabilities(rows).argmax(1),
         "probabilities": probabilities,
     }

@@ -219,7 +219,7 @@ def _packed(
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Where *function* is defined: ``Cell In[3], line 1``, or a file and a line; "" if unknown."""
+    """The place of *function*: ``Cell In[3], line 1``, or a file and a line; "" if unknown."""
     code = getattr(_innermost(function), "__code__", None)
     if code is None:
         return ""

@@ -21,7 +21,7 @@ from workbench.objects.rows import (
     text_rows,
 )
 from workbench.objects.servable import Servable
-from workbench.objects.tabular import Call, tabular
+from workbench.objects.tabular import Method, tabular
 from workbench.tensor import Array, datatype_of
 
 _MATRIX = 2  # dimensions
@@ -213,7 +213,7 @@ def _used_columns(estimator: Any) -> set[str] | None:
 # ── what comes out ──────────────────────────────────────────────────────────
 
 
-def _calls(estimator: Any) -> dict[str, Call]:
+def _calls(estimator: Any) -> dict[str, Method]:
     """The methods of *estimator* that give its outputs, by these."""
     from sklearn.base import is_regressor
 
@@ -222,7 +222,7 @@ def _calls(estimator: Any) -> dict[str, Call]:
             return {"prediction": estimator.predict}
         if any(base.__name__.endswith("Ranker") for base in type(estimator).__mro__):
             return {"score": estimator.predict}
-        calls: dict[str, Call] = {"label": estimator.predict}
+        calls: dict[str, Method] = {"label": estimator.predict}
         if hasattr(estimator, "predict_proba"):
             calls["probabilities"] = estimator.predict_proba
         return calls

@@ -21,13 +21,13 @@ from workbench.objects.rows import Rows
 from workbench.objects.servable import Servable
 from workbench.tensor import Array, Tensor, datatype_of
 
-Call = Callable[[Any], Any]
+Method = Callable[[Any], Any]
 
 _METHODS = {"probabilities": "predict_proba", "transformed": "transform"}
 
 
 def tabular(
-    thing: Any, calls: Mapping[str, Call], rows: Rows, outputs: Mapping[str, Hint]
+    thing: Any, calls: Mapping[str, Method], rows: Rows, outputs: Mapping[str, Hint]
 ) -> Servable:
     """*thing* as a model, whose outputs *calls* give of what *rows* are.
 
@@ -36,7 +36,7 @@ def tabular(
     """
     kind = type(thing).__name__
     arrays_of = partial(_arrays, kind, rows)
-    run = _Run(kind, calls, rows, _configuration())
+    run = _TabularRun(kind, calls, rows, _configuration())
     example: dict[str, Array] = {}
     if rows.given is not None:
         try:
@@ -74,7 +74,7 @@ def _arrays(kind: str, rows: Rows, given: Any) -> dict[str, Array]:
     return {name: tensor.array for name, tensor in tensors.items()}
 
 
-class _Run:
+class _TabularRun:
     """The methods of an object, called with the rows that arrays by input are.
 
     Each method gets rows of its own, since the one before may have changed those that it got. A
@@ -82,7 +82,7 @@ class _Run:
     """
 
     def __init__(
-        self, kind: str, calls: Mapping[str, Call], rows: Rows, configuration: dict[str, Any]
+        self, kind: str, calls: Mapping[str, Method], rows: Rows, configuration: dict[str, Any]
     ) -> None:
         self._kind = kind
         self._calls = calls
@@ -100,7 +100,9 @@ class _Run:
         of_one = {name: call for name, call in self._calls.items() if name in wanted}
         return self._answers(arrays, of_one if len(of_one) == len(wanted) else self._calls)
 
-    def _answers(self, arrays: Mapping[str, Array], calls: Mapping[str, Call]) -> dict[str, Array]:
+    def _answers(
+        self, arrays: Mapping[str, Array], calls: Mapping[str, Method]
+    ) -> dict[str, Array]:
         try:
             with _configured(self._configuration):
                 rows = [self._thing(arrays)] * len(calls)

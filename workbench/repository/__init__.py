@@ -1,4 +1,4 @@
-"""Where models come from: folders of files, and Python callables, as ``ModelSource``."""
+"""The sources of models: folders of files, and Python callables, as ``ModelSource``."""
 
 from workbench.repository.folder import (
     MLFLOW_CURE,

@@ -1,4 +1,4 @@
-"""Which models are in memory, and which must leave."""
+"""Decisions on the models that are in memory, and on those that must leave."""
 
 from workbench.residency.events import Purpose
 from workbench.residency.executor import Job, ModelWork, OnDevice, OnEstimated, OnLoaded, Residency

@@ -98,7 +98,7 @@ def check_fits(models: str, need: Need, budget_nbytes: int) -> None:
 
 
 def would_do(nbytes: int) -> str:
-    """Which budget holds *nbytes*."""
+    """The hint for a budget that is smaller than *nbytes*."""
     return f"a budget of {budget_of(nbytes)} would do"
 
 

@@ -312,7 +312,7 @@ class DeviceBooks:
         self.book(resident, resident.claimed_nbytes, resident.held_nbytes)
 
     def room(self, kept: Iterable[Resident] = ()) -> DeviceRoom:
-        """Its memory, for a request for which the *kept* models must stay, on whatever device."""
+        """The device's memory for a request; the *kept* models, on any device, must stay."""
         totals = self.nbytes
         if kept:
             totals = dict(totals)

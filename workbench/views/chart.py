@@ -32,7 +32,7 @@ _HALO = f'style="stroke:{_PAPER}" stroke-width="4" paint-order="stroke"'
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Where times and bytes are in the picture, which shows *span_s* seconds."""
+    """The places of times and bytes in a picture that shows *span_s* seconds."""
 
     until_s: float
     span_s: float

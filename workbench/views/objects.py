@@ -61,7 +61,7 @@ class Model(ModelStatus):
 
     @property
     def version(self) -> int:
-        """Its version."""
+        """The model's version."""
         return self.id.version
 
     @property

@@ -16,7 +16,7 @@ _SLOW_S = 1.0  # between two draws, at most, while requests come
 
 
 class Pace:
-    """When to draw: at once after an event, soon after requests, else every ``IDLE_S``.
+    """The times of draws: at once after an event, soon after requests, else every ``IDLE_S``.
 
     While requests come, a draw that took long is repeated later, so that they feel it less:
     ``benchmarks/dashboard.py --live`` measures how much.

@@ -96,7 +96,7 @@ def _models(models: Sequence[ModelStatus], snapshot: Snapshot, history: History)
 
 
 def _name(model: ModelStatus) -> str:
-    """Its name leads to the page where it can be tried."""
+    """The name of *model*, as a link to the page where it can be tried."""
     place = f"v2/models/{quote(model.id.name, safe='')}/docs"
     name = board.breakable(shortened(model.id.name, board.NAME))
     link = f'<a href="{place}">{name}</a>'

@@ -114,7 +114,7 @@ def shortened(name: str, most: int) -> str:
 
 
 def addresses(url: str, grpc_urls: Sequence[str]) -> str:
-    """Where a server answers: ``"http://127.0.0.1:8000 and gRPC at 127.0.0.1:8001"``."""
+    """The addresses of a server: ``"http://127.0.0.1:8000 and gRPC at 127.0.0.1:8001"``."""
     return f"{url} and gRPC at {', '.join(grpc_urls)}" if grpc_urls else url
 
 

@@ -207,7 +207,7 @@ def _differ(
     floors: Mapping[str, float],
     tolerance: float,
 ) -> Array:
-    """Which rows of *found* are not as those at the beginning of *right*."""
+    """True for each row of *found* that differs from its row of *right*, which may have more."""
     right = right[: len(found)]
     labels, apart = _distances(right, found, floors)
     one = [bool(r.refusal) != bool(f.refusal) for r, f in zip(right, found, strict=True)]
@@ -244,7 +244,7 @@ def _distances(
 
 
 def _others(right: Array, found: Array) -> Array:
-    """Which rows have another label."""
+    """True for each row that has another label."""
     differ: Array = (_plain(right) != _plain(found)).reshape(len(right), -1).any(1)
     return differ
 

@@ -192,7 +192,7 @@ class _Replay:
                 return
 
     def _due_s(self) -> float:
-        """When the next model will have been idle for the keep-alive time."""
+        """The time at which the next model will have been idle for the keep-alive time."""
         idle = self._idle
         while idle:
             since_s, _, resident = idle[0]

@@ -104,7 +104,7 @@ class Trace(tuple[TraceRequest, ...]):  # noqa: SLOT001 - it keeps what was foun
 
     @cached_property
     def later(self) -> Array:
-        """Which requests are not the first one for their model."""
+        """True for each request that is not the first one for its model."""
         firsts: dict[ModelId, int] = {}
         for index, request in enumerate(self):
             firsts.setdefault(request.model, index)

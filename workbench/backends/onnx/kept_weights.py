@@ -62,7 +62,7 @@ def _wake() -> None:
 
 
 def _mapped(files: set[str]) -> set[tuple[int, int]]:
-    """Where *files* are mapped privately and writable, as ONNX Runtime maps them.
+    """The addresses where *files* are mapped privately and writable, as ONNX Runtime maps them.
 
     Linux says of a file that was replaced since, or removed, that it is deleted.
     """

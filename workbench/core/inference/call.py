@@ -211,7 +211,7 @@ class Call(Generic[T]):
         self._needs.runs.count_failure(self._lease.model, self._stop.error, self._made_s)
 
     def expire(self, error: ServerNotRunning | None) -> None:
-        """It waited too long, or the server stops: stop it, unless it runs since a moment ago."""
+        """Stop this call: it waited too long, or the server stops. If it runs by now, let it."""
         if not self._waits_for:
             return
         if error is not None:

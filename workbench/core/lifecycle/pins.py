@@ -1,4 +1,4 @@
-"""Which models are pinned: those that a user pinned, and the parts of pinned ensembles."""
+"""Pins of models: the models that a user pinned, and the parts of pinned ensembles."""
 
 from __future__ import annotations
 

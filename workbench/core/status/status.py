@@ -46,7 +46,7 @@ _NAMED_FAILURES = 10  # at most, in the reason why the server is not ready
 
 
 class CoreStatus:
-    """Which models of *repository* are served, which are in memory, and whether they are ready.
+    """Reports of the models of *repository*: served or not, in memory or not, ready or not.
 
     *names* finds them; *runs* and *records* have what was counted.
     """
@@ -298,7 +298,7 @@ class CoreStatus:
 
     @property
     def last_answer_s(self) -> float:
-        """When the last request was answered (Unix seconds); 0.0 if none was."""
+        """The time of the last answer (Unix seconds); 0.0 if there was none."""
         return self._runs.trace.last_at_s
 
     def _snapshot(self, models: tuple[ModelStatus, ...]) -> Snapshot:
