@@ -73,10 +73,15 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return getattr(import_module(module), name)
+    is_from = sys._getframe(1).f_code.co_name == "_handle_fromlist"  # noqa: SLF001
     if gone := no_more(f"error {name}", f"error {name}"):
-        is_from = sys._getframe(1).f_code.co_name == "_handle_fromlist"  # noqa: SLF001
         raise (ImportError if is_from else AttributeError)(gone)  # else "from" would not say it
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = ""
+    if not is_from and not name.startswith("_"):  # "from" asks so for each of our modules
+        from workbench.spelling import meant
+
+        hint = meant(name, __dir__())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

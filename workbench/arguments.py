@@ -61,6 +61,13 @@ def explained(function: Function, called: str = "") -> Function:
     return cast("Function", call)
 
 
+def check_switches(**given: object) -> None:
+    """Raises ``UsageError`` for an argument that is a text, since ``"no"`` would be true."""
+    for name, value in given.items():
+        if isinstance(value, str):
+            raise UsageError(f"{name}= is True or False, not {value!r}")
+
+
 def path_of(name: str, value: object) -> Path:
     """The path *value* of the argument *name*, from a person. Raises ``UsageError``."""
     if not isinstance(value, str | PathLike) or not str(value):

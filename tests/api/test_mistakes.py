@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import workbench
 from workbench import Workbench
 from workbench.errors import AttributeUnknown, UsageError, WorkbenchError
 
@@ -28,6 +29,10 @@ MISTAKES: list[tuple[Callable[[Any], object], str]] = [
     (lambda wb: wb.unpin("digts"), "there is no model 'digts'; did you mean 'digits'?"),
     (lambda wb: wb.save("digts", "to"), "there is no model 'digts'; did you mean 'digits'?"),
     (lambda wb: wb.serve(len, "f", exmple=[1]), "no argument 'exmple'; did you mean 'example'?"),
+    (lambda wb: wb.serve(len, "f", copy="no"), "copy= is True or False, not 'no'"),
+    (lambda wb: wb.serve(len, "f", onnx="no"), "onnx= is True or False, not 'no'"),
+    (lambda wb: wb.save("digits", "to", anyway="no"), "anyway= is True or False, not 'no'"),
+    (lambda wb: wb.unregister("digts"), "was added as 'digts'; did you mean 'digits'?"),
     (lambda wb: wb.load(5), "the name of a model is a str, such as 'digits', not int"),
     (lambda wb: wb.load(["digits"]), "the name of a model is a str, such as 'digits', not list"),
     (lambda wb: wb.load("digits", "1"), "the version of a model is an int, such as 1, not '1'"),
@@ -113,3 +118,11 @@ def test_errors_of_properties_are_kept() -> None:
         _ = wb.broken
     with pytest.raises(AttributeUnknown):
         _ = wb.brokn  # type: ignore[attr-defined]
+
+
+def test_a_misspelt_name_of_the_package() -> None:
+    """It is told with the one that was meant; one that is like no other, alone."""
+    with pytest.raises(AttributeError, match="has no attribute 'Workbnch'; did you mean 'Workb"):
+        workbench.Workbnch  # noqa: B018
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        workbench.nothing  # noqa: B018

@@ -283,6 +283,11 @@ def test_several_outputs(wb: Workbench) -> None:
     assert list(answer) == ["sum", "pair"]
     total, pair = answer.numpy()
     assert (total.tolist(), pair.tolist()) == ([1, 2], [[1, 3], [2, 4]])
+    with pytest.raises(KeyError, match="there is no output 'sums'; did you mean 'sum'"):
+        answer["sums"]
+    with pytest.raises(UsageError, match="there is no output 5; available: sum, pair"):
+        answer[5]
+    assert answer.get("sums") is None
     table = answer.df()
     assert table.to_dict("list") == {"sum": [1, 2], "pair_0": [1, 2], "pair_1": [3, 4]}
 

@@ -32,6 +32,12 @@ def test_what_is_no_address(url: str | int) -> None:
         address_of(url)
 
 
+def test_a_socket_file() -> None:
+    """It is told as that: no name of a host is looked up."""
+    with pytest.raises(UsageError, match=r"'unix:/a\.sock' is a socket file, which only"):
+        address_of("unix:/a.sock")
+
+
 @pytest.mark.parametrize(
     ("url", "address"),
     [

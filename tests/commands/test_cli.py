@@ -45,7 +45,7 @@ def started(*folders: Path) -> Iterator[subprocess.Popen[str]]:
         process.kill()
 
 
-@pytest.mark.parametrize("verb", ["plan", "save", "pin", "unpin", "budget"])
+@pytest.mark.parametrize("verb", ["save", "pin", "unpin", "budget"])
 def test_commands_of_a_notebook(verb: str) -> None:
     """Who looks for one on the command line is told where it is."""
     told = CliRunner().invoke(main, [verb, "x", "--p99", "20ms"])

@@ -243,6 +243,19 @@ def test_restart(shell: Any) -> None:
     assert {"mine", "wine"} <= set(server.names)
 
 
+def test_servers_of_variables(shell: Any) -> None:
+    """The only one is restarted; of several none is meant, and their variables are named."""
+    with Workbench("sample_models") as one, Workbench() as other:
+        shell.user_ns["one"] = one
+        assert run(shell, "restart --budget 32MiB") is one
+        assert one.settings.budget == 32 * 2**20
+        shell.user_ns["other"] = other
+        for verb in ("stop", "restart", "models"):
+            with pytest.raises(UsageError, match="several servers run here, in one, other: use"):
+                run(shell, verb)
+        assert one.is_running
+
+
 def test_save(shell: Any, tmp_path: Path) -> None:
     """A model is saved where the command says; without a place the command says what it lacks."""
     run(shell, "start sample_models")
@@ -273,7 +286,7 @@ def test_a_server_of_python(shell: Any) -> None:
         run(shell, "load wine")
         assert [each.id.name for each in server.snapshot().models] == ["wine"]
         shell.user_ns["other"] = other
-        with pytest.raises(UsageError, match="no server is running"):
+        with pytest.raises(UsageError, match="several servers run here, in again, other: use th"):
             run(shell, "models")
         started = run(shell, "start sample_models")
         assert run(shell) is started

@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from workbench.annex import annexes
 from workbench.api import cells
@@ -15,6 +15,7 @@ from workbench.engines import overwritten
 from workbench.errors import PortInUse
 from workbench.host.serving import Serving
 from workbench.repository import hidden_files, too_deep
+from workbench.settings import Folders
 from workbench.views.times import show_age
 
 S = TypeVar("S", bound=cells.Server)
@@ -32,16 +33,29 @@ class Starter:
         """Start, unless it runs; what is odd in the settings is a warning."""
         if self._serving.is_running:
             return
-        settings = self._serving.settings
-        folders = settings.repository
-        found = [overwritten(), too_deep(folders, settings.name), hidden_files(folders)]
-        found += [each.warns(settings) for each in annexes() if each.warns is not None]
-        for problem in filter(None, found):
-            warnings.warn(problem, stacklevel=4)
+        self._warn()
         self._serving.start()
         if self._finalizer is None:
             self._finalizer = weakref.finalize(owner, _stop_unheld, self.stops)
             self._finalizer.atexit = False  # the serving stops itself at the exit
+
+    def restart(self, repository: Folders, **settings: Any) -> None:
+        """Restart with changed *settings*; what is odd in them is a warning, as at a start."""
+        before = self._oddities()
+        self._serving.restart(repository, **settings)
+        self._warn(before)
+
+    def _warn(self, told: Iterable[str] = ()) -> None:
+        for problem in self._oddities():
+            if problem not in told:
+                warnings.warn(problem, stacklevel=5)  # of whoever called the workbench
+
+    def _oddities(self) -> list[str]:
+        settings = self._serving.settings
+        folders = settings.repository
+        found = [overwritten(), too_deep(folders, settings.name), hidden_files(folders)]
+        found += [each.warns(settings) for each in annexes() if each.warns is not None]
+        return [*filter(None, found)]
 
     def start_in_cell(self, owner: S) -> S:
         """Start; a cell that is run again gets the server that it started before, if it is alike.

@@ -16,7 +16,7 @@ from workbench.annex import annexes, provided
 from workbench.api.attributes import missing, unsettable
 from workbench.api.screen import Screen
 from workbench.api.starting import Starter
-from workbench.arguments import explains_arguments, path_of
+from workbench.arguments import check_switches, explains_arguments, path_of
 from workbench.client.asks import Asks
 from workbench.client.coercion import Config, Files, check_model, config_text, file_contents
 from workbench.client.question import Question, answers, ask, ask_async
@@ -122,7 +122,7 @@ class Workbench(Asks):
         shared memory stay. Clients that connect meanwhile wait. Models are loaded again. Raises as
         the constructor and ``start`` do; then the server runs on as before.
         """
-        self._serving.restart(repository, **settings)
+        self._starter.restart(repository, **settings)
         return self
 
     def __enter__(self) -> Self:
@@ -282,6 +282,7 @@ class Workbench(Asks):
 
         Raises ``UsageError`` for what cannot be served, and as ``load`` does.
         """
+        check_switches(copy=copy, onnx=onnx, anyway=anyway)
         if not onnx and (check is not None or tolerance is not None or anyway):
             raise UsageError("check=, tolerance= and anyway= are for a conversion: say onnx=True")
         from workbench.objects.declared import Turns
@@ -416,6 +417,7 @@ class Workbench(Asks):
         from workbench.saving import save
 
         check_model(model, version)
+        check_switches(anyway=anyway)
         folder = path_of("to", to)
         wish = Conversion(check, tolerance, anyway)
         objects = {

@@ -8,12 +8,24 @@ from typing import Any
 import numpy as np
 
 from workbench.errors import UsageError
+from workbench.spelling import available, meant
 from workbench.tensor import Array, Tensor
 from workbench.views.columns import frame
 
 
+class OutputUnknown(UsageError, KeyError):
+    """An answer has no such output. A ``KeyError``, as Python raises for it."""
+
+    __str__ = Exception.__str__  # KeyError's puts the message in quotes
+
+
 class Outputs(dict[str, Array]):
     """The outputs of a model, by name, in the model's own order."""
+
+    def __missing__(self, name: object) -> Array:
+        """The ``KeyError`` of a *name* that is no output's says which there are, in one line."""
+        hint = meant(name, self) if isinstance(name, str) else ""
+        raise OutputUnknown(f"there is no output {name!r}{hint or f'; {available([*self])}'}")
 
     def numpy(self) -> tuple[Array, ...]:
         """The arrays alone, to be unpacked: ``label, scores = wb.infer("m", x).numpy()``."""

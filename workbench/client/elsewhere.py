@@ -48,6 +48,11 @@ def address_of(url: object) -> str:
     text = str(url).strip()
     if text.isdecimal():
         text = f"127.0.0.1:{text}"
+    if text.startswith("unix:"):
+        raise UsageError(
+            f"{url!r} is a socket file, which only clients of your own can ask, such as curl "
+            "--unix-socket: give an address such as http://127.0.0.1:8000"
+        )
     address = (text if "://" in text else f"http://{text}").rstrip("/").removesuffix("/v2")
     if not _is_address(address):
         raise UsageError(

@@ -150,15 +150,11 @@ def _elsewhere(verb: str) -> click.Command:
     )
 
     @click.command(verb, hidden=True, help=where, context_settings={"ignore_unknown_options": True})
-    @click.argument("_given", nargs=-1, type=click.UNPROCESSED)
+    @click.argument("_given", nargs=-1, type=click.UNPROCESSED, metavar="")
     def told(_given: tuple[str, ...]) -> None:
         raise UsageError(where)
 
     return told
-
-
-for _verb in ("budget", "pin", "plan", "save", "unpin"):
-    main.add_command(_elsewhere(_verb))
 
 
 @main.command()
@@ -238,3 +234,13 @@ def lab(out: Path, options: tuple[str, ...]) -> None:
 for _annex in annexes():
     for _command in _annex.commands():
         main.add_command(_command)
+_of_notebooks = (
+    "budget",
+    "pin",
+    "save",
+    "unpin",
+    *(verb for each in annexes() for verb in each.magics),
+)
+for _verb in _of_notebooks:
+    if _verb not in main.commands:
+        main.add_command(_elsewhere(_verb))

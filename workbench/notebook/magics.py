@@ -158,23 +158,35 @@ class Verbs:
         own = self._own
         if own is not None and own.is_running:
             return own
-        held = [
-            each
+        held = self._held()
+        return next(iter(held.values())) if len(held) == 1 else own
+
+    def _held(self) -> dict[str, Workbench]:
+        """The running servers that variables hold, each by the name of one."""
+        names = {
+            each: name
             for name, each in self._shell.user_ns.items()
             if isinstance(each, Workbench) and each.is_running and not name.startswith("_")
-        ]
-        return held[0] if len(set(map(id, held))) == 1 else own
+        }
+        return {name: each for each, name in names.items()}
+
+    def _no_server(self) -> str:
+        """Why there is no server for a verb: none runs, or several that are not the magic's."""
+        held = self._held()
+        if held:
+            return f"several servers run here, in {', '.join(held)}: use these variables"
+        return "no server is running: %workbench start FOLDER"
 
     def running(self) -> Workbench:
         """The running server; a usage error without one."""
         server = self.server
         if server is None or not server.is_running:
-            raise IPythonUsageError("no server is running: %workbench start FOLDER")
+            raise IPythonUsageError(self._no_server())
         return server
 
     def status(self) -> Workbench | None:
         if self.server is None or not self.server.is_running:
-            print("no server is running: %workbench start FOLDER")  # noqa: T201
+            print(self._no_server())  # noqa: T201
             return None
         return self.server
 
@@ -199,7 +211,9 @@ class Verbs:
         )
 
     def restart(self, **given: Any) -> Workbench:
-        server = self._own
+        server = self.server if self._own is None else self._own
+        if server is None and self._held():
+            raise IPythonUsageError(self._no_server())
         return self._launch(given) if server is None else _told(server.restart(**given))
 
     def _launch(self, given: dict[str, Any]) -> Workbench:
@@ -212,6 +226,8 @@ class Verbs:
         running = server is not None and server.is_running
         if server is not None:
             server.stop()
+        elif self._held():
+            raise IPythonUsageError(self._no_server())
         print("stopped" if running else "no server is running")  # noqa: T201
 
     def samples(self, folder: str = "sample_models") -> None:

@@ -31,6 +31,7 @@ from workbench.objects.servable import Servable
 from workbench.objects.served import Served
 from workbench.own_folder import OwnFolder
 from workbench.repository import MLFLOW_CURE, is_mlflows
+from workbench.spelling import meant
 from workbench.tensor import Array, Tensor
 
 _FILE = "model.onnx"
@@ -148,9 +149,11 @@ class PythonModels:
         core = self._core()
         try:
             core.call(core.models.remove, name)
-        except ModelNotFound:
-            if name not in core.status.names():
-                raise
+        except ModelNotFound as error:
+            names = core.status.names()
+            if name not in names:
+                hint = meant(name, names) if isinstance(name, str) else ""
+                raise ModelNotFound(f"{error}{hint}") from None
             raise ModelNotFound(
                 f"{name!r} is a model of the repository: unload it, or take its folder out"
             ) from None

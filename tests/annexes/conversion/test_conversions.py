@@ -296,8 +296,9 @@ def test_what_cannot_be_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         convert(model, [["a"] * 4], path)
     with pytest.raises(UsageError, match="LogisticRegression refuses all rows of check=: X has 3"):
         convert(model, X[:, :3], path)
-    with pytest.raises(UsageError, match="tolerance= is a number from 0"):
-        convert(model, X, path, tolerance=-1)
+    for wrong in (-1, "1e-4"):
+        with pytest.raises(UsageError, match="tolerance= is a number from 0, relative to a row"):
+            convert(model, X, path, tolerance=wrong)
     own = of_matrix(model.thing, X, "other")
     with pytest.raises(UsageError, match="has no converter to ONNX: serve the object itself, wit"):
         convert(own, X, path)

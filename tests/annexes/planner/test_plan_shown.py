@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from workbench import Workbench
 from workbench.annexes.planner.costs import ModelCost
 from workbench.annexes.planner.plan import Plan
 from workbench.annexes.planner.trace import Trace, TraceRequest
+from workbench.commands.cli import main
 from workbench.errors import UsageError
 from workbench.model import ModelId
 
@@ -157,6 +159,10 @@ def test_models_that_are_gone(served: Workbench) -> None:
     plan = served.plan(Trace.of([*requests, *gone]))
     assert str(plan) == str(served.plan())
     assert "3 requests are left out: of their models nothing is known" in repr(plan)
+    one = repr(served.plan(Trace.of([*requests, gone[0]])))
+    assert "1 request is left out: of its model nothing is known" in one
+    with pytest.raises(UsageError, match="nothing is known of the models of the only request: "):
+        served.plan(Trace.of(gone[:1]))
     with pytest.raises(UsageError, match="nothing is known of the models of all 3 req") as caught:
         served.plan(Trace.of(gone))
     assert "\n" not in str(caught.value)
@@ -177,3 +183,10 @@ def test_nothing_to_plan() -> None:
     """Without requests a plan says what to do."""
     with Workbench() as wb, pytest.raises(UsageError, match="has no requests: send some"):
         wb.plan()
+
+
+def test_the_command_line_says_where_it_is() -> None:
+    """Who looks for a plan on the command line is told that a notebook has it."""
+    told = CliRunner().invoke(main, ["plan", "x", "--warm", "99%"])
+    assert told.exit_code == 2
+    assert told.output.startswith("workbench: plan is for notebooks and Python: %workbench plan")

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from warnings import catch_warnings, simplefilter
 
 import pytest
 
@@ -116,7 +117,7 @@ def test_the_default_accept_is_a_media_type() -> None:
 
 
 def test_artifacts_that_do_not_exist(sample_models: Path, tmp_path: Path) -> None:
-    """A start warns of a misspelt folder of artifacts, with the one that was meant."""
+    """A start or restart warns of a misspelt folder of artifacts, with the one that was meant."""
     (tmp_path / "artifacts").mkdir()
     told = re.escape(
         f"the folder of the artifacts '{tmp_path / 'artefacts'}' does not exist; did you mean "
@@ -127,3 +128,10 @@ def test_artifacts_that_do_not_exist(sample_models: Path, tmp_path: Path) -> Non
         Workbench(sample_models, device="cpu", artifacts=tmp_path / "artefacts"),
     ):
         pass
+    with Workbench(sample_models, device="cpu") as wb:
+        with pytest.warns(UserWarning, match=f"^{told}$") as caught:
+            wb.restart(artifacts=tmp_path / "artefacts")
+        assert [each.filename for each in caught] == [__file__]
+        with catch_warnings():
+            simplefilter("error")
+            wb.restart(budget="64MiB")  # of what was odd before, nothing more is said

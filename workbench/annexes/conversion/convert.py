@@ -76,7 +76,7 @@ def convert(
             "which the answers are compared"
         )
     tolerance = TOLERANCE if tolerance is None else tolerance
-    if not 0 <= tolerance < np.inf:
+    if not _is_bound(tolerance):
         raise UsageError(f"tolerance= is a number from 0, relative to a row, not {tolerance!r}")
     free, axes = free_axes(servable.inputs), free_axes(servable.outputs)
     with warnings.catch_warnings():
@@ -108,6 +108,13 @@ def convert(
         )
     report.write(path.parent)
     return report
+
+
+def _is_bound(tolerance: float) -> bool:
+    try:
+        return bool(0 <= tolerance < np.inf)
+    except (TypeError, ValueError):  # a person may give anything
+        return False
 
 
 def _rows(servable: Servable, check: Any) -> dict[str, Array]:

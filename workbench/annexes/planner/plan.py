@@ -116,9 +116,10 @@ class Plan:
         for name in (self.policy, *self.others):
             _policy(name)
         if not self.trace and self.unknown:
+            whom = f"all {self.unknown} requests" if self.unknown > 1 else "the only request"
             raise UsageError(
-                f"nothing is known of the models of all {self.unknown} requests: a plan needs "
-                "models that this server has, by the names in the trace"
+                f"nothing is known of the models of {whom}: a plan needs models that this server "
+                "has, by the names in the trace"
             )
         if not self.trace:
             raise UsageError("the trace has no requests: send some, or give another trace")
@@ -279,7 +280,7 @@ class Plan:
         if self.parts > 1:
             notes.append(f"budgets are of all {self.parts} devices together")
         if self.unknown:
-            notes.append(f"{self.unknown} requests are left out: of their models nothing is known")
+            notes.append(_left_out(self.unknown))
         return notes
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -335,6 +336,12 @@ class Plan:
         rate.legend(frameon=False)
         draw_in_ink(drawn)
         return drawn
+
+
+def _left_out(count: int) -> str:
+    if count == 1:
+        return "1 request is left out: of its model nothing is known"
+    return f"{count} requests are left out: of their models nothing is known"
 
 
 def _policy(name: str) -> EvictionPolicy:

@@ -76,7 +76,7 @@ class Container:
                 if self.core.models.is_added(name):
                     self.core.models.remove(name)
                 if isinstance(error, WaitedTooLong):  # for room, which the platform can make
-                    raise MemoryExhausted(str(error)) from error
+                    raise MemoryExhausted(str(error)) from None
                 raise
 
     @contextmanager

@@ -394,7 +394,7 @@ class Loads:
         try:
             lease = self._leased(self.residency.acquire_next(model, self.runs.kept), (model,), stop)
         except MemoryExhausted as error:
-            raise error if error.too_large else _both(error, model) from error
+            raise (error if error.too_large else _both(error, model)) from None
         with lease:
             try:
                 self._try_out(lease.model, lease.session, stop)
