@@ -216,7 +216,7 @@ def test_spans_that_do_not_fit(
     ("body", "reason"),
     [
         ([], "the body is not a JSON object"),
-        ({"byte_size": 8}, "null is not the key of a shared memory object"),
+        ({"byte_size": 8}, "'key' is missing"),
         ({"key": "/x", "byte_size": 8, "more": 1},
          "there is no member 'more' in this request; available: key, offset, byte_size"),
         ({"key": "/x", "byte_size": "8"}, "'byte_size' is a whole number from 1, not \"8\""),

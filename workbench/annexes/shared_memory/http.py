@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from workbench.annexes.shared_memory.regions import regions_of
 from workbench.core import ServerCore
-from workbench.errors import RegionNotFound
+from workbench.errors import InvalidRequest, RegionNotFound
 from workbench.http import v2
 from workbench.http.calls import HttpCall
 from workbench.http.route import Group, PathParameter, Route
@@ -25,9 +25,12 @@ def _status(core: ServerCore, call: HttpCall) -> list[Schema]:
 def _register(core: ServerCore, call: HttpCall) -> None:
     """Register what ``{"key", "offset", "byte_size"}`` names; without an offset it is 0."""
     asked = call.message("key", "offset", "byte_size")
+    for member in ("key", "byte_size"):
+        if member not in asked:
+            raise InvalidRequest(f"{member!r} is missing")
     offset = 0 if asked.get("offset") is None else asked["offset"]
-    name, key = call.parameters["region"], asked.get("key")
-    regions_of(core).register(name, key, offset, asked.get("byte_size"))
+    name, key = call.parameters["region"], asked["key"]
+    regions_of(core).register(name, key, offset, asked["byte_size"])
 
 
 def _unregister(core: ServerCore, call: HttpCall) -> None:
