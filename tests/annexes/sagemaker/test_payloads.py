@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from workbench.annexes.sagemaker.payloads import tables
 from workbench.annexes.sagemaker.payloads.formats import PayloadForm, PayloadRequest, encode
+from workbench.annexes.sagemaker.payloads.libsvm import read_libsvm
 from workbench.annexes.sagemaker.payloads.media import choose, preferred
 from workbench.errors import (
     InvalidRequest,
@@ -112,6 +113,8 @@ def test_frequent_mistakes(content_type: str, body: str, told: str) -> None:
         ("text/csv; header=present", '"a\nb",c\n1,2\n3,4'),
         ("text/csv; header=present", "a,b\r1,2\r3,4\r"),
         ("text/csv;header=present; charset=UTF-8", "a,b\n1,2\n3,4"),
+        ("text/libsvm", "1 1:1 2:2\n0 1:3 2:4"),
+        ("text/x-libsvm", "\ufeff0:1 1:2\n\n0:3 1:4\n"),
         ("application/x-npy", npy([[1.0, 2.0], [3.0, 4.0]])),
         ("application/x-npy", npy(np.array([[1, 2], [3, 4]], ">i2", order="F"))),
         ("application/x-npz", npz(x=np.array([[1, 2], [3, 4]]))),
@@ -265,6 +268,10 @@ def test_cells_that_are_no_values(datatype: str, body: str) -> None:
         ("application/json", '{"dataframe_records": [{"a": 1, "b": 2}]}', "no input 'a'"),
         ("application/json", "[" * 70 + "1" + "]" * 70, "more than 64 dimensions"),
         ("application/jsonlines", "", "no list of rows"),
+        ("text/libsvm", "", "has no row"),
+        ("text/libsvm", "1 1:1 7:3", "the model has 2 features, the LIBSVM text 7"),
+        ("text/libsvm", "1 a:1", "'a:1' is not index:value"),
+        ("text/libsvm", "1 1:a", "'1:a' is not index:value"),
         ("application/x-npy", b"", "not an npy file"),
         ("application/x-npy", b"\x93NUMPY", "not an npy file"),
         ("application/x-npy", npy([[1.0, 2.0]])[:-1], "not an npy file"),
@@ -349,7 +356,6 @@ def test_an_npz_file_that_says_it_is_small(method: int) -> None:
         ("application/x-www-form-urlencoded", UnknownMediaType),
         ("text/csv; charset=latin-1", UnknownMediaType),
         (";", UnknownMediaType),
-        ("text/x-libsvm", UnknownMediaType),
         ("application/octet-stream", UnknownMediaType),
     ],
 )
@@ -615,3 +621,11 @@ def test_usual_short_csv(body: bytes, datatype: str) -> None:
     array = read and read(body)
     assert array is not None
     assert array.tolist() == [[1, 2], [3, 4]]
+
+
+def test_libsvm_takes_the_width_of_the_model_or_of_its_indices() -> None:
+    """Features that are left out are 0; rows are no larger, once dense, than a body may be."""
+    assert read_libsvm("1 2:5", 3, 2**20).tolist() == [[0, 5, 0]]
+    assert read_libsvm("1 2:5\n0", -1, 2**20).tolist() == [[0, 5], [0, 0]]
+    with pytest.raises(RequestTooLarge, match="take 80 bytes once dense; at most 79 may"):
+        read_libsvm("1 10:1", -1, 79)

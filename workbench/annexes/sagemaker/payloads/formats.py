@@ -28,11 +28,13 @@ from workbench.annexes.sagemaker.payloads.inputs import (
     one_input,
     shape_for,
 )
+from workbench.annexes.sagemaker.payloads.libsvm import read_libsvm
 from workbench.annexes.sagemaker.payloads.media import MediaType, choose, parse_media_type
 from workbench.annexes.sagemaker.payloads.tables import (
     read_csv,
     read_numbers,
     short_csv_reader,
+    text_of,
     write_csv,
 )
 from workbench.codecs import v2, v2_json
@@ -184,6 +186,11 @@ class _Reader:
             return read_json_lines(body, signature), False
         if media_type.name == media.CSV:
             return read_csv(body, media_type, signature), False
+        if media_type.name == media.LIBSVM:
+            shape = signature.main_input.shape if signature.main_input else ()
+            text, width = text_of(body, media_type), (-1, *shape[1:])[-1]
+            rows = read_libsvm(text, width, self._asked.max_nbytes)
+            return one_input(signature, rows, of_array), False
         arrays = read_arrays(body, media_type, self._asked.max_nbytes)
         if not isinstance(arrays, Mapping):
             return one_input(signature, arrays, of_array), False

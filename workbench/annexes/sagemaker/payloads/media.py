@@ -17,16 +17,17 @@ TRITON = "application/vnd.sagemaker-triton.binary+json"
 
 PLAIN = (JSON, CSV, NPY, NPZ, JSON_LINES)
 """The media types of arrays alone."""
-KNOWN = (*PLAIN, TRITON)
+LIBSVM = "text/libsvm"
+KNOWN = (*PLAIN, TRITON, LIBSVM)
+"""All that are read; LIBSVM is no answer."""
 
 ALIASES = {
     "application/x-jsonlines": JSON_LINES,
     "application/jsonl": JSON_LINES,
     "application/x-ndjson": JSON_LINES,
+    "text/x-libsvm": LIBSVM,
 }
 _GONE = {
-    "text/libsvm": "send the rows as text/csv",
-    "text/x-libsvm": "send the rows as text/csv",
     "application/octet-stream": f"send {NPY}, or {TRITON};json-header-size=0",
 }
 

@@ -34,7 +34,7 @@ def read_csv(body: bytes, media_type: MediaType, signature: Signature) -> dict[s
     It has their names if *header=present* says so, or if it has exactly these names. Raises
     ``InvalidRequest``.
     """
-    text, columns = _text_of(body, media_type), columns_of(signature)
+    text, columns = text_of(body, media_type), columns_of(signature)
     header = media_type.parameters.get("header")
     if columns and (table := _table(text, columns, is_told=header == "present")):
         return named_inputs(signature, table, _column)
@@ -62,7 +62,7 @@ def _refused(what: str, hint: str = "") -> Iterator[None]:
         raise InvalidRequest(f"the body is not {what}: {error}{more}") from None
 
 
-def _text_of(body: bytes, media_type: MediaType) -> str:
+def text_of(body: bytes, media_type: MediaType) -> str:
     """*body* without a byte order mark, which Excel writes."""
     charset = media_type.parameters.get("charset", "utf-8").lower()
     if charset not in _CHARSETS:
