@@ -7,6 +7,7 @@ from types import ModuleType
 
 import pytest
 
+import workbench.annexes
 import workbench.grpc
 import workbench.http
 
@@ -24,12 +25,14 @@ def _names(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
-@pytest.mark.parametrize("adapter", [workbench.http, workbench.grpc])
-def test_no_adapter_sees_how_the_core_works(adapter: ModuleType) -> None:
-    """No module of an adapter names a lease, a session, a schedule or a thread pool."""
+@pytest.mark.parametrize(
+    ("adapter", "count"), [(workbench.http, 20), (workbench.grpc, 8), (workbench.annexes, 20)]
+)
+def test_no_adapter_sees_how_the_core_works(adapter: ModuleType, count: int) -> None:
+    """No module of an adapter or annex names a lease, a session, a schedule or a thread pool."""
     assert adapter.__file__
     modules = list(Path(adapter.__file__).parent.rglob("*.py"))
-    assert len(modules) > 5
+    assert len(modules) > count
     for module in modules:
         named = set(_names(ast.parse(module.read_text())))
         assert not named & _HIDDEN, module
