@@ -61,7 +61,7 @@ def paths() -> Iterator[Row]:
 
 def content(found: Mapping[str, Any]) -> str:
     """The objects and media types that a body of OpenAPI may have."""
-    if {*found} == {*media.KNOWN}:
+    if {*found} in ({*media.KNOWN}, {*media.WRITTEN}):
         return "[payload](#media-types)"
     return quoted(
         each["schema"]["$ref"].rpartition("/")[2] if "$ref" in each["schema"] else name

@@ -477,6 +477,7 @@ def test_code_of_all_functions(container: httpx.Client, tmp_path: Path) -> None:
         ({}, b"\xff", 400),
         (CSV, b"\xff", 400),
         (CSV, "a,b", 400),
+        ({"content-type": "text/libsvm"}, "0 1:1 2:2", 200),
         ({"content-type": "application/x-pickle"}, "x", 415),
         ({"accept": "image/png"}, "[1]", 406),
     ],

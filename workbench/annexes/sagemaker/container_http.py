@@ -11,7 +11,13 @@ from typing import Any
 
 from workbench.annexes.sagemaker.container import SINGLE
 from workbench.annexes.sagemaker.endpoint import Endpoint
-from workbench.annexes.sagemaker.endpoint_http import PAYLOAD, brought, invoke_target, target_of
+from workbench.annexes.sagemaker.endpoint_http import (
+    ANSWER,
+    PAYLOAD,
+    brought,
+    invoke_target,
+    target_of,
+)
 from workbench.annexes.sagemaker.invocations import (
     INVOCATIONS,
     INVOKE,
@@ -171,10 +177,10 @@ SAGEMAKER = Group(
             "container_status", (404, 503), runs=RunsOn.WAITING_THREAD,
             restrict="model-repository"),
         Route(f"POST {INVOKE}", _invoke, "container_invoke", "Run a model",
-            PAYLOAD, _RUNS, PAYLOAD),
+            ANSWER, _RUNS, PAYLOAD),
         Route(f"POST {INVOCATIONS}", _invocations, "invocations",
             "Run the model that X-Amzn-SageMaker-Target-Model names, or the only one",
-            PAYLOAD, _RUNS, PAYLOAD),
+            ANSWER, _RUNS, PAYLOAD),
     ),
     ErrorEncoder(lambda error, given: refused(error, given.get(NAME)), _told, "container_error"),
     service=lambda plane: plane.core.parts["sagemaker"],

@@ -10,7 +10,7 @@ from typing import Any
 from workbench.annexes.sagemaker.endpoint import Endpoint, Wanted
 from workbench.annexes.sagemaker.errors import ContainerRefused
 from workbench.annexes.sagemaker.invocations import TARGET, invoked
-from workbench.annexes.sagemaker.payloads.media import KNOWN
+from workbench.annexes.sagemaker.payloads.media import KNOWN, WRITTEN
 from workbench.annexes.sagemaker.refusals import (
     VARIANT,
     check_headers,
@@ -139,7 +139,7 @@ def _told(status: int, message: str) -> Reply:
 # ── the group ──
 
 _ERRORS = (*v2.READS, 413, 424, 429, 500, 507)
-PAYLOAD = ", ".join(KNOWN)
+PAYLOAD, ANSWER = ", ".join(KNOWN), ", ".join(WRITTEN)
 """The bodies of requests and of answers."""
 
 _OF_MODEL = {
@@ -149,7 +149,7 @@ _ERROR = obj({"Message": TEXT}, _OF_MODEL)
 
 
 def _route(path: str, handler: Any, name: str, summary: str) -> Route:
-    return Route(f"POST {_PATH}/{path}", handler, name, summary, PAYLOAD, _ERRORS, PAYLOAD)
+    return Route(f"POST {_PATH}/{path}", handler, name, summary, ANSWER, _ERRORS, PAYLOAD)
 
 
 ENDPOINT = Group(

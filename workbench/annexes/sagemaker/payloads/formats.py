@@ -204,6 +204,8 @@ def read_arrays(body: bytes, media_type: MediaType, max_nbytes: int) -> Array | 
     """
     if media_type.name == media.CSV:
         return read_numbers(body, media_type)
+    if media_type.name == media.LIBSVM:
+        return read_libsvm(text_of(body, media_type), -1, max_nbytes)
     if media_type.name == media.NPY:
         return read_npy(body)
     if media_type.name == media.NPZ:

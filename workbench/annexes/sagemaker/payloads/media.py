@@ -18,8 +18,10 @@ TRITON = "application/vnd.sagemaker-triton.binary+json"
 PLAIN = (JSON, CSV, NPY, NPZ, JSON_LINES)
 """The media types of arrays alone."""
 LIBSVM = "text/libsvm"
-KNOWN = (*PLAIN, TRITON, LIBSVM)
-"""All that are read; LIBSVM is no answer."""
+WRITTEN = (*PLAIN, TRITON)
+"""The media types of answers."""
+KNOWN = (*WRITTEN, LIBSVM)
+"""The media types of requests."""
 
 ALIASES = {
     "application/x-jsonlines": JSON_LINES,
