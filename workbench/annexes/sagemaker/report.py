@@ -23,7 +23,7 @@ _COLUMNS = {
     "loads": "",
     "unloads": "",
     "waited": "ModelLoadingWaitTime",
-    "downloading": "ModelDownloadingTime",
+    "unpacking": "ModelDownloadingTime",
     "loading": "ModelLoadingTime",
     "unloading": "ModelUnloadingTime",
     "size": "",
